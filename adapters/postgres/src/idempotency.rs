@@ -1,19 +1,26 @@
-//! Idempotency keys, read. Commits write them.
+//! Idempotency keys, read and reserved. Commits write their outcomes.
 
-use crate::{database::Database, row::Columns};
+use crate::{
+    database::{Database, Param},
+    row::Columns,
+};
 use async_trait::async_trait;
 use fairway_domain::{
     idempotency::{IdempotencyStore, Known, Outcome, RequestKey},
     store::StoreError,
     tenant::TenantScope,
 };
+use std::time::Duration;
+use uuid::Uuid;
 
 #[async_trait]
 impl IdempotencyStore for Database {
     async fn look_up(&self, scope: TenantScope, key: &RequestKey) -> Result<Known, StoreError> {
-        const SQL: &str = "SELECT body_digest, status, resource FROM idempotency_key
+        const SQL: &str = "SELECT body_digest, status, resource, leased_until IS NOT NULL AS reserved
+            FROM idempotency_key
             WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4
-                AND created_at >= fairway_now() - fairway_key_lifetime()";
+                AND created_at >= fairway_now() - fairway_key_lifetime()
+                AND (leased_until IS NULL OR leased_until > fairway_now())";
         let caller = key.caller.to_string();
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key]).await?;
         let Some(row) = row else {
@@ -22,11 +29,59 @@ impl IdempotencyStore for Database {
         if row.column::<&[u8]>("body_digest")? != key.body_digest {
             return Ok(Known::OtherBody);
         }
+        if row.column("reserved")? {
+            return Ok(Known::Reserved);
+        }
         let resource = row.column("resource")?;
         Ok(match row.column::<Option<i16>>("status")?.map(u16::try_from) {
             Some(Ok(status)) => Known::Done(Outcome { status, resource }),
             Some(Err(_)) | None => Known::AsResource(resource),
         })
+    }
+
+    async fn reserve(
+        &self,
+        scope: TenantScope,
+        key: &RequestKey,
+        resource: Uuid,
+        lease: Duration,
+    ) -> Result<bool, StoreError> {
+        const SQL: &str = "SELECT fairway_reserve_key($1, $2, $3, $4, $5, $6, make_interval(secs => $7)) AS reserved";
+        let (caller, digest, lease) = (key.caller.to_string(), key.body_digest.as_slice(), lease.as_secs_f64());
+        let rows = self
+            .write_repeatable(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key, &digest, &resource, &lease])
+            .await?;
+        rows.first().map_or(Ok(false), |row| row.column("reserved"))
+    }
+
+    async fn renew_reservation(
+        &self,
+        scope: TenantScope,
+        key: &RequestKey,
+        resource: Uuid,
+        lease: Duration,
+    ) -> Result<(), StoreError> {
+        // Only a reservation that is there: a statement that arrives behind its release must not reserve the key again.
+        const SQL: &str = "UPDATE idempotency_key SET leased_until = fairway_now() + make_interval(secs => $6)
+            WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4 AND resource = $5
+                AND leased_until IS NOT NULL";
+        let (caller, lease) = (key.caller.to_string(), lease.as_secs_f64());
+        let params: [Param<'_>; 6] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource, &lease];
+        self.write_repeatable(SQL, &params).await.map(drop)
+    }
+
+    async fn release_reservation(
+        &self,
+        scope: TenantScope,
+        key: &RequestKey,
+        resource: Uuid,
+    ) -> Result<(), StoreError> {
+        const SQL: &str = "DELETE FROM idempotency_key
+            WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4 AND resource = $5
+                AND leased_until IS NOT NULL";
+        let caller = key.caller.to_string();
+        let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource];
+        self.write_repeatable(SQL, &params).await.map(drop)
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {

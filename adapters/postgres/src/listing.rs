@@ -209,12 +209,15 @@ impl Listing {
             (join, RowBytes::Small) => {
                 format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
             }
-            // The first row is always among them, however heavy, and so is one more than are shown.
+            // The first row is always among them, however heavy, and so is one more than are shown. `OFFSET 0` keeps PostgreSQL
+            // from writing the expression into both places that need its value: it may have to read a large column.
             (join, RowBytes::Weighed(bytes)) => format!(
                 "{} SELECT * FROM (
-                    SELECT *, sum(coalesce({bytes}, 0)) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
-                    FROM ({page}) AS page {join}
-                 ) AS page WHERE upto - coalesce({bytes}, 0) <= {MAX_PAGE_BYTES} ORDER BY {order} DESC",
+                    SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
+                    FROM (
+                        SELECT *, coalesce({bytes}, 0) AS row_bytes FROM ({page}) AS page {join} OFFSET 0
+                    ) AS weighed
+                 ) AS page WHERE upto - row_bytes <= {MAX_PAGE_BYTES} ORDER BY {order} DESC",
                 self.with
             ),
         }
@@ -367,6 +370,9 @@ impl Database {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::DatabaseOptions;
+    use fairway_testkit::TestDatabase;
+    use std::time::Duration;
 
     fn listing(each: Option<&str>) -> Listing {
         let mut values = Values::default();
@@ -393,5 +399,36 @@ mod tests {
         insta::assert_snapshot!(listing(None).page(&bounds(None)).trim(), @"SELECT * FROM ((SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 ORDER BY thing_id DESC LIMIT $5)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
         insta::assert_snapshot!(listing(Some("seen")).page(&bounds(Some("$3"))).trim(), @"SELECT * FROM ((SELECT item.* FROM seen CROSS JOIN LATERAL (SELECT thing_id, name FROM thing WHERE tenant_id = $1 AND kind = $2 AND thing_id < $3 ORDER BY thing_id DESC LIMIT $5) AS item)) AS found ORDER BY thing_id DESC LIMIT $4 OFFSET $6");
         insta::assert_snapshot!(listing(None).counted().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
+    }
+
+    /// PostgreSQL believes that the function has no effect, as it does of the expressions that lists weigh by.
+    #[tokio::test]
+    async fn each_row_of_a_page_is_weighed_once() {
+        let clone = TestDatabase::create().await.unwrap();
+        let owner = clone.owner().await.unwrap();
+        let things = "
+            CREATE TABLE thing (tenant_id int, thing_id uuid, content text);
+            INSERT INTO thing SELECT 1, gen_random_uuid(), repeat('x', 100) FROM generate_series(1, 30);
+            CREATE SEQUENCE weighed;
+            CREATE FUNCTION weigh(content text) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+            BEGIN
+                PERFORM nextval('weighed');
+                RETURN length(content);
+            END
+            $$;
+            GRANT SELECT ON thing TO fairway_service;
+            GRANT USAGE ON SEQUENCE weighed TO fairway_service;";
+        owner.batch_execute(things).await.unwrap();
+        let options = DatabaseOptions { url: clone.url(), connections: 2, result_retention: Duration::from_secs(600) };
+        let database = Database::new(&options).unwrap();
+        let mut values = Values::default();
+        let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
+        let from = ("FROM thing", RowBytes::Weighed("weigh(content)"));
+        let listing = Listing::plain("thing_id, content", Key::Id("thing_id", "thing_id"), from, conditions, values);
+        let page = Paging { limit: 20, start: Start::Skip(0) };
+        let listed = database.listed(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
+        assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
+        let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);
+        assert_eq!(weighed, 21, "of the rows of the page and the one behind it");
     }
 }

@@ -25,6 +25,7 @@ use actix_web::{
 };
 use fairway_domain::{
     access::{ActorKind, ActorRef, Caller},
+    id::TenantId,
     share_link::{ResultToken, ShareToken, TokenHash, TokenRefusal},
 };
 use fairway_operations::{
@@ -173,7 +174,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
 
 /// Whom a request is counted for while there is too much to do.
 fn party(request: &HttpRequest, claims: Claims) -> Party {
-    match claims.tenant {
+    match chosen_tenant(&claims) {
         Some(tenant) => Party::Tenant(tenant),
         None if holds_a_link(request) => Party::Holder(client_of(request)),
         None => Party::Caller(claims.actor),
@@ -182,10 +183,17 @@ fn party(request: &HttpRequest, claims: Claims) -> Party {
 
 /// Whom the lists of a request are counted for: its caller, within the tenant that it names.
 fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
+    let tenant = chosen_tenant(claims);
     if holds_a_link(request) {
-        return CallerKey::of(claims.tenant, client_of(request));
+        return CallerKey::of(tenant, client_of(request));
     }
-    CallerKey::of(claims.tenant, &claims.actor)
+    CallerKey::of(tenant, &claims.actor)
+}
+
+/// The tenant that a request is counted for. `anonymous` has no tenant to choose and is refused where it names one, so it could
+/// use up the share of any tenant, or get a new share with each identifier that it makes up.
+fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
+    claims.tenant.filter(|_| claims.actor.kind() != ActorKind::Anonymous)
 }
 
 /// Whether a request names nobody and carries what may be a share token. What it opens is not looked up here, so holders
@@ -321,5 +329,30 @@ mod tests {
         let forwarded = [("X-Actor-Ref", "user:ada"), ("Via", "1.1 proxy")];
         assert_eq!(of("/v1/x", &forwarded), caller("anonymous"));
         assert_eq!(of("/v1/x?token=fws_x", &forwarded), holder);
+    }
+
+    #[test]
+    fn anonymous_callers_are_counted_for_no_tenant_that_they_name() {
+        const TENANTS: [&str; 2] = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-00000000beef"];
+        let peer = "192.0.2.7:50000".parse().unwrap();
+        let of = |path: &str, headers: &[(&'static str, &'static str)]| {
+            let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
+            let request = headers.iter().fold(request, |request, header| request.insert_header(*header));
+            let request = request.to_http_request();
+            let claims = claims(&request).unwrap();
+            (list_key(&request, &claims), party(&request, claims))
+        };
+        for unnamed in [("Via", "1.1 proxy"), ("X-Actor-Ref", "anonymous")] {
+            for path in ["/v1/x", "/v1/x?token=fws_x"] {
+                let nowhere = of(path, &[unnamed]);
+                for tenant in TENANTS {
+                    assert_eq!(of(path, &[unnamed, ("X-Tenant-Id", tenant)]), nowhere, "{unnamed:?} {path}");
+                }
+            }
+        }
+        let named = |tenant| of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
+        let [first, second] = TENANTS.map(named);
+        assert_eq!(first.1, Party::Tenant(path::identifier(TENANTS[0]).unwrap().into()));
+        assert_ne!(first, second);
     }
 }

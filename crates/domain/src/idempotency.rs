@@ -2,6 +2,7 @@
 
 use crate::{access::ActorRef, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A key as a request carries it, within its tenant, caller and route.
@@ -42,17 +43,40 @@ pub enum Known {
     No,
     /// Seen with another body.
     OtherBody,
+    /// Reserved by a request that works outside the database before its commit.
+    Reserved,
     /// Seen, and the resource itself says how far it went: an execution that runs, or has ended.
     AsResource(Uuid),
     /// The first call ended so.
     Done(Outcome),
 }
 
-/// Reads keys. They are written by the commits that they protect.
+/// Reads keys, and reserves them. Outcomes are written by the commits that the keys protect.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
-    /// What is known of a key.
+    /// What is known of a key. One whose lease expired was never seen.
     async fn look_up(&self, scope: TenantScope, key: &RequestKey) -> Result<Known, StoreError>;
+    /// Reserves a key for a request that works outside the database first: until `lease` is over, or until the commit that
+    /// makes `resource` completes the reservation. Answers whether the key is reserved for this resource; else it has an
+    /// outcome, or the lease of another request.
+    async fn reserve(
+        &self,
+        scope: TenantScope,
+        key: &RequestKey,
+        resource: Uuid,
+        lease: Duration,
+    ) -> Result<bool, StoreError>;
+    /// Prolongs a reservation that is still there.
+    async fn renew_reservation(
+        &self,
+        scope: TenantScope,
+        key: &RequestKey,
+        resource: Uuid,
+        lease: Duration,
+    ) -> Result<(), StoreError>;
+    /// Frees a key that is reserved for this resource. A reservation that a commit completed stays.
+    async fn release_reservation(&self, scope: TenantScope, key: &RequestKey, resource: Uuid)
+    -> Result<(), StoreError>;
     /// Deletes keys that are kept no longer; answers how many.
     async fn sweep(&self) -> Result<u64, StoreError>;
 }

@@ -37,6 +37,9 @@ pub struct Limits {
     pub permits: usize,
     /// Most permits that one key holds at the same time.
     pub permits_per_key: usize,
+    /// The last of these permits go to keys that hold none. So a few keys that keep their permits for long do not keep all
+    /// others out.
+    pub permits_for_idle_keys: usize,
     /// Most requests of one key that wait at the same time.
     pub waiting_per_key: usize,
 }
@@ -45,7 +48,7 @@ impl Limits {
     /// So many permits. One key may hold all of them while no other key waits, and any number of its requests may wait.
     #[must_use]
     pub const fn of(permits: usize) -> Self {
-        Self { permits, permits_per_key: permits, waiting_per_key: usize::MAX }
+        Self { permits, permits_per_key: permits, permits_for_idle_keys: 0, waiting_per_key: usize::MAX }
     }
 }
 

@@ -196,5 +196,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
 }
 
 const fn can_enter(free: usize, limits: Limits, key: &Key) -> bool {
-    free > 0 && key.share.held < limits.permits_per_key
+    let held = key.share.held;
+    let kept = if held == 0 { 0 } else { limits.permits_for_idle_keys };
+    free > kept && held < limits.permits_per_key
 }

@@ -76,6 +76,25 @@ async fn serves_a_waiting_key_although_others_keep_returning() {
 }
 
 #[tokio::test]
+async fn keeps_permits_for_keys_that_hold_none() {
+    let semaphore = FairSemaphore::new(Limits { permits_for_idle_keys: 2, ..Limits::of(4) });
+    let mut held = Vec::new();
+    for key in ['a', 'a', 'b'] {
+        held.push(semaphore.acquire(key, LONG).await.unwrap());
+    }
+    for key in ['a', 'b'] {
+        assert_eq!(semaphore.acquire(key, Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut, "{key}");
+    }
+    held.push(semaphore.acquire('c', LONG).await.unwrap());
+    assert_eq!(semaphore.acquire('d', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
+    // A permit that comes back goes to the key that holds none, although another one waits for longer.
+    let requests = queue(&semaphore, "ad").await;
+    drop(held.remove(0));
+    drop(held.remove(0));
+    assert_eq!(order(requests).await, "da");
+}
+
+#[tokio::test]
 async fn bounds_what_one_key_holds() {
     let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::of(2) });
     let _held = semaphore.acquire('a', LONG).await.unwrap();

@@ -27,7 +27,7 @@ fn processors() -> usize {
 /// One tenant leaves a processor to others, where there is another one: work may take a second, and is never interrupted.
 const fn limits(processors: usize) -> Limits {
     let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
-    Limits { permits: processors, permits_per_key, waiting_per_key: MAX_WAITING }
+    Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::of(processors) }
 }
 
 /// How long work waits for a processor.

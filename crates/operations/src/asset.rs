@@ -8,6 +8,7 @@ mod judge;
 mod life;
 mod sight;
 
+pub(crate) use artifact::RecordedMismatches;
 pub use artifact::{Discrepancy, Swept, Verified};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 

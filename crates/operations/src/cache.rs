@@ -30,9 +30,11 @@ pub(crate) struct MaxBytes {
     pub(crate) refused_clients: u64,
     /// Public workloads that were looked up lately.
     pub(crate) public_workloads: u64,
+    /// Damaged artifacts whose mismatch was recorded lately.
+    pub(crate) mismatches: u64,
 }
 
-/// 72 MiB together.
+/// 73 MiB together.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -43,6 +45,7 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     summaries: 2 << 20,
     refused_clients: 3 << 20,
     public_workloads: 1 << 20,
+    mismatches: 1 << 20,
 };
 
 /// Memory of an entry beside its key and its value, in bytes: the node of the hash table and those of the access and write

@@ -9,6 +9,8 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
+mod reservation;
+
 /// How often a decision is taken again after somebody else was faster.
 pub(crate) const ATTEMPTS: usize = 3;
 
@@ -123,10 +125,15 @@ impl Services {
                 | Failure::Review(ReviewRefusal::NotPending)
                 | Failure::Settle(SettleRefusal::NotUnknown)
         );
-        if echo && let Some(outcome) = self.earlier(scope, key).await? {
-            return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
+        if !echo {
+            return Err(failure);
         }
-        Err(failure)
+        match self.earlier(scope, key).await {
+            Ok(Some(outcome)) => Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) }),
+            // This request released its reservation, and a twin reserved the key since.
+            Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
+            Err(other) => Err(other),
+        }
     }
 
     /// What an earlier request with this key did.
@@ -139,6 +146,7 @@ impl Services {
         match self.stores.idempotency.look_up(scope, key).await? {
             Known::No => Ok(None),
             Known::OtherBody => Err(Failure::KeyOtherBody),
+            Known::Reserved => Err(Failure::KeyInProgress),
             Known::Done(outcome) => Ok(Some(outcome)),
             Known::AsResource(_) => Err(Failure::Corrupt("a key of an execution stands at another route")),
         }

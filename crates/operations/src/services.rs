@@ -2,6 +2,7 @@
 
 use crate::{
     access::IdentityMode,
+    asset::RecordedMismatches,
     cache::{MAX_BYTES, weighed},
     execution::{code::Scripts, large_runs::LargeRuns, live::LiveRuns, plan::PlanCache, run_limit::RunLimit},
     generator::Provisioning,
@@ -155,6 +156,8 @@ pub struct Services {
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
     /// What versions say to the rules of releases. A version never changes.
     pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
+    /// Mismatches that were recorded lately.
+    pub(crate) mismatches: RecordedMismatches,
     /// Clients that have to wait.
     pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
@@ -188,6 +191,7 @@ impl Services {
             active: Arc::new(ActiveReleaseCache::new()),
             places: weighed(MAX_BYTES.namespaces, |_, _| 0).build(),
             said: weighed(MAX_BYTES.summaries, |_, said: &Arc<Said>| said.bytes()).build(),
+            mismatches: RecordedMismatches::new(),
             refused: Refused::new(),
             wake: Arc::default(),
             live: Arc::default(),

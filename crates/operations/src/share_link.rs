@@ -184,9 +184,10 @@ impl Services {
     /// # Errors
     /// When the store fails.
     pub async fn at_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
-        // Other hosts are no tenant's, whatever was stored before that was a rule.
-        let decides = |host: &&str| claims.actor.kind() == ActorKind::Anonymous && is_public_host(host);
-        match host.filter(decides) {
+        // Other hosts are no tenant's, whatever was stored before that was a rule, or before the operator used the name.
+        let is_tenants =
+            |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
+        match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
             Some(host) => Ok(Claims { tenant: self.stores.tenants.of_host(host).await?, ..claims }),
             None => Ok(claims),
         }

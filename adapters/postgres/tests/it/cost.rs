@@ -5,9 +5,12 @@ use fairway_domain::execution::ports::{Accepted, AcceptedOn, ExecutionStore};
 use fairway_domain::release::ports::PlacedRelease;
 use fairway_postgres::{Database, create_database, migrate};
 use fairway_private_postgres::{Binaries, PrivateServer, state};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicI64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::Instant,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -29,42 +32,71 @@ fn quiet_server() -> PrivateServer {
     PrivateServer::throwaway(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }
 
-/// A man in the middle who counts how often the client speaks after it was answered.
+/// What a connection says to have its plans made anew, whenever it is twice as old: a message of the simple protocol.
+const DISCARD_PLANS: &[u8] = b"Q\0\0\0\x12DISCARD PLANS\0";
+
+/// How often the client of a proxy speaks after it was answered.
+#[derive(Default)]
+struct Counts {
+    /// With statements of its own.
+    turns: AtomicI64,
+    /// To have its plans made anew. That depends on the age of the connection alone, and not on what a run costs.
+    discards: AtomicI64,
+}
+
+impl Counts {
+    fn turns(&self) -> i64 {
+        self.turns.load(Ordering::SeqCst)
+    }
+
+    fn discards(&self) -> i64 {
+        self.discards.load(Ordering::SeqCst)
+    }
+}
+
+/// A proxy in front of the server that counts what its client says.
 struct Turns {
-    port: u16,
-    count: Arc<AtomicI64>,
+    began: Instant,
+    url: String,
+    counts: Arc<Counts>,
 }
 
 impl Turns {
-    async fn before(server: u16) -> Self {
+    async fn before(server: &PrivateServer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let count = Arc::new(AtomicI64::new(0));
-        let counted = Arc::clone(&count);
+        let (port, server_port) = (listener.local_addr().unwrap().port(), server.port());
+        let url = server.url("cost").replace(&format!(":{server_port}/"), &format!(":{port}/"));
+        let counts = Arc::new(Counts::default());
+        let counted = Arc::clone(&counts);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (from_client, to_client) = client.into_split();
-                let (from_server, to_server) = TcpStream::connect(("127.0.0.1", server)).await.unwrap().into_split();
+                let server = TcpStream::connect(("127.0.0.1", server_port)).await.unwrap();
+                let (from_server, to_server) = server.into_split();
                 let answered = Arc::new(AtomicBool::new(true));
                 tokio::spawn(pass(from_client, to_server, Arc::clone(&answered), Some(Arc::clone(&counted))));
                 tokio::spawn(pass(from_server, to_client, answered, None));
             }
         });
-        Self { port, count }
+        Self { began: Instant::now(), url, counts }
+    }
+
+    /// No connection is older than the proxy, and each discards its plans at 1, 2, 4 seconds and so on, later every minute.
+    fn assert_plans_are_kept(&self) {
+        let seconds = self.began.elapsed().as_secs();
+        let most = seconds.min(64).checked_ilog2().map_or(0, |power| power + 1);
+        let most = i64::from(most) + i64::try_from(seconds / 64).unwrap();
+        assert!(self.counts.discards() <= most, "{} times in {seconds} s", self.counts.discards());
     }
 }
 
-async fn pass(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
-    answered: Arc<AtomicBool>,
-    count: Option<Arc<AtomicI64>>,
-) {
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answered: Arc<AtomicBool>, counts: Option<Arc<Counts>>) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(read @ 1..) = from.read(&mut buffer).await else { return };
-        match &count {
-            Some(count) if answered.swap(false, Ordering::SeqCst) => {
+        match &counts {
+            Some(counts) if answered.swap(false, Ordering::SeqCst) => {
+                let count = if buffer[..read] == *DISCARD_PLANS { &counts.discards } else { &counts.turns };
                 count.fetch_add(1, Ordering::SeqCst);
             }
             Some(_) => {}
@@ -94,13 +126,22 @@ async fn commits(elsewhere: &Client) -> i64 {
     elsewhere.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Commits of a number of runs over a connection of their own, with what connecting and preparing costs.
-async fn commits_of(elsewhere: &Client, url: &str, number: i64, (placed, on): (&PlacedRelease, AcceptedOn)) -> i64 {
+/// Commits of a number of runs over a connection of their own, with what connecting and preparing costs. Plans that are
+/// discarded meanwhile are a transaction each, and not counted.
+async fn commits_of(
+    elsewhere: &Client,
+    server: &PrivateServer,
+    number: i64,
+    (placed, on): (&PlacedRelease, AcceptedOn),
+) -> i64 {
     let before = commits(elsewhere).await;
-    let store = open(url, 1);
+    let turns = Turns::before(server).await;
+    let store = open(&turns.url, 1);
     runs(&store, placed, on, number).await;
     drop(store);
-    commits(elsewhere).await - before
+    let commits = commits(elsewhere).await - before;
+    turns.assert_plans_are_kept();
+    commits - turns.counts.discards()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -113,16 +154,16 @@ async fn a_run_is_two_round_trips_two_commits_and_under_twelve_kibibytes_of_wal(
     let (workload, placed) = world.active().await;
     let on = world.accepted_on(&workload, &placed).await;
 
-    let turns = Turns::before(server.port()).await;
-    let through = url.replace(&format!(":{}/", server.port()), &format!(":{}/", turns.port));
-    let store = open(&through, 1);
+    let turns = Turns::before(&server).await;
+    let store = open(&turns.url, 1);
     runs(&store, &placed, on, 3).await;
-    let before = turns.count.load(Ordering::SeqCst);
+    let before = turns.counts.turns();
     let position = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint";
     let wal_before = world.number(position).await;
     runs(&store, &placed, on, RUNS).await;
     let wal = (world.number(position).await - wal_before) / RUNS;
-    assert_eq!(turns.count.load(Ordering::SeqCst) - before, 2 * RUNS);
+    assert_eq!(turns.counts.turns() - before, 2 * RUNS);
+    turns.assert_plans_are_kept();
     assert!(wal < WAL, "{wal} bytes of WAL a run");
     assert!(wal > 500, "{wal} bytes of WAL a run cannot be all");
     drop(store);
@@ -130,7 +171,7 @@ async fn a_run_is_two_round_trips_two_commits_and_under_twelve_kibibytes_of_wal(
     // The world's own counts must not come in between.
     drop(world);
     let elsewhere = connected(&server.url("postgres")).await;
-    let few = commits_of(&elsewhere, &url, 10, (&placed, on)).await;
-    let many = commits_of(&elsewhere, &url, 10 + RUNS, (&placed, on)).await;
+    let few = commits_of(&elsewhere, &server, 10, (&placed, on)).await;
+    let many = commits_of(&elsewhere, &server, 10 + RUNS, (&placed, on)).await;
     assert_eq!(many - few, 2 * RUNS);
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 /// The lease of `stage::acceptance`, in seconds.
-const LEASE: i64 = 30;
+const LEASE: i64 = crate::stage::LEASE.as_secs().cast_signed();
 const FAMILIES: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
     + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
     + (SELECT count(*) FROM idempotency_key) + (SELECT count(*) FROM fact WHERE kind LIKE 'execution.%')";
@@ -352,7 +352,7 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
     stage.database.move_clock(2 * LEASE).await.unwrap();
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap().len(), 1);
-    stage.database.move_clock(700).await.unwrap();
+    stage.database.move_clock(3 * LEASE + 1).await.unwrap();
     let again = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
     assert_eq!(again.len(), 1, "a recovery that died loses its lease like anybody");
     assert!(again[0].overdue);

@@ -3,7 +3,8 @@
 use crate::stage::{Stage, actor, claim, connected, fresh, queued, scope};
 use fairway_domain::{
     execution::{
-        dispatch::{Claim, Claimed, Held, Stopping, Taken},
+        Acceptance, Payload,
+        dispatch::{Claim, Claimed, ClaimedInputs, Held, Stopping, Taken},
         ports::{Accepted, ExecutionStore},
     },
     id::{ExecutionId, TenantId},
@@ -203,4 +204,106 @@ async fn a_run_that_is_being_taken_is_neither_in_line_nor_over() {
     owner.batch_execute("COMMIT").await.unwrap();
     assert_eq!(stopping.await.unwrap().unwrap(), Stopping::Over, "whoever asks looks again");
     assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Told);
+}
+
+/// Inputs whose JSON text has so many bytes.
+fn text_of(bytes: usize) -> Payload {
+    Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)), salt: [7; 16] }
+}
+
+/// A queued run with these inputs.
+async fn waiting_with(stage: &Stage, inputs: Payload) -> ExecutionId {
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let run = Acceptance { inputs, ..queued(&placed) };
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    run.execution_id
+}
+
+fn ids(claimed: &[Claimed]) -> Vec<ExecutionId> {
+    claimed.iter().map(|one| one.execution.execution_id).collect()
+}
+
+fn inputs_of(claimed: &[Claimed], id: ExecutionId) -> &ClaimedInputs {
+    &claimed.iter().find(|one| one.execution.execution_id == id).unwrap().inputs
+}
+
+#[tokio::test]
+async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
+    let stage = Stage::new().await;
+    let max = claim().max_input_bytes;
+    let (small, large) = (waiting_with(&stage, text_of(max)).await, waiting_with(&stage, text_of(max + 1)).await);
+    let erased = waiting_with(&stage, text_of(max + 1)).await;
+    stage.run(&format!("DELETE FROM execution_input WHERE execution_id = '{erased}'")).await;
+    let all = taken(&stage, &claim()).await;
+    assert_eq!(inputs_of(&all, small), &ClaimedInputs::Read(text_of(max)));
+    assert_eq!(inputs_of(&all, large), &ClaimedInputs::Unread);
+    assert_eq!(inputs_of(&all, erased), &ClaimedInputs::Erased);
+    let read = async |id| stage.store.inputs(scope(), id).await.unwrap();
+    assert_eq!(read(large).await, Some(text_of(max + 1)));
+    assert_eq!(read(erased).await, None);
+    // Who takes the runs over from a silent worker gets them the same way.
+    falls_silent(&stage).await;
+    let again = taken(&stage, &claim()).await;
+    assert_eq!(inputs_of(&again, small), &ClaimedInputs::Read(text_of(max)));
+    assert_eq!(inputs_of(&again, large), &ClaimedInputs::Unread);
+}
+
+#[tokio::test]
+async fn claim_without_large_runs_takes_the_small_ones_behind_them() {
+    let stage = Stage::new().await;
+    let max = claim().max_input_bytes;
+    let large = waiting_with(&stage, text_of(max + 1)).await;
+    let small = [waiting_with(&stage, text_of(max)).await, waiting(&stage).await];
+    // The large run is the oldest, and takes no place of the claim.
+    let without = Claim { takes_large: false, most: 2, most_of_one: 2, ..claim() };
+    assert_eq!(ids(&taken(&stage, &without).await), small);
+    assert!(taken(&stage, &without).await.is_empty());
+    assert_eq!(stage.number("SELECT count(*) FROM execution_queue").await, 1, "the large run keeps its place");
+    assert_eq!(ids(&taken(&stage, &claim()).await), [large]);
+}
+
+#[tokio::test]
+async fn claim_passes_over_large_runs_of_the_tenants_it_names_alone() {
+    let stage = Stage::new().await;
+    let max = claim().max_input_bytes;
+    let large = waiting_with(&stage, text_of(max + 1)).await;
+    let small = waiting(&stage).await;
+    // A large run of another tenant, which nobody can go on with.
+    line_of(&stage, &[9], 1).await;
+    stage
+        .run(&format!(
+            "INSERT INTO execution_input SELECT (jsonb_populate_record(input, jsonb_build_object('tenant_id', line.tenant_id,
+                'execution_id', line.execution_id))).*
+             FROM execution_input AS input, execution_queue AS line
+             WHERE input.execution_id = '{large}' AND line.tenant_id = '{}'",
+            Uuid::from_u128(9)
+        ))
+        .await;
+    let left = "SELECT tenant_id FROM execution_queue";
+    let other = TenantId::from(Uuid::from_u128(9));
+    let claims = |no_large_of| Claim { no_large_of, ..claim() };
+    // Nobody's large runs while there is no reservation at all, whichever tenants are named.
+    let none = Claim { takes_large: false, ..claims(Vec::new()) };
+    assert_eq!(ids(&taken(&stage, &none).await), [small]);
+    assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
+    assert!(taken(&stage, &claims(vec![scope().tenant(), other])).await.is_empty());
+    assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
+    // The other tenant's large run is taken beside one of a tenant whose claimed run waits.
+    assert!(taken(&stage, &claims(vec![scope().tenant()])).await.is_empty());
+    let [row] = &stage.owner.query(left, &[]).await.unwrap()[..] else { panic!("one run is left in the queue") };
+    assert_eq!(row.get::<_, Uuid>(0), scope().tenant().uuid());
+    assert_eq!(ids(&taken(&stage, &claims(vec![other])).await), [large]);
+}
+
+/// A lease that lapsed is taken over whatever its inputs weigh: its run has begun, or has been claimed before.
+#[tokio::test]
+async fn claim_without_large_runs_takes_over_the_large_run_of_a_silent_worker() {
+    let stage = Stage::new().await;
+    let large = waiting_with(&stage, text_of(claim().max_input_bytes + 1)).await;
+    assert_eq!(ids(&taken(&stage, &claim()).await), [large]);
+    falls_silent(&stage).await;
+    let without = Claim { takes_large: false, no_large_of: vec![scope().tenant()], ..claim() };
+    let again = taken(&stage, &without).await;
+    assert_eq!((ids(&again), &again[0].inputs), (vec![large], &ClaimedInputs::Unread));
 }

@@ -44,6 +44,8 @@ mod order;
 #[cfg(test)]
 mod partitions;
 #[cfg(test)]
+mod reservations;
+#[cfg(test)]
 mod rollouts;
 #[cfg(test)]
 mod run_lists;

@@ -209,6 +209,10 @@ pub(crate) async fn connected(url: &str) -> Client {
     client
 }
 
+/// How long a run is held unless its lease is renewed. Longer than any test may take, so that no lease lapses unless a test
+/// moves the clock: a claim takes runs with lapsed leases before those of the queue.
+pub(crate) const LEASE: Duration = Duration::from_secs(240);
+
 /// How long the tests' stores show answers.
 pub(crate) const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
@@ -361,11 +365,7 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
             session: None,
         },
         started_at: now(),
-        admission: Admission::Run {
-            lease: fresh(),
-            lease_for: Duration::from_secs(30),
-            deadline_in: Duration::from_secs(600),
-        },
+        admission: Admission::Run { lease: fresh(), lease_for: LEASE, deadline_in: Duration::from_secs(600) },
         guest: Guest::default(),
     }
 }
@@ -380,7 +380,7 @@ pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
     let run = acceptance(placed);
     let admission = Admission::Script {
         lease: fresh(),
-        lease_for: Duration::from_secs(30),
+        lease_for: LEASE,
         deadline_in: Duration::from_secs(600),
         fact: Box::new(run_ref(&run).code_accepted(Language::Starlark, &stamp())),
     };
@@ -392,7 +392,7 @@ pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
         lost: Vec::new(),
-        lease_for: Duration::from_secs(30),
+        lease_for: LEASE,
         deadline_in: Duration::from_secs(600),
         most: 100,
         most_of_one: 100,

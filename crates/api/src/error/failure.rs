@@ -326,9 +326,11 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::SelfApproval => {
             ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
         }
-        ReleaseRefusal::TooManyVerdicts => {
-            ApiError::new(StatusCode::CONFLICT, code, "a release takes 50 verdicts of one person and 500 of all")
-        }
+        ReleaseRefusal::TooManyVerdicts => ApiError::new(
+            StatusCode::CONFLICT,
+            code,
+            "a release takes 50 verdicts of one person and 500 of all, and one objection of each person beyond",
+        ),
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
             let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();
             ApiError::new(StatusCode::FORBIDDEN, code, "what is bound asks for the approval of other roles")

@@ -7,25 +7,10 @@ use crate::{
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
-    FaultyEndpoint, Script, TestApp,
+    AGENT_FLOW, FaultyEndpoint, Script, TestApp,
     app::{ActiveWorkload, Answer, Version},
 };
 use serde_json::{Value, json};
-
-const FLOW: &str = "\
-name: Answer with tools
-description: Lets a model call tools until it knows.
-trigger: { type: api_request, inputs_schema: { ticket: string } }
-entry_step: work
-steps:
-  - id: work
-    type: agent
-    max_steps: 3
-    inputs: { prompt: 'Answer with the tools.', message: '{{trigger.ticket}}' }
-  - id: done
-    type: return
-    output: '{{steps.work.output}}'
-";
 
 const HERE: &str = "127.0.0.1/32";
 
@@ -64,7 +49,7 @@ impl Desk {
         let mut versions = vec![
             given.policy("policy").await,
             given.version("model_policy", "models", models).await,
-            given.flow("flow", FLOW).await,
+            given.flow("flow", AGENT_FLOW).await,
         ];
         for (index, tool) in tools.iter().enumerate() {
             versions.push(given.version("tool_definition", &format!("tool-{index}"), tool.clone()).await);
@@ -228,7 +213,7 @@ async fn a_release_whose_agent_lacks_tools_is_not_activated() {
     let given = desk.app.given();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
     let mut versions = desk.versions(&[desk.tool(&remote), desk.tool(&json!({}))]).await;
-    let named = FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
+    let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
     versions.push(given.flow("named", &named).await);
     let workload_id = given.workload("blocked").await;

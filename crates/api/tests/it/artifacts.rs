@@ -2,11 +2,13 @@
 
 use crate::stage::{WORKSPACE, knowledge};
 use fairway_domain::asset::ports::ArtifactPath;
-use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
+use fairway_testkit::{ArtifactFault, FaultyArtifacts, MovableClock, TestApp};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
-use std::{fs, path::PathBuf};
+use std::{fs, future::IntoFuture as _, path::PathBuf, sync::Arc};
 
-const DAY: i64 = 24 * 60 * 60;
+const HOUR: i64 = 60 * 60;
+const DAY: i64 = 24 * HOUR;
 
 fn file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
     let (asset, version) = (&version.asset_id, &version.asset_version_id);
@@ -138,7 +140,8 @@ async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
 #[tokio::test]
 async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_incident() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
-    let app = TestApp::builder().faulty_artifacts(&faults).start().await;
+    let clock = Arc::new(MovableClock::default());
+    let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
     let given = app.given();
     let mut base = knowledge("manuals");
     base["source_type"] = json!("artifact");
@@ -162,7 +165,8 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
         (ArtifactFault::OtherObject, &source, "different"),
         (ArtifactFault::None, &halved, "different"),
     ];
-    for (fault, version, _) in wanted {
+    for (hours, (fault, version, _)) in (0..).zip(wanted) {
+        clock.move_to(hours * HOUR);
         faults.becomes(fault);
         let refused = app.post(documents.clone(), reference(version)).key("once").await;
         refused.refused(503, "integrity_mismatch");
@@ -194,6 +198,46 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
     let wrong = app.services().verify_artifacts().await.unwrap().wrong;
     let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
     assert_eq!(wrong, [halved.asset_version_id]);
+}
+
+/// How often a damaged artifact is read is up to its readers, and facts stay for ever.
+#[tokio::test]
+async fn the_mismatch_of_a_version_is_recorded_once_an_hour_by_each_server() {
+    let faults = FaultyArtifacts::new(ArtifactFault::None);
+    let clock = Arc::new(MovableClock::default());
+    let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
+    let given = app.given();
+    let mut base = knowledge("manuals");
+    base["source_type"] = json!("artifact");
+    base["source_ref"] = json!("assets");
+    let base = given.version("knowledge_base", "manuals", base).await;
+    let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
+    let one = given.version("skill", "one", skill("one")).await;
+    let other = given.version("skill", "other", skill("other")).await;
+    let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
+    let read = async |times: usize, of: &fairway_testkit::app::Version| {
+        let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
+        let body = json!({ "documents": [{ "document_id": "a", "source_ref": path }] });
+        let requests = (0..times).map(|_| app.post(documents.clone(), body.clone()).into_future());
+        for refused in join_all(requests).await {
+            refused.refused(503, "integrity_mismatch");
+        }
+    };
+    let recorded = async || {
+        let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
+        crate::share_link::number(&app, facts).await
+    };
+    faults.becomes(ArtifactFault::WrongBytes);
+    read(12, &one).await;
+    assert_eq!(recorded().await, 1);
+    read(2, &other).await;
+    assert_eq!(recorded().await, 2);
+    clock.move_to(HOUR - 60);
+    read(2, &one).await;
+    assert_eq!(recorded().await, 2);
+    clock.move_to(HOUR + 60);
+    read(2, &one).await;
+    assert_eq!(recorded().await, 3);
 }
 
 /// Bytes that this process, the server included, has read by system calls since its start.

@@ -266,6 +266,48 @@ impl Provider for HeldVectors {
     }
 }
 
+/// T46: two tenants whose ingests all wait for a slow model leave room for a third.
+#[tokio::test]
+async fn two_tenants_do_not_hold_all_ingests() {
+    let held = Arc::new(HeldVectors {
+        asked: Mutex::default(),
+        count: watch::Sender::new(0),
+        may_answer: watch::Sender::new(false),
+    });
+    let app = TestApp::builder().provider(held.clone()).start().await;
+    let given = app.given();
+    let mut tenants = Vec::new();
+    for name in ["first", "second", "third"] {
+        let tenant = given.tenant(name).await;
+        let there = given.in_tenant(&tenant, "").workspace("there", "there").await;
+        let mut content = knowledge("handbook");
+        content["retrieval"] = json!({ "strategy": "vector" });
+        let base = given.in_tenant(&tenant, &there).version("knowledge_base", "handbook", content).await;
+        let path = format!("/v1/assets/{}/documents?workspace_id={there}", base.asset_id);
+        tenants.push((name, tenant, path));
+    }
+    let send = |number: usize, tenant: usize| {
+        let (name, tenant, path) = &tenants[tenant];
+        let request = app.post(path.clone(), text(&format!("d{number}"), name)).in_tenant(tenant);
+        tokio::spawn(request.into_future())
+    };
+    let asked = async |times: usize| {
+        held.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    };
+    let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
+    asked(4).await;
+    answers.extend((0..6).map(|number| send(number, 1)));
+    asked(5).await;
+    answers.push(send(0, 2));
+    asked(6).await;
+    let seen = held.asked.lock().unwrap().clone();
+    assert_eq!(seen, ["first", "first", "first", "first", "second", "third"]);
+    held.may_answer.send_replace(true);
+    for answer in answers {
+        answer.await.unwrap().expect(201);
+    }
+}
+
 /// T46: one tenant's ingests that wait for a slow model leave room for another's.
 #[tokio::test]
 async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {

@@ -1,6 +1,8 @@
 //! R3: a server whose connections to its database break in front of commits, behind them and in between still does
 //! once what it is asked for once, and never refuses for good what it has done.
 
+mod scene;
+
 use crate::{
     document::{Route, routes},
     stage::Stage,
@@ -9,7 +11,6 @@ use fairway_testkit::{
     Cut, FaultyLine, LineFault, TestApp,
     app::{Answer, Client, Request},
 };
-use futures_util::future::join_all;
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,28 +18,38 @@ use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
-use uuid::Uuid;
 
 /// Of ten thousand requests to the database.
 const ONE_IN_A_HUNDRED: u64 = 100;
+
 const ONE_IN_TWENTY: u64 = 500;
+
 /// A client gives up only when something is wrong for good.
 const TRIES: usize = 200;
+
 const RETRY: Duration = Duration::from_millis(20);
+
 /// Everything that is under way has ended by then: the lease of a run that was lost is over, too.
 const PATIENCE: Duration = Duration::from_secs(20);
+
 /// Clients that send at the same time, so that commits are gathered.
 const AT_ONCE: usize = 24;
+
 /// Asks for what cannot be done twice in one go: what these change is what they are named for.
 const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
+
 /// Asks for a run of the generator: what it writes is what runs write.
 const DRAFT: &str = "generate_asset_draft";
+
 /// Asks for a run like any other.
 const TOOL: &str = "call_tool";
+
 /// Asks for a run that is under way, beside which nothing comes to rest: it has a test of its own.
 const UNDER_WAY: &str = "cancel_execution";
+
 /// Asks for a script, which is handed over once and whose end may be lost for good: `code` has tests of its own.
 const SCRIPT: &str = "run_code";
+
 /// What relays and caches do at times of their own.
 const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
 
@@ -52,12 +63,6 @@ fn walks() -> Vec<(u64, u64)> {
 
 /// How many rows each table has.
 type Rows = BTreeMap<String, i64>;
-
-/// What is more.
-fn gained(before: &Rows, after: &Rows) -> Rows {
-    let more = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
-    more.filter(|(_, rows)| *rows != 0).collect()
-}
 
 /// A server on a good line and one on a faulty one, over the same database.
 struct Scene {
@@ -74,95 +79,10 @@ struct Scene {
     answers: BTreeMap<u16, usize>,
 }
 
-impl Scene {
-    async fn set(seed: u64, fault: LineFault) -> Self {
-        let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
-        let line = FaultyLine::to(calm.database(), seed);
-        let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").beside(&calm).over(&line).start().await;
-        let owner = calm.database().owner().await.unwrap();
-        let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
-            AND relnamespace = 'public'::regnamespace AND NOT relname = ANY(string_to_array($1, ' '))";
-        let tables = owner.query(tables, &[&BESIDE]).await.unwrap();
-        assert!(tables.len() > 20, "{}", tables.len());
-        let count = tables.iter().map(|row| row.get::<_, String>(0));
-        let count = count.map(|table| format!("SELECT '{table}' AS name, count(*) FROM {table}"));
-        let count = count.collect::<Vec<_>>().join(" UNION ALL ");
-        Self { calm, shaky, line, owner, count, fault, expected: BTreeMap::new(), keys: 0, answers: BTreeMap::new() }
-    }
-
-    /// The rows, once nothing is under way any more.
-    async fn rows(&self) -> Rows {
-        self.line.settled().await;
-        let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
-            + (SELECT count(*) FROM execution WHERE outcome IS NULL AND status <> 'awaiting_review')";
-        let quiet = async {
-            while self.owner.query_one(busy, &[]).await.unwrap().get::<_, i64>(0) != 0 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let settled = tokio::time::timeout(PATIENCE, quiet).await;
-        assert!(settled.is_ok(), "every run ends, and every fact has its place");
-        let rows = self.owner.query(&self.count, &[]).await.unwrap();
-        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
-    }
-
-    /// How many facts name one of these requests.
-    async fn facts(&self, requests: &[String]) -> i64 {
-        let sql = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8')::json ->> 'request_id' = ANY($1)";
-        self.owner.query_one(sql, &[&requests]).await.unwrap().get(0)
-    }
-
-    /// Sends it over the faulty line until it is answered, at most so often. All answers.
-    async fn send(&mut self, request: &Request, tries: usize) -> Vec<Sent> {
-        let sent = persist(request, &self.shaky, tries).await;
-        for Sent { answer, .. } in &sent {
-            *self.answers.entry(answer.status).or_default() += 1;
-        }
-        sent
-    }
-}
-
-impl Drop for Scene {
-    #[expect(clippy::print_stdout, reason = "whoever looks for a fault wants to know what led to it")]
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let made = self.line.made();
-            println!("the last cuts: {:#?}", &made[made.len().saturating_sub(12)..]);
-        }
-    }
-}
-
 /// A try, by the identifier under which the log would name it.
 struct Sent {
     request_id: String,
     answer: Answer,
-}
-
-/// Whether the answer says that the same may be sent again.
-fn comes_back(answer: &Answer) -> bool {
-    match answer.status {
-        503 => {
-            answer.refused(503, "unavailable");
-            assert!(answer.header("retry-after").is_some(), "{answer}");
-            true
-        }
-        409 => answer.code() == "request_in_progress",
-        _ => false,
-    }
-}
-
-async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> {
-    let mut all = Vec::new();
-    loop {
-        let request_id = Uuid::now_v7().to_string();
-        let answer = request.clone().at(server).header("X-Request-Id", &request_id).await;
-        let over = !comes_back(&answer);
-        all.push(Sent { request_id, answer });
-        if over || all.len() == tries {
-            return all;
-        }
-        tokio::time::sleep(RETRY).await;
-    }
 }
 
 /// Everything that can be asked for and changes something, but for runs.
@@ -206,144 +126,6 @@ fn named(sent: &[Sent]) -> BTreeSet<String> {
     let runs = sent.iter().map(|sent| sent.answer.json());
     let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
     runs.filter_map(|run| run.as_str().map(str::to_owned)).collect()
-}
-
-impl Scene {
-    /// The status of an operation, and what it adds, seen once where nothing breaks.
-    async fn calmly(&mut self, stage: &Stage<'_>, operation: &str, key: Option<&str>) -> (u16, Rows) {
-        let name = format!("{operation} {}", key.is_some());
-        if let Some(known) = self.expected.get(&name) {
-            return known.clone();
-        }
-        let request = changing(stage, operation).await;
-        let before = self.rows().await;
-        let answer = with(key.map(|_| "calm"), request).await;
-        assert!(answer.status < 300, "{answer}");
-        let seen = (answer.status, gained(&before, &self.rows().await));
-        self.expected.insert(name, seen.clone());
-        seen
-    }
-
-    /// What is sent with a key until it is answered has its effect, once. What is sent without one, once, has it once
-    /// or, where nobody knows, at most once. Whether a cut was made on the way.
-    async fn change(&mut self, stage: &Stage<'_>, operation: &str, keyed: bool) -> bool {
-        self.keys += 1;
-        let key = keyed.then(|| format!("shaky-{}", self.keys));
-        let (status, expected) = self.calmly(stage, operation, key.as_deref()).await;
-        let request = with(key.as_deref(), changing(stage, operation).await);
-        let before = self.rows().await;
-        let cuts = self.line.made().len();
-        self.line.becomes(self.fault.clone());
-        let sent = self.send(&request, if keyed { TRIES } else { 1 }).await;
-        self.line.becomes(LineFault::None);
-        let cut = self.line.made().len() > cuts;
-        let happened = gained(&before, &self.rows().await);
-        let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
-        let facts = happened.get("fact").copied().unwrap_or_default();
-        assert_eq!(self.facts(&requests).await, facts, "{operation}: {sent:?}");
-        let last = &sent.last().unwrap().answer;
-        if last.status == 503 {
-            assert!(!keyed, "{operation} is never answered: {sent:?}");
-            assert!(happened.is_empty() || happened == expected, "{operation}, all or nothing: {happened:?}");
-            return cut;
-        }
-        assert_eq!((last.status, &happened), (status, &expected), "{operation}: {sent:?}");
-        if keyed {
-            // What was told is there, for somebody on a good line as well.
-            let again = request.at(&self.calm).await;
-            assert_eq!(again.status, status, "{again}");
-            assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
-            for name in ["location", "etag"] {
-                assert_eq!(again.header(name), last.header(name), "{operation}: {again}");
-            }
-        }
-        cut
-    }
-
-    /// A run that may have been accepted is named, and one that was accepted ends.
-    async fn run(&mut self, request: &Request, key: Option<&str>, (status, code): (u16, &str)) {
-        let request = with(key, request.clone());
-        let before = self.rows().await;
-        self.line.becomes(self.fault.clone());
-        let sent = self.send(&request, if key.is_some() { TRIES } else { 1 }).await;
-        self.line.becomes(LineFault::None);
-        let happened = gained(&before, &self.rows().await);
-        let runs = happened.get("execution").copied().unwrap_or_default();
-        let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
-        let last = &sent.last().unwrap().answer;
-        let mut there = 0;
-        for run in named(&sent) {
-            let read = self.calm.get(format!("/v1/executions/{run}")).await;
-            if read.status != 404 {
-                there += 1;
-                assert!(read.expect(200)["outcome"].is_string(), "{read}");
-            }
-        }
-        assert_eq!(there, runs, "every run is named: {happened:?} {sent:?}");
-        assert_eq!(happened.get("fact").copied().unwrap_or_default(), runs, "{happened:?} {sent:?}");
-        // A run that its server lost sight of is ended by whoever finds it, in nobody's request.
-        assert!(self.facts(&requests).await <= runs);
-        if last.status != 503 {
-            assert_eq!(runs, 1, "{sent:?}");
-            assert!(last.status == status || last.status == 202, "{sent:?}");
-            assert!(last.status == 202 || last.code() == code, "{sent:?}");
-        }
-        assert!(runs <= 1 && (key.is_none() || last.status != 503), "{sent:?}");
-    }
-
-    /// A read tells what is so, or that it cannot tell.
-    async fn read(&mut self, stage: &Stage<'_>, operation: &str) {
-        let request = stage.request(operation).await;
-        let timeless = |answer: &Answer| {
-            assert_eq!(answer.status, 200, "{answer}");
-            // Events are no JSON as a whole.
-            let mut told = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
-            if operation == "read_rollout" {
-                told["observed"]["soak_left_seconds"] = json!(null);
-            }
-            told
-        };
-        let calm = timeless(&request.clone().await);
-        self.line.becomes(self.fault.clone());
-        let sent = self.send(&request, TRIES).await;
-        self.line.becomes(LineFault::None);
-        assert_eq!(timeless(&sent.last().unwrap().answer), calm, "{operation}");
-    }
-
-    /// Many at once, whose commits go together: each has its effect once.
-    async fn crowd(&mut self, stage: &Stage<'_>) {
-        let asset = stage.placeholder("asset_id");
-        let path = format!("/v1/assets/{asset}/versions");
-        let run = stage.request("execute_workload").await;
-        let mut requests = Vec::new();
-        for number in 0..AT_ONCE {
-            let content = json!({ "content": { "system_prompt": format!("Number {number}") } });
-            requests.push(self.calm.post(&path, content).key(&format!("crowd-{number}")));
-            requests.push(run.clone().key(&format!("crowd-{number}")));
-        }
-        let before = self.rows().await;
-        self.line.becomes(self.fault.clone());
-        let sent = join_all(requests.iter().map(|request| persist(request, &self.shaky, TRIES))).await;
-        self.line.becomes(LineFault::None);
-        let many = i64::try_from(AT_ONCE).unwrap();
-        let happened = gained(&before, &self.rows().await);
-        for table in ["asset_version", "execution"] {
-            assert_eq!(happened[table], many, "{table}: {happened:?}");
-        }
-        assert_eq!((happened["fact"], happened["idempotency_key"]), (2 * many, 2 * many), "{happened:?}");
-        let mut made = BTreeSet::new();
-        for sent in &sent {
-            let body = sent.last().unwrap().answer.json();
-            assert!(sent.last().unwrap().answer.status < 300, "{sent:?}");
-            for name in ["asset_version_id", "execution_id"] {
-                made.extend(body[name].as_str().map(str::to_owned));
-            }
-            for Sent { answer, .. } in sent {
-                *self.answers.entry(answer.status).or_default() += 1;
-            }
-        }
-        assert_eq!(made.len(), 2 * AT_ONCE, "each is told of its own");
-    }
 }
 
 impl std::fmt::Debug for Sent {

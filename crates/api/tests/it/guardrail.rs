@@ -5,6 +5,7 @@ use crate::{
     dispatch::path,
     events::events,
     execution::ended,
+    lookup,
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
@@ -165,28 +166,6 @@ async fn a_finding_may_want_a_person() {
     assert_eq!(ended(&desk.app, id).await["queued_result"]["result"], "write to bob@example.com");
 }
 
-const LOOKING_UP: &str = "\
-name: Answer from documents
-description: Looks documents up and asks a model about them.
-trigger: { type: api_request, inputs_schema: { ticket: string } }
-entry_step: find
-steps:
-  - id: find
-    type: task
-    action: retrieve_documents
-    inputs: { query: '{{trigger.ticket}}', knowledge_base: '{{release.knowledge_base}}' }
-    on_failure: sorry
-  - id: ask
-    type: llm_call
-    inputs: { prompt: '{{release.prompt_template}}', message: '{{trigger.ticket}}', documents: '{{steps.find.output}}' }
-  - id: done
-    type: return
-    output: '{{steps.ask.output}}'
-  - id: sorry
-    type: return
-    output: 'Nobody could look.'
-";
-
 #[tokio::test]
 async fn documents_are_looked_at_before_a_step_has_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
@@ -197,7 +176,7 @@ async fn documents_are_looked_at_before_a_step_has_them() {
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
             let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
             app.post(path, json!({ "documents": [document] })).await.expect(201);
-            vec![base, app.given().flow("flow", LOOKING_UP).await]
+            vec![base, app.given().flow("flow", lookup::FLOW).await]
         })
         .await;
         let answer = desk.ask("leave").await;

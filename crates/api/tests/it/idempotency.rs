@@ -267,9 +267,17 @@ async fn every_keyed_change_sent_at_once_happens_once() {
                 // Twins wait for the same place as scripts of their own would.
                 429 if route.id() == "run_code" => drop(answer.refused(429, "too_many_scripts")),
                 _ => {
-                    let runs = ["execute_workload", "run_code", "call_tool", "generate_asset_draft"];
-                    let runs = runs.contains(&route.id());
-                    drop(runs.then(|| answer.refused(409, "request_in_progress")).unwrap());
+                    // What works outside the database reserves its key first.
+                    let reserving = [
+                        "execute_workload",
+                        "run_code",
+                        "call_tool",
+                        "generate_asset_draft",
+                        "add_documents",
+                        "reembed_documents",
+                    ];
+                    let is_reserving = reserving.contains(&route.id());
+                    drop(is_reserving.then(|| answer.refused(409, "request_in_progress")).unwrap());
                 }
             }
         }

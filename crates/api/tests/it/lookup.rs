@@ -1,6 +1,7 @@
 //! Runs that answer from documents: what they find, what that is evidence of, and whom contracts refuse.
 
 use crate::{
+    embedding::SEARCH,
     execution::ended,
     stage::{WORKSPACE, knowledge},
 };
@@ -11,7 +12,8 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-const FLOW: &str = "\
+/// Answers from the documents that it finds.
+pub(crate) const FLOW: &str = "\
 name: Answer from documents
 description: Looks documents up and asks a model about them.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -271,21 +273,6 @@ async fn a_contract_that_names_others_refuses() {
     assert_eq!(desk.provider.count(), 0);
 }
 
-const SEARCHING: &str = "\
-name: Look up
-description: Looks documents up.
-trigger: { type: api_request, inputs_schema: { ticket: string } }
-entry_step: find
-steps:
-  - id: find
-    type: task
-    action: retrieve_documents
-    inputs: { query: '{{trigger.ticket}}' }
-  - id: done
-    type: return
-    output: '{{steps.find.output}}'
-";
-
 /// What is looked for goes to whoever turns texts into vectors, so it is data that leaves.
 #[tokio::test]
 async fn what_is_looked_for_stays_where_the_profile_wants_it() {
@@ -308,7 +295,7 @@ async fn what_is_looked_for_stays_where_the_profile_wants_it() {
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
     let versions = vec![
         given.policy("policy").await,
-        given.flow("flow", SEARCHING).await,
+        given.flow("flow", SEARCH).await,
         base,
         given.version("sovereignty_profile", "profile", profile).await,
     ];

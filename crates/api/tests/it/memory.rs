@@ -1,10 +1,14 @@
 //! Chat memory: what one conversation remembers, who may see it, and when it is forgotten.
 
+mod contracts;
+mod erasure;
+mod resumed;
+
 use crate::{
     dispatch::path,
     execution::ended,
     share_link::number,
-    stage::{TENANT, WORKSPACE, knowledge},
+    stage::{TENANT, WORKSPACE},
 };
 use fairway_domain::execution::provider::{MessageRole, ProviderCall, ProviderError};
 use fairway_testkit::{
@@ -15,7 +19,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const PROMPT: &str = "You are the desk of a library.";
-const DAY: i64 = 24 * 60 * 60;
 
 /// A provider that answers, and a server that asks it.
 async fn desk() -> (Arc<StubProvider>, TestApp) {
@@ -215,165 +218,6 @@ async fn runs_in_line_remember_too_and_a_key_writes_one_turn() {
     assert_eq!(turns(&app, &workload, "s").await, json!([["first", "one"], ["second", "one"]]));
 }
 
-fn base(contract: &str, modes: &[&str]) -> Value {
-    let mut content = knowledge(contract);
-    content["access_contract"]["allowed_access_modes"] = json!(modes);
-    content
-}
-
-#[tokio::test]
-async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes_on() {
-    let (provider, app) = desk().await;
-    let given = app.given();
-    for (slug, modes, replays, writes) in [
-        ("all", &["retrieve", "memory_replay", "memory_writeback"][..], true, true),
-        ("none", &["retrieve"], false, false),
-        ("reads", &["retrieve", "memory_replay"], true, false),
-        ("writes", &["retrieve", "memory_writeback"], false, true),
-    ] {
-        // Of two contracts both have to allow it.
-        let open = base(&format!("{slug}-open"), &["retrieve", "memory_replay", "memory_writeback"]);
-        let open = given.version("knowledge_base", &format!("{slug}-open"), open).await;
-        let narrow = given.version("knowledge_base", &format!("{slug}-narrow"), base(slug, modes)).await;
-        let workload = remembering_under(&given, slug, json!({}), vec![open, narrow]).await;
-        says(&app, &workload, "s", "first").await.expect(200);
-        let run = says(&app, &workload, "s", "second").await.expect(200);
-        assert_eq!(run["status"], "completed", "{slug}");
-        assert_eq!(words(&provider).len() == 3, replays && writes, "{slug}: {:?}", words(&provider));
-        let kept = turns(&app, &workload, "s").await.as_array().unwrap().len();
-        assert_eq!(kept, if writes { 2 } else { 0 }, "{slug}");
-        let verdict = |allowed: bool, word: &str| json!(if allowed { word } else { "deny" });
-        let (replay, written) =
-            (told(&app, &run, "replay").await.unwrap(), told(&app, &run, "writeback").await.unwrap());
-        assert_eq!(
-            (&replay["decision"], &written["decision"]),
-            (&verdict(replays, "allow"), &verdict(writes, "offered")),
-            "{slug}"
-        );
-        assert_eq!(replay["contracts"].as_array().unwrap().len(), 2, "{replay}");
-        assert_eq!(replay["turns"], if replays && writes { 1 } else { 0 }, "{slug}");
-    }
-}
-
-/// R16: a revoked contract ends the run before anything is replayed, whoever revoked it and however lately.
-#[tokio::test]
-async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
-    let (provider, app) = desk().await;
-    let given = app.given();
-    let all = ["retrieve", "memory_replay", "memory_writeback"];
-    let mut workloads = Vec::new();
-    for (slug, erases) in [("keeps", false), ("erases", true)] {
-        let base = given.version("knowledge_base", &format!("{slug}-base"), base(slug, &all)).await;
-        let more = json!({ "erase_on_revoke": erases });
-        let workload = remembering_under(&given, slug, more, vec![base.clone()]).await;
-        says(&app, &workload, "s", "first").await.expect(200);
-        workloads.push((slug, erases, base, workload));
-    }
-    for (slug, erases, base, workload) in &workloads {
-        // One run is at its question when it happens: it writes nothing any more.
-        provider.becomes(Behaviour::Holds);
-        let before = provider.count();
-        let held = says(&app, workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-        provider.asked(before + 1).await;
-        let revoke = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
-        app.post(revoke, json!({ "contract_id": slug, "reason": "Over." })).await.expect(200);
-        provider.becomes(Behaviour::Answers("one".to_owned()));
-        assert_eq!(ended(&app, &held["execution_id"]).await["status"], "completed", "{slug}");
-        assert_eq!(told(&app, &held, "writeback").await.unwrap()["decision"], "deny");
-        let count = provider.count();
-        says(&app, workload, "s", "third").await.refused(422, "contract_refused");
-        assert_eq!(provider.count(), count, "nobody was asked");
-        let left = if *erases { json!([]) } else { json!([["first", "one"]]) };
-        assert_eq!(turns(&app, workload, "s").await, left, "{slug}");
-    }
-}
-
-#[tokio::test]
-async fn a_version_that_ends_its_contract_erases_what_was_kept_under_it() {
-    let (_, app) = desk().await;
-    let given = app.given();
-    let content = base("handbook", &["retrieve", "memory_replay", "memory_writeback"]);
-    let handbook = given.version("knowledge_base", "handbook", content.clone()).await;
-    let workload = remembering_under(&given, "main", json!({ "erase_on_revoke": true }), vec![handbook.clone()]).await;
-    says(&app, &workload, "s", "first").await.expect(200);
-    let mut over = content;
-    over["access_contract"]["revoked"] = json!(true);
-    over["access_contract"]["revoked_at"] = json!("2026-01-01T00:00:00Z");
-    given.next_version(&handbook.asset_id, over).await;
-    assert_eq!(turns(&app, &workload, "s").await, json!([]));
-}
-
-#[tokio::test]
-async fn turns_are_forgotten_when_their_time_is_over() {
-    let (provider, app) = desk().await;
-    let given = app.given();
-    let short = remembering(&given, "short", json!({ "ttl_days": 2 })).await;
-    let long = remembering(&given, "long", json!({})).await;
-    for workload in [&short, &long] {
-        says(&app, workload, "s", "first").await.expect(200);
-    }
-    app.database().move_clock(2 * DAY - 60).await.unwrap();
-    assert_eq!(turns(&app, &short, "s").await, json!([["first", "one"]]));
-    app.database().move_clock(2 * DAY + 60).await.unwrap();
-    assert_eq!((turns(&app, &short, "s").await, turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
-    says(&app, &short, "s", "second").await.expect(200);
-    assert_eq!(words(&provider), ["second"], "what is over is not replayed, swept or not");
-    assert_eq!(app.services().forget_turns().await.unwrap(), 1);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 2);
-    app.database().move_clock(40 * DAY).await.unwrap();
-    assert_eq!(app.services().forget_turns().await.unwrap(), 2);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 0);
-    assert_eq!(number(&app, "SELECT count(*) FROM memory_session").await, 0);
-}
-
-#[tokio::test]
-async fn what_is_erased_is_gone_and_runs_under_way_bring_nothing_back() {
-    let (provider, app) = desk().await;
-    let given = app.given();
-    for (slug, scope) in [("session", "session"), ("user", "user")] {
-        let workload = remembering(&given, slug, json!({ "scope": scope })).await;
-        says(&app, &workload, "s", "first").await.expect(200);
-        provider.becomes(Behaviour::Holds);
-        let before = provider.count();
-        let held = says(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-        provider.asked(before + 1).await;
-        app.delete(memory_path(&workload, "s")).await.expect(204);
-        assert_eq!(turns(&app, &workload, "s").await, json!([]));
-        provider.becomes(Behaviour::Answers("one".to_owned()));
-        assert_eq!(ended(&app, &held["execution_id"]).await["status"], "completed");
-        assert_eq!(turns(&app, &workload, "s").await, json!([]), "{slug}: it carried what was erased");
-        // Whoever begins after it knows of it.
-        says(&app, &workload, "s", "third").await.expect(200);
-        assert_eq!(words(&provider), ["third"]);
-        assert_eq!(turns(&app, &workload, "s").await, json!([["third", "one"]]));
-    }
-    let facts = "SELECT count(*) FROM fact WHERE kind = 'memory.erased'
-        AND convert_from(body, 'UTF8') LIKE '%\"turns\":1%' AND convert_from(body, 'UTF8') LIKE '%\"owner\":\"user:local\"%'";
-    assert_eq!(number(&app, facts).await, 2);
-}
-
-#[tokio::test]
-async fn another_s_conversation_is_erased_by_who_may_stop_runs() {
-    let (_, app) = desk().await;
-    let given = app.given();
-    let workload = remembering(&given, "main", json!({})).await;
-    for actor in ["user:ada", "user:local"] {
-        says(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
-    }
-    given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
-    let erase =
-        |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
-    assert_eq!(erase("user:runner", "user:ada").await.refused(403, "forbidden")["permission"], "execution.kill");
-    erase("user:op", "nobody at all").await.refused(422, "validation_error");
-    erase("user:op", "anonymous").await.refused(404, "not_found");
-    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await.as_array().unwrap().len(), 1);
-    erase("user:op", "user:ada").await.expect(204);
-    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await, json!([]));
-    assert_eq!(turns(&app, &workload, "s").await.as_array().unwrap().len(), 1, "whoever has the same name for it");
-    erase("user:runner", "user:runner").await.expect(204);
-}
-
 #[tokio::test]
 async fn of_two_runs_of_one_session_at_once_both_are_remembered() {
     let (provider, app) = desk().await;
@@ -500,93 +344,6 @@ async fn what_cannot_be_done_stops_an_activation() {
         given.version("memory", "two", memory(&json!({}))).await,
     ];
     assert!(blocked(two).await.contains("more than one"));
-}
-
-const TWO_QUESTIONS: &str = "\
-name: Two questions
-description: Asks twice.
-trigger: { type: api_request, inputs_schema: { message: string } }
-entry_step: one
-steps:
-  - id: one
-    type: llm_call
-    inputs: { prompt: '{{release.prompt_template}}', message: '{{trigger.message}}' }
-  - id: two
-    type: llm_call
-    inputs: { prompt: '{{release.prompt_template}}', message: '{{steps.one.output}}' }
-  - id: answer
-    type: return
-    output: '{{steps.two.output}}'
-";
-
-/// A run that goes on elsewhere is one turn, and none of its own words are in front of it.
-#[tokio::test]
-async fn a_run_that_goes_on_elsewhere_is_remembered_once() {
-    let server = TestApp::builder().without_worker().start().await;
-    let given = server.given();
-    let mut versions = parts(&given, "main").await;
-    versions.push(given.flow("flow", TWO_QUESTIONS).await);
-    versions.push(given.version("memory", "memory", memory(&json!({}))).await);
-    let workload = given.active_with("main", versions).await;
-    let (dies, goes_on) =
-        (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
-    let first = TestApp::builder().beside(&server).provider(dies.clone()).start().await;
-    let held = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &held["execution_id"]).await["status"], "completed");
-    // The second run is at a question when its worker dies.
-    dies.becomes(Behaviour::Holds);
-    let run = says(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-    dies.asked(3).await;
-    let owner = server.database().owner().await.unwrap();
-    drop(first);
-    let other = TestApp::builder().beside(&server).provider(goes_on.clone()).start().await;
-    owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
-    goes_on.asked(1).await;
-    goes_on.becomes(Behaviour::Answers("two".to_owned()));
-    assert_eq!(ended(&other, &run["execution_id"]).await["status"], "completed");
-    let earlier = [(MessageRole::User, "first"), (MessageRole::Assistant, "one")];
-    let calls = goes_on.calls();
-    assert_eq!(asked(&calls[0])[..2], earlier);
-    assert_eq!(asked(&calls[0])[2..], [(MessageRole::User, "second")]);
-    assert_eq!(asked(&calls[1])[..2], earlier, "every question of the run has the same in front of it");
-    assert_eq!(turns(&server, &workload, "s").await, json!([["first", "one"], ["second", "two"]]));
-}
-
-/// What an earlier worker was told of a conversation is in the answers that it kept. Who goes on from them after an erasure
-/// is told of a later one than they were made under.
-#[tokio::test]
-async fn a_run_that_goes_on_elsewhere_brings_nothing_back_that_was_erased() {
-    let server = TestApp::builder().without_worker().start().await;
-    let given = server.given();
-    let mut versions = parts(&given, "main").await;
-    versions.push(given.flow("flow", TWO_QUESTIONS).await);
-    versions.push(given.version("memory", "memory", memory(&json!({}))).await);
-    let workload = given.active_with("main", versions).await;
-    let (dies, goes_on) =
-        (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Holds));
-    let first = TestApp::builder().beside(&server).provider(dies.clone()).start().await;
-    let said = says(&server, &workload, "s", "first").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &said["execution_id"]).await["status"], "completed");
-    // Its first question is answered, and the answer is kept, when its worker is at the second one.
-    dies.becomes(Behaviour::AnswersUntil(3, "again the secret".to_owned()));
-    let run = says(&server, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
-    dies.asked(4).await;
-    let owner = server.database().owner().await.unwrap();
-    drop(first);
-    server.delete(memory_path(&workload, "s")).await.expect(204);
-    let other = TestApp::builder().beside(&server).provider(goes_on.clone()).start().await;
-    owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
-    goes_on.asked(1).await;
-    goes_on.becomes(Behaviour::Answers("two".to_owned()));
-    assert_eq!(ended(&other, &run["execution_id"]).await["status"], "completed");
-    assert_eq!(words(&goes_on), ["again the secret"], "what was answered is not asked again");
-    assert_eq!(turns(&server, &workload, "s").await, json!([]));
-    assert_eq!(told(&server, &run, "replay").await.unwrap()["writeback"], "erased_lately");
-    assert_eq!(told(&server, &run, "writeback").await, None);
-    // Who begins anew remembers again.
-    let said = says(&server, &workload, "s", "third").header("prefer", "respond-async").await.expect(202);
-    assert_eq!(ended(&server, &said["execution_id"]).await["status"], "completed");
-    assert_eq!(turns(&server, &workload, "s").await, json!([["third", "two"]]));
 }
 
 /// The end of a run does not fail for what would be remembered of it.

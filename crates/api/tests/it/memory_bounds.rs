@@ -217,9 +217,14 @@ async fn a_release_takes_500_verdicts_and_a_replay_shows_the_note() {
         json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release, "note": "not like this" });
     let last = app.post(&path, verdict.clone()).key("last").await.expect(201);
     app.post(&path, verdict.clone()).await.refused(409, "too_many_verdicts");
-    app.post(&path, verdict.clone()).as_actor("user:eve").await.refused(409, "too_many_verdicts");
-    let replayed = app.post(&path, verdict).key("last").await;
+    let mut approval = verdict.clone();
+    approval["outcome"] = json!("approved");
+    app.post(&path, approval).as_actor("user:eve").await.refused(409, "too_many_verdicts");
+    let replayed = app.post(&path, verdict.clone()).key("last").await;
     assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
     assert_eq!(replayed.expect(201), last);
     assert_eq!(last["note"], "not like this");
+    // Somebody who has not objected still can.
+    app.post(&path, verdict.clone()).as_actor("user:eve").await.expect(201);
+    app.post(&path, verdict).as_actor("user:eve").await.refused(409, "too_many_verdicts");
 }

@@ -192,6 +192,31 @@ async fn asking_about_a_run_without_a_name_counts() {
     run(&app, &other).as_actor("anonymous").await.expect(200);
 }
 
+/// What was stored before the operator used a name decides no more than what cannot be stored any more.
+#[tokio::test]
+async fn a_stored_host_that_is_the_operators_decides_no_tenant() {
+    let hosts = ["vault.house.example", "models.example", "forms.example"];
+    let app = crate::local_mode::exposed()
+        .setting("FAIRWAY_ALLOWED_HOSTS", hosts.join(", "))
+        .setting("VAULT_ADDR", "https://Vault.house.example:8200")
+        .setting("VAULT_TOKEN", "x")
+        .file("[[providers]]\naccount_slot = \"a\"\nkind = \"openai\"\nbase_url = \"https://models.example/v1\"")
+        .start()
+        .await;
+    let here = public(&app, "main").await;
+    let abroad = app.given().tenant("abroad").await;
+    let owner = app.database().owner().await.unwrap();
+    for host in hosts {
+        let stored = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '{host}')");
+        owner.execute(&stored, &[]).await.unwrap();
+    }
+    for (host, status) in [("vault.house.example", 200), ("Models.example:8080", 200), ("forms.example", 404)] {
+        let seen = app.get(format!("/v1/workloads/by-slug/{}", here.slug)).as_actor("anonymous").header("Host", host);
+        let seen = seen.await;
+        assert_eq!(seen.status, status, "{host}: {seen}");
+    }
+}
+
 /// A request without an identity belongs to the tenant that answers to its host.
 #[tokio::test]
 async fn who_has_no_name_comes_to_the_tenant_of_the_host() {

@@ -12,14 +12,18 @@ use fairway_domain::{
     },
     knowledge::document::MAX_CHUNKS,
 };
-use fairway_testkit::{TestApp, app::Answer};
-use serde_json::json;
+use fairway_testkit::{
+    TestApp,
+    app::{Answer, Request, Version},
+};
+use serde_json::{Value, json};
 use std::{
     future::IntoFuture as _,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 use tokio::{
     sync::{Semaphore, watch},
@@ -42,6 +46,8 @@ struct Gate {
     calls: Mutex<Vec<(String, Vec<String>)>>,
     count: watch::Sender<usize>,
     permits: Semaphore,
+    /// Whether calls fail that are let through.
+    fails: AtomicBool,
     /// How often somebody looked whether an account is configured.
     looks: AtomicUsize,
 }
@@ -53,6 +59,7 @@ impl Gate {
             calls: Mutex::default(),
             count: watch::Sender::new(0),
             permits: Semaphore::new(calls),
+            fails: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
         })
     }
@@ -84,6 +91,9 @@ impl Provider for Gate {
         self.calls.lock().unwrap().push((call.route.account_slot.clone(), call.texts.clone()));
         self.count.send_modify(|count| *count += 1);
         self.permits.acquire().await.unwrap().forget();
+        if self.fails.load(Ordering::Relaxed) {
+            return Err(ProviderError::Unsupported.into());
+        }
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
     }
 
@@ -108,7 +118,7 @@ async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> Te
     }
 }
 
-fn send(request: fairway_testkit::app::Request) -> JoinHandle<Answer> {
+fn send(request: Request) -> JoinHandle<Answer> {
     tokio::spawn(request.into_future())
 }
 
@@ -153,33 +163,144 @@ async fn an_ingest_embeds_three_times_at_most() {
 
 #[tokio::test]
 async fn two_reembeddings_of_the_same_pieces_make_one_revision() {
-    for key in [None, Some("twin")] {
-        let app = behind(&Gate::open(), "old", None).await;
-        let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
-        app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
-        let gates = [Gate::letting(0), Gate::letting(0)];
-        let servers = [behind(&gates[0], "new", Some(&app)).await, behind(&gates[1], "new", Some(&app)).await];
-        let again = |app: &TestApp| {
-            let request = app.post(path(&base, "/reembed"), json!({}));
-            send(if let Some(key) = key { request.key(key) } else { request })
-        };
-        let (first, second) = (again(&servers[0]), again(&servers[1]));
-        for gate in &gates {
-            gate.asked(1).await;
-        }
-        gates[0].permits.add_permits(1);
-        let first = first.await.unwrap().expect(200);
-        assert_eq!((&first["index_revision"], &first["chunk_count"]), (&json!(2), &json!(1)));
-        gates[1].permits.add_permits(2);
-        let second = second.await.unwrap().expect(200);
-        if key.is_some() {
-            assert_eq!(second, first, "the outcome of the other request with this key is the answer");
-        } else {
-            let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
-            assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "there is nothing left to embed");
-        }
-        assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
+    let app = behind(&Gate::open(), "old", None).await;
+    let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
+    app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+    let gates = [Gate::letting(0), Gate::letting(0)];
+    let servers = [behind(&gates[0], "new", Some(&app)).await, behind(&gates[1], "new", Some(&app)).await];
+    let again = |app: &TestApp| send(app.post(path(&base, "/reembed"), json!({})));
+    let (first, second) = (again(&servers[0]), again(&servers[1]));
+    for gate in &gates {
+        gate.asked(1).await;
     }
+    gates[0].permits.add_permits(1);
+    let first = first.await.unwrap().expect(200);
+    assert_eq!((&first["index_revision"], &first["chunk_count"]), (&json!(2), &json!(1)));
+    gates[1].permits.add_permits(2);
+    let second = second.await.unwrap().expect(200);
+    let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
+    assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "there is nothing left to embed");
+    assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
+}
+
+/// A server that embeds by the model `new`, and what is sent to it with a key: documents to add, or to embed again.
+struct Keyed {
+    gate: Arc<Gate>,
+    server: TestApp,
+    base: Version,
+    status: u16,
+    rest: &'static str,
+    body: Value,
+    /// Another body.
+    other: Value,
+}
+
+impl Keyed {
+    /// Both operations, each on a server that asks its model nothing yet. Its leases end after an hour.
+    async fn both(app: &TestApp) -> Vec<Self> {
+        let mut all = Vec::new();
+        for (name, rest, status, body, other) in [
+            ("ingest", "", 201, text("travel", "Go by train."), text("travel", "Go by bus.")),
+            ("reembedding", "/reembed", 200, json!({}), json!({ "max_chunks": 1 })),
+        ] {
+            let base = base(app, name, json!({ "strategy": "vector" })).await;
+            if rest == "/reembed" {
+                app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
+            }
+            let gate = Gate::letting(0);
+            let server = server(ACCOUNTS, "new").setting("FAIRWAY_WORKER_LEASE", "1h");
+            let server = server.provider(Arc::clone(&gate) as Arc<dyn Provider>).beside(app).start().await;
+            all.push(Self { gate, server, base, status, rest, body, other });
+        }
+        all
+    }
+
+    fn request(&self, app: &TestApp) -> Request {
+        app.post(path(&self.base, self.rest), self.body.clone()).key("twin")
+    }
+}
+
+fn is_replayed(answer: &Answer) -> bool {
+    answer.header("idempotency-replayed") == Some("true")
+}
+
+#[tokio::test]
+async fn a_keyed_request_asks_the_model_once_while_it_is_in_progress() {
+    let app = behind(&Gate::open(), "old", None).await;
+    for keyed in Keyed::both(&app).await {
+        let first = send(keyed.request(&keyed.server));
+        keyed.gate.asked(1).await;
+        for server in [&keyed.server, &app] {
+            keyed.request(server).await.refused(409, "request_in_progress");
+        }
+        let other = keyed.request(&app).json(keyed.other.clone()).await;
+        other.refused(409, "idempotency_key_conflict");
+        keyed.gate.permits.add_permits(1);
+        let first = first.await.unwrap();
+        assert!(!is_replayed(&first), "{first}");
+        let first = first.expect(keyed.status);
+        let again = keyed.request(&keyed.server).await;
+        assert!(is_replayed(&again), "{again}");
+        assert_eq!(again.expect(keyed.status), first);
+        assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
+    }
+}
+
+#[tokio::test]
+async fn a_keyed_request_that_failed_leaves_its_key_free() {
+    let app = behind(&Gate::open(), "old", None).await;
+    for keyed in Keyed::both(&app).await {
+        keyed.gate.fails.store(true, Ordering::Relaxed);
+        keyed.gate.permits.add_permits(2);
+        keyed.request(&keyed.server).await.refused(503, "embedding_unavailable");
+        keyed.gate.fails.store(false, Ordering::Relaxed);
+        let again = keyed.request(&keyed.server).await;
+        assert!(!is_replayed(&again), "{again}");
+        again.expect(keyed.status);
+    }
+}
+
+#[tokio::test]
+async fn a_keyed_request_whose_client_left_is_not_repeated_beside_it() {
+    let app = behind(&Gate::open(), "old", None).await;
+    for keyed in Keyed::both(&app).await {
+        let first = send(keyed.request(&keyed.server));
+        keyed.gate.asked(1).await;
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        keyed.request(&keyed.server).await.refused(409, "request_in_progress");
+        keyed.gate.permits.add_permits(1);
+        let again = loop {
+            let again = keyed.request(&keyed.server).await;
+            if again.status != 409 {
+                break again;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        assert!(is_replayed(&again), "{again}");
+        again.expect(keyed.status);
+        assert_eq!(keyed.gate.accounts().len(), 1, "{:?}", keyed.gate.texts());
+    }
+}
+
+#[tokio::test]
+async fn an_expired_lease_of_a_key_lets_a_repeat_do_the_work_once() {
+    let app = behind(&Gate::open(), "old", None).await;
+    for keyed in Keyed::both(&app).await {
+        let first = send(keyed.request(&keyed.server));
+        keyed.gate.asked(1).await;
+        app.database().move_clock(2 * 60 * 60).await.unwrap();
+        let other = behind(&Gate::open(), "new", Some(&app)).await;
+        let second = keyed.request(&other).await;
+        assert!(!is_replayed(&second), "{second}");
+        let second = second.expect(keyed.status);
+        keyed.gate.permits.add_permits(2);
+        let first = first.await.unwrap();
+        assert!(is_replayed(&first), "the outcome of the repeat is the answer: {first}");
+        assert_eq!(first.expect(keyed.status), second);
+        app.database().move_clock(0).await.unwrap();
+    }
+    assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (3, 1));
 }
 
 #[tokio::test]

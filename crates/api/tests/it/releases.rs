@@ -222,3 +222,69 @@ async fn a_retired_workload_takes_no_releases_activations_or_links() {
         transition(release, json!({ "to_state": "retired" })).await.expect(200);
     }
 }
+
+/// Most bindings of a release.
+const MAX_BINDINGS: usize = 100;
+/// Patterns of guardrails that fit into the 32 MiB that a release may compile to: each counts as 768 KiB.
+const MAX_PATTERNS: usize = 42;
+
+/// A guardrail configuration with so many short patterns.
+async fn patterns(app: &TestApp, slug: &str, count: usize) -> Version {
+    let rail = |number| {
+        json!({ "id": format!("r{number}"), "detector": "regex", "stage": "input", "action": "mask",
+            "reason_code": "listed", "pattern": format!("word{number}") })
+    };
+    let content = json!({ "guardrails": (0..count).map(rail).collect::<Vec<_>>() });
+    app.given().version("guardrail_config", slug, content).await
+}
+
+#[tokio::test]
+async fn release_takes_no_more_than_a_hundred_bindings() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let release = given.draft(&workload, &[policy]).await;
+    let rail = patterns(&app, "rails", 1).await;
+    let mut last = Value::Null;
+    for _ in 1..MAX_BINDINGS {
+        last = bind(&app, &release, &rail).await.expect(201)["binding_id"].clone();
+    }
+    bind(&app, &release, &rail).await.refused(409, "too_many_bindings");
+    let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
+    assert_eq!(read["bindings"].as_array().unwrap().len(), MAX_BINDINGS);
+    assert_eq!(unbind(&app, &release, &last).await.status, 204);
+    bind(&app, &release, &rail).await.expect(201);
+}
+
+/// The patterns of all bound contents count together. A release that is refused stays a draft and can be mended.
+#[tokio::test]
+async fn release_whose_patterns_compile_to_too_much_is_not_submitted() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let (most, one) = (patterns(&app, "most", MAX_PATTERNS).await, patterns(&app, "one", 1).await);
+    let release = given.draft(&workload, &[policy, most]).await;
+    let excess = bind(&app, &release, &one).await.expect(201)["binding_id"].clone();
+    go(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    assert_eq!(app.get(format!("/v1/releases/{release}")).await.expect(200)["state"], "draft");
+    assert_eq!(unbind(&app, &release, &excess).await.status, 204);
+    go(&app, &release, "review_ready").await.expect(200);
+}
+
+/// Schemas of tools count as well, as often as the tool is bound. Each pattern of a schema counts as 512 KiB.
+#[tokio::test]
+async fn release_whose_schemas_compile_to_too_much_is_not_submitted() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
+    let content = json!({
+        "name": "look_up", "binding": { "kind": "http", "ref": "https://api.example.com/orders" },
+        "input_schema": { "anyOf": vec![json!({ "pattern": "a{1,9}" }); 33] },
+    });
+    let tool = given.version("tool_definition", "look-up", content).await;
+    let release = given.draft(&workload, &[policy, tool.clone()]).await;
+    let second = bind(&app, &release, &tool).await.expect(201)["binding_id"].clone();
+    go(&app, &release, "review_ready").await.refused(409, "release_too_large");
+    assert_eq!(unbind(&app, &release, &second).await.status, 204);
+    go(&app, &release, "review_ready").await.expect(200);
+}

@@ -2,12 +2,12 @@
 
 use crate::{pages::walked, stage::WORKSPACE};
 use fairway_testkit::{
-    Behaviour, StubProvider, TestApp,
+    Behaviour, MovableClock, StubProvider, TestApp,
     app::{Answer, Version},
 };
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 async fn activate(app: &TestApp, release: &str, lane: Option<&str>) -> Answer {
     let body = json!({ "to_state": "active", "lane": lane });
@@ -251,7 +251,8 @@ async fn enough_failures_advise_a_rollback() {
 
 #[tokio::test]
 async fn withholds_a_rollback_record_that_fails_its_checksum_and_records_an_incident() {
-    let app = TestApp::start().await;
+    let clock = Arc::new(MovableClock::default());
+    let app = TestApp::builder().clock(clock.clone()).start().await;
     let (_, releases, _) = approved(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
     for release in [one, two] {
@@ -267,7 +268,9 @@ async fn withholds_a_rollback_record_that_fails_its_checksum_and_records_an_inci
         UPDATE release_artifact SET content = replace(content, '\"reason\"', '\"canary\"');
         ALTER TABLE release_artifact ENABLE TRIGGER ALL";
     owner.batch_execute(damage).await.unwrap();
-    for request in [app.get(path), roll_back()] {
+    // A server records a mismatch once an hour.
+    for (hour, request) in [(0, app.get(path)), (1, roll_back())] {
+        clock.move_to(hour * 60 * 60);
         let refused = request.await;
         refused.refused(503, "integrity_mismatch");
         assert!(refused.header("retry-after").is_some() && !refused.text().contains("canary"), "{refused}");

@@ -1,10 +1,10 @@
 //! One of everything in a workspace, and a request that succeeds for every operation.
 
+mod body;
+mod runs;
+
 use crate::document::Route;
-use fairway_testkit::{
-    app::{ActiveWorkload, Client, Given, Request, Version},
-    connect,
-};
+use fairway_testkit::app::{ActiveWorkload, Client, Given, Request, Version};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -168,78 +168,6 @@ impl<'a> Stage<'a> {
         let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
         let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
-    }
-
-    /// The body of a request that succeeds; made things get fresh names.
-    pub(crate) fn body(&self, operation: &str) -> Value {
-        let workspace = &self.workspace;
-        match operation {
-            "create_tenant" => json!({ "slug": self.fresh(), "name": "A tenant" }),
-            "change_tenant_settings" => json!({ "notifications_enabled": true }),
-            "change_tenant_public_hosts" => json!({ "public_hosts": [format!("{}.example", self.fresh())] }),
-            "create_workspace" => json!({ "slug": self.fresh(), "name": "A workspace", "namespace": "elsewhere" }),
-            "create_role_binding" => json!({
-                "principal": format!("user:{}", self.fresh()), "role": "viewer", "scope_kind": "workspace",
-                "scope_ref": workspace,
-            }),
-            "set_principal_binding" => json!({ "principal": format!("user:{}", self.fresh()), "lane": "guided" }),
-            "create_share_link" => json!({ "ttl_hours": 1, "max_uses": 2, "label": self.fresh(), "lane": "guided" }),
-            "create_asset" => json!({
-                "slug": self.fresh(), "asset_kind": "prompt_template", "owner_ref": "team:a", "workspace_id": workspace,
-            }),
-            "generate_asset_draft" => json!({ "description": "Sort tickets by their urgency." }),
-            "activate_asset" | "retire_asset" | "archive_asset" => json!({ "workspace_id": workspace }),
-            "create_asset_grant" => json!({ "principal": format!("user:{}", self.fresh()), "workspace_id": workspace }),
-            "create_asset_version" => json!({ "content": { "system_prompt": self.fresh() } }),
-            "add_documents" => json!({
-                "documents": [{ "document_id": self.fresh(), "text": "Thirty days of leave a year." }],
-                "workspace_id": workspace,
-            }),
-            "reembed_documents" => json!({ "workspace_id": workspace }),
-            "revoke_access_contract" => json!({
-                "contract_id": self.fresh(), "reason": "It is over.", "workspace_id": workspace,
-            }),
-            "create_flow" => json!({
-                "slug": self.fresh(), "owner_ref": "team:a", "content_yaml": ECHO_FLOW, "workspace_id": workspace,
-            }),
-            "create_flow_version" | "validate_flow" => json!({ "content_yaml": ECHO_FLOW }),
-            "create_workload" => json!({
-                "slug": self.fresh(), "owner_ref": "team:a", "invocation_mode": "chat", "workspace_id": workspace,
-            }),
-            "change_workload" => json!({ "description": self.fresh() }),
-            "change_workload_access" => {
-                json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } })
-            }
-            "change_workload_status" => json!({ "status": "registered" }),
-            "create_release" => json!({ "workload_id": self.workload.workload_id, "environment": "dev" }),
-            "bind_version" => json!({
-                "asset_version_id": self.policy().asset_version_id, "role": "policy_bundle",
-            }),
-            "submit_release" => json!({ "to_state": "review_ready" }),
-            "transition_release" => json!({ "to_state": "retired" }),
-            "change_environment_settings" => json!({
-                "min_approvals": 1, "allow_self_approval": true, "pin_documents": false,
-            }),
-            "advance_rollout" | "cancel_execution" => json!({}),
-            "roll_back_release" => json!({ "reason": "It answers in riddles." }),
-            "review_release" => json!({
-                "outcome": "approved", "subject_kind": "release", "subject_ref": self.workload.release_id,
-            }),
-            "review_execution" => json!({ "outcome": "approved" }),
-            "settle_execution" => json!({ "outcome": "failure" }),
-            "run_code" => json!({
-                "workspace_id": self.workspace, "workload_slug": self.workload.slug, "environment": "dev",
-                "language": "starlark", "code": "result = 1",
-            }),
-            "execute_workload" => json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }),
-            "call_tool" => json!({ "arguments": {
-                "workload_slug": self.workload.slug, "environment": "dev", "inputs": { "ticket": "a refund" },
-            } }),
-            "execute_workload_on_lane" => json!({
-                "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
-            }),
-            other => panic!("what is the body of {other}?"),
-        }
     }
 
     /// Gives the workload an interface; the second time changes nothing.
@@ -529,66 +457,5 @@ impl<'a> Stage<'a> {
             other => panic!("how is {other} asked for?"),
         };
         app.get(path)
-    }
-
-    /// A run of somebody else that waits for a person.
-    async fn waiting(&self) -> String {
-        let id = self.ran().await;
-        self.make_of_it(&format!(
-            "UPDATE execution SET status = 'awaiting_review', outcome = NULL, finished_at = NULL,
-                submitter = 'user:somebody-else' WHERE execution_id = '{id}';
-             INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
-                now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
-        ))
-        .await;
-        id
-    }
-
-    /// A run of which nobody knows how it came out.
-    async fn unknown(&self) -> String {
-        let id = self.ran().await;
-        self.make_of_it(&format!(
-            "UPDATE execution SET status = 'unknown', outcome = 'unknown' WHERE execution_id = '{id}';
-             INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
-             SELECT tenant_id, 'unknown', execution_id, workload_id, workspace_id, release_id
-             FROM execution WHERE execution_id = '{id}'"
-        ))
-        .await;
-        id
-    }
-
-    async fn ran(&self) -> String {
-        let ran = self.app.post(self.workload.execute_path(), self.body("execute_workload"));
-        ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
-    }
-
-    /// Gives the run as much evidence as a long one has, so that reading it takes its time.
-    pub(crate) async fn with_much_evidence(&self) {
-        let of_run = format!("WHERE execution_id = '{}'", self.execution);
-        self.make_of_it(&format!(
-            "INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), origin, influence_role,
-                action_class, ref, digest, size_bytes, untrusted_reason, created_at
-             FROM context_lineage, generate_series(1, 300) {of_run};
-             INSERT INTO evidence_artifact SELECT tenant_id, execution_id, gen_random_uuid(), artifact_kind, storage_ref,
-                body, created_at
-             FROM evidence_artifact, generate_series(1, 300) {of_run}"
-        ))
-        .await;
-    }
-
-    async fn make_of_it(&self, sql: &str) {
-        connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
-    }
-
-    /// A run that somebody works on who says no word of it.
-    async fn under_way(&self) -> String {
-        let id = self.ran().await;
-        let again = format!(
-            "UPDATE execution SET status = 'running', outcome = NULL, finished_at = NULL WHERE execution_id = '{id}';
-             INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '1 hour',
-                now() + interval '1 hour', now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
-        );
-        self.make_of_it(&again).await;
-        id
     }
 }

@@ -84,7 +84,7 @@ impl IntegrityDefect {
 }
 
 /// Whose bytes fail their comparison.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArtifactOwner {
     /// The artifact of a version.
     Version {

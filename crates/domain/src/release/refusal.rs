@@ -55,8 +55,8 @@ pub enum ReleaseRefusal {
     /// Those who made a release may not approve it here.
     #[error("those who made a release may not approve it here")]
     SelfApproval,
-    /// The person has given as many verdicts on it as one may.
-    #[error("a release takes 50 verdicts of one person")]
+    /// It has as many verdicts, of the person or of all, as it takes.
+    #[error("a release takes 50 verdicts of one person and 500 of all, and one objection of each person beyond")]
     TooManyVerdicts,
     /// The approval of none of the caller's roles counts.
     #[error("the approval of none of these roles counts")]

@@ -18,8 +18,12 @@ pub const MAX_NOTE: usize = 2_000;
 /// Most verdicts of one person on a release.
 pub const MAX_VERDICTS: usize = 50;
 
-/// Most verdicts on a release: each read of it carries them all, without their notes.
+/// Most verdicts on a release after which approvals are refused.
 pub const MAX_RELEASE_VERDICTS: usize = 500;
+
+/// Most verdicts on a release, refusals included: each read of it carries them all, without their notes. The newer half of so
+/// many holds refusals alone, so what comes beyond is not needed to keep the release back.
+pub const MAX_RELEASE_ROWS: usize = 1_000;
 
 /// What a person says of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -167,6 +171,9 @@ pub struct Reviewed {
 impl Release {
     /// Records a verdict. `changes_requested` takes a waiting release back to draft; nothing else moves it.
     ///
+    /// Approvals end at [`MAX_VERDICTS`] of a person and [`MAX_RELEASE_VERDICTS`] of all. A refusal is recorded beyond these numbers
+    /// where the newest verdict of its author on what is bound is none: whoever approved early can still object.
+    ///
     /// # Errors
     /// When the environment does not let makers approve their own releases, or enough was said of this one.
     pub fn review(
@@ -180,11 +187,8 @@ impl Release {
         {
             return Err(ReleaseRefusal::SelfApproval);
         }
-        let own = self.approvals.iter().filter(|approval| approval.by == stamp.actor).count();
-        if own >= MAX_VERDICTS || self.approvals.len() >= MAX_RELEASE_VERDICTS {
-            return Err(ReleaseRefusal::TooManyVerdicts);
-        }
         let subject_digest = self.bindings_digest();
+        self.check_room(verdict, &subject_digest, &stamp.actor)?;
         let state = match (verdict, &self.state) {
             (Verdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
             (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => state.clone(),
@@ -202,6 +206,19 @@ impl Release {
         let mut release = self.moved(state, stamp);
         release.approvals.push(approval.clone());
         Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
+    }
+
+    fn check_room(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
+        let own = || self.approvals.iter().filter(|approval| approval.by == *by);
+        let is_within_limits = own().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
+        let is_new_objection = || {
+            let newest = own().rfind(|approval| approval.subject_digest == *digest);
+            verdict != Verdict::Approved && newest.is_none_or(|newest| newest.verdict == Verdict::Approved)
+        };
+        if is_within_limits || (self.approvals.len() < MAX_RELEASE_ROWS && is_new_objection()) {
+            return Ok(());
+        }
+        Err(ReleaseRefusal::TooManyVerdicts)
     }
 
     /// The fact that one of its makers wanted to approve it, where that is not allowed.

@@ -1,19 +1,29 @@
 //! The artifact store against the books: verified reads and writes, verifying every version, and taking away what no row
 //! names.
 
-use crate::{Failure, Services};
+use crate::{
+    Failure, Services,
+    cache::{MAX_BYTES, weighed},
+};
 use fairway_domain::{
     access::Caller,
     asset::{
         AssetVersion, NewVersion,
         canonical::Checksum,
-        integrity::IntegrityMismatch,
+        integrity::{ArtifactOwner, IntegrityMismatch},
         ledger::{BookedVersion, VersionRow},
         ports::{ArtifactError, ArtifactPath, StoredObject},
     },
-    id::WorkspaceId,
+    id::{TenantId, WorkspaceId},
     tenant::TenantScope,
+    time::Timestamp,
 };
+use moka::{
+    ops::compute::{CompResult, Op},
+    policy::EvictionPolicy,
+    sync::Cache,
+};
+use std::time::Duration;
 
 /// Versions that are looked up at once. Contents are read one by one: they can be large.
 const PORTION: u32 = 500;
@@ -64,6 +74,37 @@ pub struct Swept {
     pub removed: u64,
 }
 
+/// How long a mismatch of an artifact is not recorded again. A damaged artifact is read as often as its readers like, and each
+/// fact is an incident and stays for ever.
+const RECORDED_FOR: Duration = Duration::from_secs(60 * 60);
+
+/// When this process last recorded the mismatch of each damaged artifact. Each server counts for itself: no statement is sent
+/// for a read whose mismatch is known, and an installation records each at most once per server and hour.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
+
+impl RecordedMismatches {
+    pub(crate) fn new() -> Self {
+        // By age: one that is read for the first time must not be refused its place, or each read of it would be recorded.
+        let cache = weighed(MAX_BYTES.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
+        Self(cache.build())
+    }
+
+    /// Whether a mismatch is to be recorded now. It counts as recorded from then on.
+    fn is_due(&self, (scope, owner): (TenantScope, ArtifactOwner), now: Timestamp) -> bool {
+        let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
+            Some(last) if now < last.value().after(RECORDED_FOR) => Op::Nop,
+            Some(_) | None => Op::Put(now),
+        });
+        matches!(noted, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
+    }
+
+    /// Lets the next read record a mismatch that could not be stored.
+    fn forget(&self, (scope, owner): (TenantScope, ArtifactOwner)) {
+        self.0.invalidate(&(scope.tenant(), owner));
+    }
+}
+
 impl Services {
     /// Stores a version's artifact before its row, so that a reader never meets a row without its artifact. An artifact
     /// without a row is swept.
@@ -103,7 +144,8 @@ impl Services {
         }
     }
 
-    /// Records a mismatch; answers with the failure to return. The bytes are withheld even if the fact cannot be stored.
+    /// Records a mismatch, unless this process did so within the hour; answers with the failure to return. The bytes are withheld
+    /// even if the fact cannot be stored.
     pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
@@ -116,13 +158,19 @@ impl Services {
             defect = mismatch.defect.as_str(),
             "artifact integrity mismatch; withholding the bytes and recording an incident",
         );
-        let fact = mismatch.fact(workspace, &self.stamp(caller));
-        match self.stores.audit.commit_alone(scope, fact).await {
+        let stamp = self.stamp(caller);
+        if !self.mismatches.is_due((scope, mismatch.owner), stamp.at) {
+            return mismatch.into();
+        }
+        match self.stores.audit.commit_alone(scope, mismatch.fact(workspace, &stamp)).await {
             Ok(()) => {
                 self.wake.facts();
                 mismatch.into()
             }
-            Err(error) => error.into(),
+            Err(error) => {
+                self.mismatches.forget((scope, mismatch.owner));
+                error.into()
+            }
         }
     }
 

@@ -435,7 +435,7 @@ impl Services {
         match self.stores.idempotency.look_up(scope, key).await? {
             Known::No => Ok(None),
             Known::OtherBody => Err(Failure::KeyOtherBody),
-            Known::Done(_) => Err(Failure::Corrupt("a key of another route stands at execute")),
+            Known::Done(_) | Known::Reserved => Err(Failure::Corrupt("a key of another route stands at execute")),
             Known::AsResource(id) => {
                 let execution = self.run_of_key(scope, caller, id.into()).await?;
                 let in_line = request.patience == Patience::Line;

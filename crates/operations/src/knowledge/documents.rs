@@ -45,8 +45,9 @@ const READING: Duration = Duration::from_secs(30);
 const EMBEDDING: Duration = Duration::from_secs(60);
 
 /// Ingests under way in this process: each has all of its texts and vectors in memory. Tenants take turns, and one tenant
-/// has half of them at most, because an ingest may wait for slow sources and a slow model.
-const INGESTS: Limits = Limits { permits: 8, permits_per_key: 4, waiting_per_key: 16 };
+/// has half of them at most, because an ingest may wait minutes for slow sources and a slow model. The other half is for
+/// tenants without an ingest under way, one each.
+const INGESTS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::of(8) };
 /// What the texts and vectors of one ingest take.
 const INGEST_BYTES: usize = 12 << 20;
 /// How long an ingest waits until it may begin, for its permit and then for memory.
@@ -90,10 +91,15 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<IngestReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::AddDocuments, id, from).await?;
+        let ingest_id: IngestId = self.id();
         self.once(
             scope,
             key,
-            async || self.ingest(caller, (scope, &asset), drafts, key).await,
+            async || {
+                // Sources and models are slow, and models cost money: a twin of this request must not ask them too.
+                let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
+                self.reserved((scope, key), ingest_id.uuid(), ingest).await
+            },
             async |ingest| {
                 let found = self.stores.knowledge.find_ingest(scope, id, ingest.into()).await?;
                 let base = self.latest_base(scope, &asset).await?;
@@ -141,7 +147,7 @@ impl Services {
         &self,
         caller: &Caller,
         (scope, asset): (TenantScope, &Asset),
-        drafts: Vec<DocumentDraft>,
+        (ingest_id, drafts): (IngestId, Vec<DocumentDraft>),
         key: Option<&RequestKey>,
     ) -> Result<IngestReport, Failure> {
         takes_documents(asset)?;
@@ -159,7 +165,7 @@ impl Services {
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
         let model = self.model_of_ingest(scope, (id, seen), &base).await?;
         self.embed(model.as_ref(), &mut documents).await?;
-        let (ingest_id, stamp): (IngestId, _) = (self.id(), self.stamp(caller));
+        let stamp = self.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // As it is stored, so that a replay tells the same.

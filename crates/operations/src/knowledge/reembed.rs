@@ -25,8 +25,8 @@ use uuid::Uuid;
 
 /// What one request for a re-embedding did.
 enum Outcome {
-    /// It committed this re-embedding.
-    Committed(IngestId),
+    /// It committed its re-embedding.
+    Committed,
     /// It found no piece without a vector of the configured model.
     NothingStale,
 }
@@ -61,13 +61,17 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<ReembeddingReport>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ReembedDocuments, id, from).await?;
+        let ingest_id: IngestId = self.id();
         let replay = async |ingest: Uuid| self.reembedding_report(scope, &asset, ingest.into()).await;
         let done = self.once(
             scope,
             key,
-            async || match self.reembed(caller, (scope, &asset), limit, key).await? {
-                Outcome::Committed(ingest) => Ok(Some(self.reembedding_report(scope, &asset, ingest).await?)),
-                Outcome::NothingStale => Ok(None),
+            async || {
+                let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
+                match self.reserved((scope, key), ingest_id.uuid(), reembedding).await? {
+                    Outcome::Committed => Ok(Some(self.reembedding_report(scope, &asset, ingest_id).await?)),
+                    Outcome::NothingStale => Ok(None),
+                }
             },
             async |ingest| replay(ingest).await.map(Some),
         );
@@ -105,7 +109,7 @@ impl Services {
         &self,
         caller: &Caller,
         (scope, asset): (TenantScope, &Asset),
-        limit: ChunkLimit,
+        (ingest_id, limit): (IngestId, ChunkLimit),
         key: Option<&RequestKey>,
     ) -> Result<Outcome, Failure> {
         takes_documents(asset)?;
@@ -125,7 +129,6 @@ impl Services {
                 return Ok(Outcome::NothingStale);
             }
             let vectors = self.vectors_of(&model, stale, known).await?;
-            let ingest_id: IngestId = self.id();
             let outcome = keyed(key, 200, ingest_id.uuid());
             let how = (base.chunking, model.clone());
             let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
@@ -136,7 +139,7 @@ impl Services {
                 }
                 committed => {
                     committed?;
-                    return Ok(Outcome::Committed(ingest_id));
+                    return Ok(Outcome::Committed);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Turns of conversations: kept with the end of their runs, and erased.
 
-use super::{Decision, accepted, store};
+use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, acceptance, actor, ending, fresh, scope, stamp};
 use fairway_domain::{
     execution::{Acceptance, Ending, ports::ExecutionStore},

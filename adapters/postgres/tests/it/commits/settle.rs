@@ -1,6 +1,6 @@
 //! Unknown runs, and how a person settles them.
 
-use super::{Decision, accepted, store};
+use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
 use fairway_domain::{
     asset::ports::ArtifactPath,

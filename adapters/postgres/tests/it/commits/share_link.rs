@@ -1,6 +1,6 @@
 //! Links to workloads: made, taken back, and used by the accept of a run.
 
-use super::{Decision, accepted, store};
+use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, fresh, scope, stamp};
 use fairway_domain::{
     execution::{Acceptance, Guest},

@@ -11,7 +11,7 @@ use crate::process::{Place, Server};
 use fairway_testkit::{TestDatabase, is_long};
 use futures_util::{StreamExt as _, stream};
 use serde_json::json;
-use std::sync::Arc;
+use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
 
 /// Keys that each cache is offered in the long form; a build for tests serves a hundred of them a second.
 const KEYS: usize = 10_000;
@@ -108,8 +108,8 @@ impl Cache {
     }
 
     /// Offers so many keys, each from an address of its own.
-    async fn offer(self, keys: usize, target: &Arc<Target>, random: &mut Random) -> Tally {
-        let offered: Vec<_> = (0..keys).map(|_| (address(random), self.requests(target, random))).collect();
+    async fn offer(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut Addresses)) -> Tally {
+        let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
             let mut tally = Tally::default();
             for sent in requests {
@@ -122,6 +122,23 @@ impl Cache {
             sum
         };
         stream::iter(sending).buffer_unordered(AT_ONCE).fold(Tally::default(), add).await
+    }
+}
+
+/// Addresses that requests came from. The second visit from one is refused, so none is used twice: among 10,000 drawn from
+/// 16 million, some are equal.
+#[derive(Default)]
+struct Addresses(HashSet<Ipv4Addr>);
+
+impl Addresses {
+    /// An address that no request came from yet.
+    fn next(&mut self, random: &mut Random) -> Ipv4Addr {
+        loop {
+            let drawn = address(random);
+            if self.0.insert(drawn) {
+                return drawn;
+            }
+        }
     }
 }
 
@@ -140,12 +157,12 @@ async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
     let (_place, server) = start(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
-    let mut random = Random::from_environment();
+    let (mut random, mut used) = (Random::from_environment(), Addresses::default());
     let keys = if is_long() { KEYS } else { FEW_KEYS };
     for cache in Cache::ALL {
-        cache.offer(keys / 4, &target, &mut random).await;
+        cache.offer(keys / 4, &target, (&mut random, &mut used)).await;
         let before = server.memory().now;
-        let tally = cache.offer(keys, &target, &mut random).await;
+        let tally = cache.offer(keys, &target, (&mut random, &mut used)).await;
         let grown = server.memory().now.saturating_sub(before);
         println!("{cache:?}: {grown} KiB; {tally}");
         assert_eq!(tally.least_reached(), keys, "{cache:?}: {tally:?}");

@@ -5,6 +5,7 @@ use crate::{
     process::Server,
     remote::{Answer, Remote, WORKSPACE, inputs, policy},
 };
+use fairway_testkit::AGENT_FLOW;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use uuid::Uuid;
@@ -34,22 +35,6 @@ steps:
   - id: done
     type: return
     output: { a: '{{trigger.ticket}}', b: '{{trigger.ticket}}', c: '{{trigger.ticket}}' }
-";
-
-/// A flow whose model calls tools.
-const AGENT: &str = "\
-name: Answer with tools
-description: Lets a model call tools until it knows.
-trigger: { type: api_request, inputs_schema: { ticket: string } }
-entry_step: work
-steps:
-  - id: work
-    type: agent
-    max_steps: 3
-    inputs: { prompt: 'Answer with the tools.', message: '{{trigger.ticket}}' }
-  - id: done
-    type: return
-    output: '{{steps.work.output}}'
 ";
 
 /// A workload with an active release in `dev`.
@@ -237,7 +222,7 @@ async fn active_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> W
         ("tool_definition", remote.version("tool_definition", tool).await),
         ("knowledge_base", version),
     ];
-    active(remote, AGENT, &bound).await
+    active(remote, AGENT_FLOW, &bound).await
 }
 
 /// A knowledge base with its slug and its version.

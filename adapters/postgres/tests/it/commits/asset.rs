@@ -1,0 +1,134 @@
+//! Assets, their versions, and who else may use them.
+
+use super::{Decision, store};
+use crate::stage::{Stage, fresh, new_asset, said, scope, slug, stamp};
+use fairway_domain::{
+    access::ActorRef,
+    asset::{
+        Asset, Lifecycle, VersionLabel,
+        grant::{AssetGrant, AssetGrantStore, Grantee},
+        kind::AssetKind,
+        ports::AssetStore,
+    },
+    audit::FactKind,
+    id::{NamespaceId, WorkspaceId},
+    store::{Change, Conflict},
+    tenant::{DEFAULT_TENANT, Workspace, WorkspaceStore},
+};
+use uuid::Uuid;
+
+/// A workspace that nothing refers to yet, so that it can go away.
+pub(super) async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceId) {
+    let ids = (fresh(), fresh(), fresh());
+    let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
+    let assistant = change.next.assistant.workload_id;
+    let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
+    // By its whole key: somebody counts how tables are read meanwhile.
+    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
+    stage.run(&gone).await;
+    (made.workspace_id, made.namespace_id)
+}
+
+pub(super) async fn asset(stage: &Stage) -> Decision {
+    let mut new = new_asset(AssetKind::PolicyBundle);
+    (new.workspace_id, new.namespace_id) = passing_workspace(stage).await;
+    let gone = format!("DELETE FROM workspace WHERE workspace_id = '{}'", new.workspace_id);
+    let change = Asset::create(new, &stamp());
+    let taken = other_asset(change.next.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| AssetStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+fn other_asset(slug: &str) -> String {
+    format!(
+        "INSERT INTO asset SELECT tenant_id, '{}', '{slug}', 'skill', 'team:x', 'active', 'workspace', workspace_id,
+         namespace_id, 0, 1, now(), 'user:eve' FROM workspace WHERE slug = 'default'",
+        Uuid::now_v7()
+    )
+}
+
+pub(super) async fn life(stage: &Stage, to: Lifecycle) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let change = asset.move_to(to, &stamp()).unwrap();
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
+        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
+}
+
+/// Archiving asks for releases in the way besides.
+pub(super) async fn archive(stage: &Stage) -> Decision {
+    let version = stage.bindable().await;
+    let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();
+    let draft = stage.draft(&stage.workload().await).await;
+    let bound = format!(
+        "INSERT INTO release_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', 'policy_bundle', '{}', now(), 'user:eve')",
+        Uuid::now_v7(),
+        draft.release_id,
+        version.asset_version_id
+    );
+    let change = asset.move_to(Lifecycle::Archived, &stamp()).unwrap();
+    let id = asset.asset_id;
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_move(scope(), change, key.as_ref()).await)
+        .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{id}'"))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict(Conflict::AssetInUse, bound)
+}
+
+fn asset_grant_of(asset: &Asset) -> Change<AssetGrant> {
+    let principal = ActorRef::parse("user:guest").unwrap();
+    AssetGrant::create(fresh(), asset, Grantee::Principal(principal), &stamp()).unwrap()
+}
+
+pub(super) async fn asset_grant(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let id = asset.asset_id;
+    let change = asset_grant_of(&asset);
+    let taken = format!(
+        "INSERT INTO asset_grant VALUES ('{DEFAULT_TENANT}', '{}', '{id}', 'user:guest', NULL, now(), 'user:eve')",
+        Uuid::now_v7(),
+    );
+    let store = store(stage);
+    Decision::new(async move |key| AssetGrantStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateGrant, taken)
+        .conflict(Conflict::MissingReference, format!("DELETE FROM asset WHERE asset_id = '{id}'"))
+}
+
+pub(super) async fn end_of_asset_grant(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let change = asset_grant_of(&asset);
+    let held = change.next.clone();
+    AssetGrantStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, fact) = (held.grant_id, held.fact(FactKind::AssetGrantDeleted, &asset, &stamp()));
+    let store = store(stage);
+    Decision::new(async move |_| AssetGrantStore::commit_end(&*store, scope(), id, fact).await)
+        .stale(format!("DELETE FROM asset_grant WHERE grant_id = '{id}'"))
+}
+
+pub(super) async fn version(stage: &Stage) -> Decision {
+    let asset = stage.asset(AssetKind::PolicyBundle).await;
+    let label = VersionLabel::parse("spring").unwrap();
+    let change = asset.add_version(fresh(), Some(label), said(), &stamp()).unwrap();
+    let id = asset.asset_id;
+    let taken = format!(
+        "INSERT INTO asset_version SELECT tenant_id, '{}', '{id}', 'spring', '{{}}', 'x', 'blake3:{}', now(),
+         'user:eve' FROM asset WHERE asset_id = '{id}'",
+        Uuid::now_v7(),
+        "0".repeat(64)
+    );
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_version(scope(), change, key.as_ref()).await.map(|_| ()))
+        .stale(format!("UPDATE asset SET lifecycle_state = 'archived' WHERE asset_id = '{id}'"))
+        .conflict(Conflict::DuplicateVersionLabel, taken)
+}
+
+pub(super) fn flow(stage: &Stage) -> Decision {
+    let new = new_asset(AssetKind::OrchestrationFlow);
+    let change = Asset::create_flow(new, fresh(), None, said(), &stamp());
+    let taken = other_asset(change.next.0.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_flow(scope(), change, key.as_ref()).await.map(|_| ()))
+        .conflict(Conflict::DuplicateSlug, taken)
+}

@@ -1,0 +1,148 @@
+//! Tenants, workspaces, and the rights in them.
+
+use super::{Decision, store};
+use crate::stage::{Stage, actor, fresh, scope, slug, stamp};
+use fairway_domain::{
+    access::{
+        AccessStore, ActorRef, Grant, GrantScope, Place, Rights, Role, RoleBinding,
+        principal_binding::{PrincipalBinding, PrincipalBindingStore},
+    },
+    audit::FactKind,
+    release::lane::Lane,
+    store::{Change, Conflict},
+    tenant::{DEFAULT_TENANT, Tenant, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    workload::Workload,
+};
+use uuid::Uuid;
+
+pub(super) fn new_tenant(stage: &Stage) -> Decision {
+    let change = Tenant::create(fresh(), slug().as_str(), "Acme", &stamp()).unwrap();
+    let taken = other_tenant(change.next.slug.as_str());
+    let store = store(stage);
+    Decision::new(async move |key| TenantStore::commit_new(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateSlug, taken)
+}
+
+fn other_tenant(slug: &str) -> String {
+    format!(
+        "INSERT INTO tenant SELECT '{}', '{slug}', 'Other', true, false, '{{}}', 1, 1, now(), 'user:eve'",
+        Uuid::now_v7()
+    )
+}
+
+pub(super) async fn settings(stage: &Stage) -> Decision {
+    let tenant = TenantStore::find(&*stage.store, scope()).await.unwrap().unwrap();
+    let host = format!("{}.example", slug());
+    let settings = TenantSettings { public_hosts: vec![host.clone()], ..tenant.settings.clone() };
+    let change = tenant.configure(settings, &[], &stamp()).unwrap();
+    let other = slug();
+    let taken = format!(
+        "{}; INSERT INTO tenant_public_host SELECT '{host}', tenant_id FROM tenant WHERE slug = '{other}'",
+        other_tenant(other.as_str())
+    );
+    let store = store(stage);
+    Decision::new(async move |_| TenantStore::commit_settings(&*store, scope(), change).await)
+        .stale(format!("UPDATE tenant SET revision = revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
+        .conflict(Conflict::HostTaken, taken)
+}
+
+pub(super) fn new_workspace(stage: &Stage) -> Decision {
+    let ids = (fresh(), fresh(), fresh());
+    let change = Workspace::create(ids, slug().as_str(), "Support", slug().as_str(), &stamp()).unwrap();
+    let taken = format!(
+        "INSERT INTO workspace SELECT tenant_id, '{}', namespace_id, '{}', 'Other', now(), 'user:eve' FROM namespace
+         WHERE slug = 'default'",
+        Uuid::now_v7(),
+        change.next.workspace.slug
+    );
+    let assistant = format!(
+        "INSERT INTO workload SELECT tenant_id, '{}', '{}', 'x', '', 'team:x', 'registered', 'api', workspace_id, 1,
+         now(), 'user:eve', now() FROM workspace WHERE slug = 'default'",
+        Uuid::now_v7(),
+        change.next.assistant.slug
+    );
+    let store = store(stage);
+    Decision::new(async move |key| WorkspaceStore::commit_new(&*store, scope(), change, key.as_ref()).await.map(|_| ()))
+        .conflict(Conflict::DuplicateSlug, taken)
+        .conflict(Conflict::DuplicateSlug, assistant)
+}
+
+fn grant_change() -> Change<RoleBinding> {
+    let admin = Rights::new(vec![Grant::of(Role::PlatformAdmin, GrantScope::Platform)]);
+    let principal = ActorRef::parse(&format!("user:{}", Uuid::now_v7().simple())).unwrap();
+    let place = Place::tenant(DEFAULT_TENANT.into());
+    let there = (GrantScope::Tenant(DEFAULT_TENANT.into()), &place);
+    RoleBinding::grant(fresh(), principal, Role::TenantAdmin, there, &admin, &stamp()).unwrap()
+}
+
+pub(super) fn grant(stage: &Stage) -> Decision {
+    let change = grant_change();
+    let taken = format!(
+        "INSERT INTO role_binding VALUES ('{DEFAULT_TENANT}', '{}', '{}', '{}', 'tenant', '{DEFAULT_TENANT}', now(),
+         'user:eve')",
+        Uuid::now_v7(),
+        change.next.principal,
+        change.next.role.as_str()
+    );
+    let store = store(stage);
+    Decision::new(async move |key| AccessStore::commit_grant(&*store, scope(), change, key.as_ref()).await)
+        .conflict(Conflict::DuplicateRoleBinding, taken)
+}
+
+pub(super) async fn end_of_grant(stage: &Stage) -> Decision {
+    let change = grant_change();
+    let held = change.next.clone();
+    AccessStore::commit_grant(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, fact) = (held.role_binding_id, held.fact(FactKind::RoleBindingDeleted, &stamp()));
+    let store = store(stage);
+    Decision::new(async move |_| AccessStore::commit_end(&*store, scope(), id, fact).await)
+        .stale(format!("DELETE FROM role_binding WHERE role_binding_id = '{id}'"))
+}
+
+pub(super) async fn first_principal_binding(stage: &Stage) -> Decision {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), Some(Lane::Guided)), &stamp()).unwrap();
+    let (id, principal) = (workload.workload_id, &change.next.principal);
+    let other = format!(
+        "INSERT INTO principal_binding VALUES ('{DEFAULT_TENANT}', '{id}', '{principal}', '{}', NULL, 1, now(),
+         'user:eve', now(), 'user:eve')",
+        Uuid::now_v7()
+    );
+    // By its whole key, as above.
+    let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
+    let store = store(stage);
+    Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await)
+        .stale(other)
+        .conflict(Conflict::MissingReference, gone)
+}
+
+/// A principal that is bound to a workload of its own, and what makes that another binding.
+pub(super) async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String; 3]) {
+    let workload = stage.workload().await;
+    let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();
+    let held = change.next.clone();
+    PrincipalBindingStore::commit_principal(&*stage.store, scope(), change, None).await.unwrap();
+    let (id, which) = (Uuid::now_v7(), format!("WHERE workload_id = '{}'", workload.workload_id));
+    let otherwise = [
+        format!("DELETE FROM principal_binding {which}"),
+        format!("UPDATE principal_binding SET revision = revision + 1 {which}"),
+        format!("UPDATE principal_binding SET principal_binding_id = '{id}' {which}"),
+    ];
+    (workload, held, otherwise)
+}
+
+pub(super) async fn principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let change = held.rebind(&workload, Some(Lane::Restricted), &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
+}
+
+pub(super) async fn end_of_principal_binding(stage: &Stage) -> Decision {
+    let (workload, held, otherwise) = bound(stage).await;
+    let fact = held.fact(FactKind::PrincipalBindingDeleted, &workload, &stamp());
+    let store = store(stage);
+    let decision = Decision::new(async move |_| PrincipalBindingStore::commit_end(&*store, scope(), &held, fact).await);
+    otherwise.into_iter().fold(decision, Decision::stale)
+}

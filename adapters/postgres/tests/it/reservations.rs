@@ -1,0 +1,122 @@
+//! Reserved idempotency keys: one request at a time holds a key, until its commit, its end or its lease's.
+
+use crate::{
+    knowledge::{base, documents, ingest},
+    stage::{Stage, actor, scope},
+};
+use fairway_domain::{
+    asset::Asset,
+    idempotency::{IdempotencyStore, KeyedOutcome, Known, Outcome, RequestKey},
+    knowledge::{IndexRevision, ports::KnowledgeStore},
+    store::CommitError,
+};
+use std::time::Duration;
+use uuid::Uuid;
+
+const LEASE: Duration = Duration::from_secs(30);
+const DAY: i64 = 24 * 60 * 60;
+
+fn key() -> RequestKey {
+    RequestKey {
+        key: Uuid::now_v7().to_string(),
+        caller: actor(),
+        route: "POST /v1/things".to_owned(),
+        body_digest: [3; 32],
+    }
+}
+
+async fn reserve(stage: &Stage, key: &RequestKey, resource: Uuid) -> bool {
+    stage.store.reserve(scope(), key, resource, LEASE).await.unwrap()
+}
+
+async fn known(stage: &Stage, key: &RequestKey) -> Known {
+    stage.store.look_up(scope(), key).await.unwrap()
+}
+
+/// Adds a document under a key, as the request that reserved it for this resource.
+async fn commit(
+    stage: &Stage,
+    (asset, seen): (&Asset, i64),
+    key: &RequestKey,
+    resource: Uuid,
+) -> Result<IndexRevision, CommitError> {
+    let change = ingest(asset, documents(&[("a", "one")]), IndexRevision::new(seen));
+    let keyed = KeyedOutcome { key: key.clone(), outcome: Outcome { status: 201, resource } };
+    stage.store.commit_documents(scope(), &change, Some(&keyed)).await
+}
+
+#[tokio::test]
+async fn a_reserved_key_is_held_until_the_commit_of_its_request() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
+    assert!(reserve(&stage, &key, mine).await);
+    assert_eq!(known(&stage, &key).await, Known::Reserved);
+    let other = RequestKey { body_digest: [4; 32], ..key.clone() };
+    assert_eq!(known(&stage, &other).await, Known::OtherBody);
+    assert!(!reserve(&stage, &key, theirs).await, "two requests hold one key");
+    assert!(reserve(&stage, &key, mine).await, "a statement that is sent again does what it did");
+    let refused = commit(&stage, (&asset, 0), &key, theirs).await;
+    assert!(matches!(refused, Err(CommitError::KeyTaken)), "{refused:?}");
+    commit(&stage, (&asset, 0), &key, mine).await.unwrap();
+    let outcome = Known::Done(Outcome { status: 201, resource: mine });
+    assert_eq!(known(&stage, &key).await, outcome);
+    // What belongs to a lease is over with the commit.
+    stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
+    stage.store.release_reservation(scope(), &key, mine).await.unwrap();
+    assert!(!reserve(&stage, &key, mine).await && !reserve(&stage, &key, theirs).await);
+    stage.database.move_clock(DAY - 60).await.unwrap();
+    assert_eq!(known(&stage, &key).await, outcome, "an outcome is kept for a day");
+}
+
+#[tokio::test]
+async fn a_released_key_is_free() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
+    assert!(reserve(&stage, &key, mine).await);
+    stage.store.release_reservation(scope(), &key, theirs).await.unwrap();
+    assert_eq!(known(&stage, &key).await, Known::Reserved, "somebody else released it");
+    stage.store.release_reservation(scope(), &key, mine).await.unwrap();
+    assert_eq!(known(&stage, &key).await, Known::No);
+    // A renewal that arrives behind the release reserves nothing.
+    stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
+    assert_eq!(known(&stage, &key).await, Known::No);
+    assert!(reserve(&stage, &key, theirs).await);
+    let late = commit(&stage, (&asset, 0), &key, mine).await;
+    assert!(matches!(late, Err(CommitError::KeyTaken)), "{late:?}");
+    commit(&stage, (&asset, 0), &key, theirs).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_expired_lease_lets_the_next_request_take_the_key() {
+    let stage = Stage::new().await;
+    let (asset, _) = base(&stage).await;
+    let (key, first, second) = (key(), Uuid::now_v7(), Uuid::now_v7());
+    assert!(reserve(&stage, &key, first).await);
+    stage.database.move_clock(20).await.unwrap();
+    stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
+    stage.database.move_clock(40).await.unwrap();
+    assert!(!reserve(&stage, &key, second).await, "the lease was prolonged");
+    stage.database.move_clock(60).await.unwrap();
+    assert_eq!(known(&stage, &key).await, Known::No);
+    let other = RequestKey { body_digest: [4; 32], ..key.clone() };
+    assert!(reserve(&stage, &other, second).await, "the key stands for no body any more");
+    stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
+    stage.store.release_reservation(scope(), &key, first).await.unwrap();
+    assert_eq!(known(&stage, &other).await, Known::Reserved);
+    let late = commit(&stage, (&asset, 0), &key, first).await;
+    assert!(matches!(late, Err(CommitError::KeyTaken)), "{late:?}");
+    // Where nobody took it, a late commit counts.
+    stage.database.move_clock(120).await.unwrap();
+    commit(&stage, (&asset, 0), &other, second).await.unwrap();
+    assert_eq!(known(&stage, &other).await, Known::Done(Outcome { status: 201, resource: second }));
+}
+
+#[tokio::test]
+async fn old_reservations_are_swept() {
+    let stage = Stage::new().await;
+    assert!(reserve(&stage, &key(), Uuid::now_v7()).await);
+    stage.database.move_clock(DAY + 60).await.unwrap();
+    assert_eq!(stage.store.sweep().await.unwrap(), 1);
+}

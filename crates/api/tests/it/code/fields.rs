@@ -1,0 +1,119 @@
+//! The fields of a script: which are refused, and before anything else.
+
+use super::{app, body, count};
+use fairway_testkit::{StubGateway, TestApp};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn fields_of_a_script_are_looked_at_before_anything_else() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    for (name, value) in [
+        ("workspace_id", json!("main")),
+        ("workload_slug", json!("Main!")),
+        ("environment", json!("")),
+        ("language", json!("python")),
+        ("code", json!(1)),
+        ("code", json!("x".repeat((256 << 10) + 1))),
+        ("lane", json!("standard")),
+        ("inputs", json!({})),
+    ] {
+        let mut sent = body("main");
+        sent[name] = value;
+        let refused = app.post("/v1/runtime/code", sent).await.refused(422, "validation_error");
+        assert_eq!(refused["fields"][0]["path"], name, "{refused}");
+    }
+    assert_eq!(gateway.count(), 0);
+}
+
+/// T22, T23: whoever says in whose name, is not heard, however it is said.
+#[tokio::test]
+async fn nobody_says_in_whose_name_a_script_runs() {
+    let gateway = StubGateway::quiet();
+    let app =
+        TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
+    app.active_workload("main").await;
+    let plain = body("main").to_string();
+    let with = |member: &str| format!("{},{member}}}", plain.trim_end_matches('}'));
+    for member in [
+        r#""actor":"S3CRET""#,
+        r#""actor":null"#,
+        r#""actor":["S3CRET"]"#,
+        r#""actor":{"ref":"S3CRET"}"#,
+        r#""\u0061ctor":"S3CRET""#,
+        r#""ACTOR_REF":"S3CRET""#,
+        r#""actorType":"S3CRET""#,
+        r#""actor-auth-mode":"S3CRET""#,
+        r#""execution_mode":"on_behalf_of""#,
+        r#""tenant":"S3CRET""#,
+        r#""tenant_id":"S3CRET""#,
+        r#""principal":"S3CRET""#,
+        r#""delegation":"S3CRET""#,
+        r#""delegated_by":"S3CRET""#,
+        r#""on_behalf_of":"S3CRET""#,
+        r#""context.actor":"S3CRET""#,
+        r#""context.actor_ref":"S3CRET""#,
+        r#""Execution.Mode":"S3CRET""#,
+        r#""my-actor-ref":"S3CRET""#,
+        r#""run_as":"S3CRET""#,
+        r#""runAs":null"#,
+        r#""user":"S3CRET""#,
+        r#""sub":"S3CRET""#,
+        r#""\uff41\uff43\uff54\uff4f\uff52":"S3CRET""#,
+        r#""ａｃｔｏｒ":"S3CRET""#,
+        r#""аctor":"S3CRET""#,
+        r#""ac\u200btor":"S3CRET""#,
+        r#""options":[[{"a":{"Run-As":"S3CRET"}}]]"#,
+        r#""language":{"user":"S3CRET"}"#,
+        r#""metadata":{"deep":[{"actor":"S3CRET"}]}"#,
+        r#""code":"1","actor":"S3CRET""#,
+        r#""actor":"one","actor":"S3CRET""#,
+    ] {
+        for actor in ["user:local", "service:portal"] {
+            let sent = app.post("/v1/runtime/code", Value::Null).bytes("application/json", with(member));
+            let answer = sent.as_actor(actor).await;
+            answer.refused(422, "forbidden_field");
+            assert!(!answer.text().contains("S3CRET") && !answer.text().contains("actor"), "{answer}");
+        }
+    }
+    let form = app.post("/v1/runtime/code", Value::Null);
+    let form = form.bytes(
+        "multipart/form-data; boundary=x",
+        "--x\r\nContent-Disposition: form-data; name=\"actor\"\r\n\r\nroot\r\n--x--\r\n",
+    );
+    form.await.refused(415, "unsupported_media_type");
+    app.post("/v1/runtime/code?actor_ref=user:root", body("main")).await.refused(422, "validation_error");
+    // What is said twice is no JSON, whatever it is.
+    let twice = app.post("/v1/runtime/code", Value::Null).bytes("application/json", with(r#""code":"2""#));
+    twice.await.refused(400, "malformed_json");
+    assert_eq!(gateway.count(), 0);
+    assert_eq!(count(&app, "SELECT count(*) FROM execution").await, 0);
+    // A script may say the words.
+    let mut says = body("main");
+    says["code"] = json!("{\"actor\": null}");
+    app.post("/v1/runtime/code", says).await.expect(200);
+}
+
+/// A body is searched by the thread that serves others too: not for longer than a request could be meant well, and what was
+/// not searched is not heard.
+#[tokio::test]
+async fn names_without_end_are_not_searched() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let plain = body("main").to_string();
+    let with = |name: &dyn Fn(usize) -> String, count: usize| {
+        let members: String = (0..count).map(|index| format!(",{:?}:0", name(index))).collect();
+        app.post("/v1/runtime/code", Value::Null)
+            .bytes("application/json", format!("{}{members}}}", plain.trim_end_matches('}')))
+    };
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 8).await.refused(422, "validation_error");
+    with(&|index| format!("0{index:04}{}", "bB".repeat(112)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| format!("{index:04}{}", "\u{fdfa}".repeat(72)), 4_000).await.refused(422, "forbidden_field");
+    with(&|index| if index < 4_000 { format!("n{index}") } else { "actor".into() }, 4_001)
+        .await
+        .refused(422, "forbidden_field");
+    with(&|index| format!("n{index}"), 90_000).await.refused(413, "payload_too_large");
+    // Twice the same name is no JSON.
+    with(&|_| "n".repeat(200), 4_000).await.refused(400, "malformed_json");
+    assert_eq!(gateway.count(), 0);
+}

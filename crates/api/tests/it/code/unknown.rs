@@ -1,0 +1,213 @@
+//! Scripts that are recorded before they are dispatched, dispatched at most once, and unknown when their answer is lost.
+
+use super::{HELLO, app, count, facts, gives, script};
+use crate::{
+    dispatch::{falls_silent, path},
+    execution::ended,
+    stage::WORKSPACE,
+};
+use fairway_domain::execution::code::GatewayFailure;
+use fairway_testkit::{
+    Cut, FaultyEndpoint, FaultyLine, Gateways, LineFault, Script, StubGateway, TestApp, app::Answer,
+};
+use serde_json::{Value, json};
+
+async fn settle(app: &TestApp, id: &Value, outcome: &str) -> Answer {
+    app.post(path(id, "/settle"), json!({ "outcome": outcome, "note": "Looked it up over there." })).await
+}
+
+/// R4: whatever a gateway does after it took a script, it is handed it once, its caller is told what is known, and the run
+/// is there.
+#[tokio::test]
+async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
+    let endpoint = FaultyEndpoint::start().await;
+    let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
+    app.active_workload("main").await;
+    endpoint.says(Script::json(&json!({ "result": [1], "stdout": "hi\n" })));
+    let answer = script(&app).await.expect(200);
+    assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
+    let request = &endpoint.requests()[0];
+    assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
+    assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO), &json!("starlark")));
+    assert_eq!(request.json()["execution_id"], answer["execution_id"]);
+    endpoint.says(Script::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
+    assert_eq!(script(&app).await.expect(200)["error"]["code"], "script_error");
+
+    let whole = Script::json(&json!({ "result": 1 }));
+    for (fault, status, code) in [
+        (Script::reset(), 502, "gateway_error"),
+        (whole.clone().broken_off(), 502, "gateway_error"),
+        (whole.clone().reset_half_way(), 502, "gateway_error"),
+        (Script::status(200, "{garbage"), 502, "gateway_error"),
+        (Script::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
+        (Script::status(500, "{}"), 502, "gateway_error"),
+        (Script::status(503, "{}"), 502, "gateway_error"),
+        (Script::redirect("http://169.254.169.254/"), 502, "gateway_error"),
+        (Script::status(200, &"x".repeat(1 << 20)), 502, "gateway_error"),
+        (Script::hang(), 504, "gateway_timeout"),
+        (whole.clone().hanging(), 504, "gateway_timeout"),
+    ] {
+        let before = endpoint.count();
+        endpoint.says(fault.clone());
+        let key = format!("key-{before}");
+        let answer = script(&app).key(&key).await;
+        let refused = answer.refused(status, code);
+        assert!(!answer.text().contains("s3cret") && !answer.text().contains("hello"), "{answer}");
+        let read = app.get(path(&refused["execution_id"], "")).await.expect(200);
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{fault:?}");
+        let again = script(&app).key(&key).await;
+        assert_eq!(again.refused(status, code)["execution_id"], refused["execution_id"]);
+        assert_eq!(again.header("idempotency-replayed"), Some("true"));
+        assert_eq!(endpoint.count(), before + 1, "{fault:?} is handed over once");
+    }
+    let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
+    assert_eq!(unknown.as_array().map(Vec::len), Some(11));
+    let waiting = facts(&app).await;
+    let last = waiting.last().unwrap();
+    assert_eq!((&last["detail"]["outcome"], &last["categories"]), (&json!("unknown"), &json!(["executions"])));
+}
+
+#[tokio::test]
+async fn a_gateway_that_takes_nothing_ran_nothing() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let app =
+        TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
+    app.active_workload("main").await;
+    let refused = script(&app).await.refused(502, "gateway_unreachable");
+    let read = app.get(path(&refused["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("failure")));
+    settle(&app, &refused["execution_id"], "success").await.refused(409, "execution_not_unknown");
+}
+
+#[tokio::test]
+async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
+    let gateway = StubGateway::new(Gateways::Answers(Err(GatewayFailure::Lost)));
+    let app = app(&gateway).await;
+    let given = app.given();
+    given.role("user:author", "author", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:operator", "operator", ("workspace", Some(WORKSPACE))).await;
+    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
+    given.role("user:elsewhere", "operator", ("workspace", Some(&elsewhere))).await;
+    for (outcome, status, error) in
+        [("success", "completed", Value::Null), ("failure", "failed", json!("settled_as_failure"))]
+    {
+        let lost = script(&app).as_actor("user:author").key(outcome).await;
+        let id = lost.refused(502, "gateway_error")["execution_id"].clone();
+        let ask = |actor: &str, outcome: &str| {
+            let said = json!({ "outcome": outcome, "note": "Looked it up over there." });
+            app.post(path(&id, "/settle"), said).as_actor(actor)
+        };
+        let refused = ask("user:author", outcome).await.refused(403, "forbidden");
+        assert_eq!(refused["permission"], "execution.kill");
+        ask("user:elsewhere", outcome).await.refused(404, "not_found");
+        ask("user:operator", "unknown").await.refused(422, "validation_error");
+        let settled = ask("user:operator", outcome).key("k1").await.expect(200);
+        assert_eq!((&settled["status"], &settled["outcome"]), (&json!(status), &json!(outcome)));
+        assert_eq!(settled["error"]["code"], error);
+        let again = ask("user:operator", outcome).key("k1").await;
+        assert_eq!((again.expect(200), again.header("idempotency-replayed")), (settled, Some("true")));
+        ask("user:operator", "success").await.refused(409, "execution_not_unknown");
+        let listed = app.get("/v1/executions?status=unknown").await.expect(200);
+        assert_eq!(listed, json!([]), "it is unknown no more");
+        let listed = app.get(format!("/v1/executions?status={status}")).await.expect(200);
+        assert_eq!(listed[0]["execution_id"], id);
+        let replay = script(&app).as_actor("user:author").key(outcome).await;
+        assert_eq!(replay.expect(200)["status"], status, "whoever asks again hears what is known now");
+        let graph = app.get(path(&id, "/evidence-graph")).await.expect(200);
+        let documents = graph["evidence_artifacts"].as_array().unwrap();
+        assert!(documents.iter().any(|document| document["artifact_kind"] == "settlement"), "{graph}");
+        app.database()
+            .owner()
+            .await
+            .unwrap()
+            .execute("DELETE FROM idempotency_key WHERE key = 'k1'", &[])
+            .await
+            .unwrap();
+    }
+    assert_eq!(gateway.count(), 2);
+    let told: Vec<Value> = facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();
+    assert_eq!((told.len(), &told[0]["actor"]), (2, &json!("user:operator")));
+    assert!(!json!(told).to_string().contains("Looked"), "notes are in no fact");
+}
+
+/// R4: without its row no script is handed over.
+#[tokio::test]
+async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
+    let gateway = StubGateway::quiet();
+    let calm = app(&gateway).await;
+    let line = FaultyLine::to(calm.database(), 1);
+    let shaky = TestApp::builder().gateway(gateway.clone()).beside(&calm).over(&line).start().await;
+    shaky.get("/v1/executions").await.expect(200);
+    line.becomes(LineFault::At("INSERT INTO execution_lease"));
+    script(&shaky).await.refused(503, "unavailable");
+    assert_eq!((gateway.count(), gateway.prepared()), (0, (1, 0)), "it was ready for nothing");
+    assert_eq!(count(&calm, "SELECT count(*) FROM execution").await, 0);
+    // Written down, and nobody was told: it is found, and then handed over as it should be.
+    line.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Behind));
+    script(&shaky).await.expect(200);
+    assert_eq!((gateway.count(), count(&calm, "SELECT count(*) FROM execution").await), (1, 1));
+}
+
+/// R4: that a script was let in is a fact, and without that fact it is not let in.
+#[tokio::test]
+async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
+    let gateway = StubGateway::quiet();
+    let app = app(&gateway).await;
+    let owner = app.database().owner().await.unwrap();
+    for (number, state) in (1..).zip(["disk_full", "raise_exception", "insufficient_privilege", "check_violation"]) {
+        let fails = format!(
+            "CREATE OR REPLACE FUNCTION no_log() RETURNS trigger LANGUAGE plpgsql AS
+                $$ BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '{state}'; END $$;
+            CREATE OR REPLACE TRIGGER no_log BEFORE INSERT ON fact FOR EACH ROW
+                WHEN (NEW.kind = 'execution.code_accepted') EXECUTE FUNCTION no_log()"
+        );
+        owner.batch_execute(&fails).await.unwrap();
+        let refused = script(&app).await;
+        refused.refused(503, "unavailable");
+        assert!(!refused.text().contains("not today"), "{refused}");
+        assert_eq!(gateway.prepared(), (number, 0), "it was ready, and is no more: {state}");
+        assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0), "{state}");
+    }
+    owner.batch_execute("DROP TRIGGER no_log ON fact").await.unwrap();
+    script(&app).await.expect(200);
+    assert_eq!(gateway.count(), 1);
+}
+
+/// R4: a process that dies between the row and the gateway's answer leaves an unknown run, which nobody hands over again,
+/// whether there are workers or not.
+#[tokio::test]
+async fn a_script_whose_process_dies_is_unknown_and_not_taken_up() {
+    for dispatch in ["hybrid", "inline", "queued"] {
+        let (dying, living) = (StubGateway::new(Gateways::Holds), StubGateway::quiet());
+        let keeper = TestApp::builder().gateway(living.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
+        keeper.active_workload("main").await;
+        let builder = TestApp::builder().gateway(dying.clone()).setting("FAIRWAY_DISPATCH", dispatch);
+        let victim = builder.beside(&keeper).start().await;
+        let request = tokio::spawn(script(&victim).into_future());
+        dying.handed(1).await;
+        let running = keeper.get("/v1/executions?status=running").await.expect(200);
+        let id = running[0]["execution_id"].clone();
+        falls_silent(&keeper).await;
+        let read = ended(&keeper, &id).await;
+        assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
+        assert_eq!(read["error"]["code"], "gateway_error");
+        // Whoever was thought dead and was not writes nothing over it.
+        dying.becomes(gives(json!(1), "late"));
+        drop(request.await.unwrap());
+        assert_eq!(ended(&keeper, &id).await, read, "{dispatch}");
+        assert_eq!((dying.count(), living.count()), (1, 0), "{dispatch}: it is handed over once");
+        settle(&keeper, &id, "success").await.expect(200);
+    }
+}
+
+/// A run has its time, also where its script waits at a gateway. What somebody else was handed may go on there.
+#[tokio::test]
+async fn a_deadline_leaves_unknown_what_somebody_else_was_handed() {
+    let gateway = StubGateway::new(Gateways::Holds);
+    let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
+    app.active_workload("main").await;
+    let detail = script(&app).await.refused(504, "gateway_timeout");
+    let read = app.get(path(&detail["execution_id"], "")).await.expect(200);
+    assert_eq!((&read["outcome"], gateway.count()), (&json!("unknown"), 1));
+    settle(&app, &detail["execution_id"], "failure").await.expect(200);
+}

@@ -1,0 +1,116 @@
+//! How long a run is waited for, and what ends it: deadlines, clients that leave, servers that stop.
+
+use super::{ended, facts, run};
+use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
+
+#[tokio::test]
+async fn asynchronous_runs_are_not_taken_where_nobody_works_on_them() {
+    let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "inline").start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+    let path = workload.execute_path();
+    app.post(format!("{path}?mode=async"), body.clone()).await.refused(409, "async_dispatch_unavailable");
+    for preference in ["respond-async", "respond-async, wait=10", "handling=lenient, Respond-Async"] {
+        let answer = app.post(&path, body.clone()).header("Prefer", preference).await;
+        answer.refused(409, "async_dispatch_unavailable");
+    }
+    app.post(format!("{path}?mode=later"), body.clone()).await.refused(422, "validation_error");
+    app.post(&path, body).header("Prefer", "return=minimal").await.expect(200);
+    assert_eq!(facts(&app, "execution.%").await, 1, "what is refused leaves no run");
+}
+
+#[tokio::test]
+async fn a_run_goes_on_when_the_wait_is_over() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let builder = TestApp::builder().provider(provider.clone());
+    let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
+    let workload = app.active_workload("main").await;
+    let accepted = run(&app, &workload).key("k").await;
+    let queued = accepted.expect(202);
+    let id = queued["execution_id"].clone();
+    assert_eq!(queued, json!({ "execution_id": id, "state": "queued" }));
+    let location = accepted.header("location").unwrap();
+    assert_eq!(location, format!("/v1/executions/{}", id.as_str().unwrap()));
+    let read = app.get(location).await.expect(200);
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
+    assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
+    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    // Suspending does not take away what runs already, and it can be read half-way.
+    app.get(format!("{location}/evidence-graph")).await.expect(200);
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let read = ended(&app, &id).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("completed"), &json!("success")));
+    assert_eq!(read["queued_result"], json!({ "result": "billing", "result_at": read["completed_at"] }));
+    let replay = run(&app, &workload).key("k").await;
+    assert_eq!(replay.expect(200)["output"], "billing");
+    assert_eq!(provider.count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_ends_at_its_deadline() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let builder = TestApp::builder().provider(provider.clone());
+    let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
+    let workload = app.active_workload("main").await;
+    let answer = run(&app, &workload).await.expect(200);
+    assert_eq!((&answer["status"], &answer["output"]), (&json!("failed"), &Value::Null));
+    assert_eq!(answer["error"]["code"], "deadline_exceeded");
+    let read = ended(&app, &answer["execution_id"]).await;
+    assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
+    // What the provider says afterwards changes nothing.
+    provider.becomes(Behaviour::Answers("late".to_owned()));
+    assert_eq!(ended(&app, &answer["execution_id"]).await, read);
+    assert_eq!(facts(&app, "execution.%").await, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_does_not_end_its_run() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
+    let request = format!(
+        "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\nContent-Length: {}\r\n\r\n{body}",
+        workload.execute_path(),
+        app.address(),
+        body.len()
+    );
+    let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    provider.asked(1).await;
+    drop(stream);
+    run(&app, &workload).key("k").await.refused(409, "request_in_progress");
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let finished = async {
+        loop {
+            let again = run(&app, &workload).key("k").await;
+            if again.status == 200 {
+                return again;
+            }
+            again.refused(409, "request_in_progress");
+        }
+    };
+    let finished = tokio::time::timeout(std::time::Duration::from_secs(20), finished).await.unwrap();
+    assert_eq!(finished.expect(200)["output"], "billing");
+    assert_eq!(finished.header("idempotency-replayed"), Some("true"));
+    assert_eq!(provider.count(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_its_runs_end() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let other = TestApp::builder().beside(&app).start().await;
+    let waiting = tokio::spawn(run(&app, &workload).into_future());
+    provider.asked(1).await;
+    let stopped = tokio::spawn(app.drain());
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    let answer = waiting.await.unwrap().expect(200);
+    assert_eq!(answer["output"], "billing");
+    stopped.await.unwrap();
+    let read = ended(&other, &answer["execution_id"]).await;
+    assert_eq!(read["outcome"], "success");
+}

@@ -1,0 +1,137 @@
+//! Documents that are found by the vectors of a model.
+
+use super::{documents, names, retrieve, text};
+use crate::stage::{WORKSPACE, knowledge};
+use async_trait::async_trait;
+use fairway_domain::{
+    execution::provider::{
+        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    },
+    search::counted,
+};
+use fairway_testkit::TestApp;
+use serde_json::json;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+use tokio::sync::Notify;
+
+/// Tells meaning by the words that it knows.
+struct Meanings {
+    asked: AtomicUsize,
+    account: &'static str,
+}
+
+#[async_trait]
+impl Provider for Meanings {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.fetch_add(call.texts.len(), Ordering::Relaxed);
+        let meaning = |text: &String| {
+            let words = counted([text.as_str()]);
+            let of = |all: &[&str]| if all.iter().any(|word| words.contains_key(*word)) { 1.0 } else { 0.1 };
+            vec![of(&["holiday", "leave", "vacation"]), of(&["train", "railway", "journey"])]
+        };
+        Ok(Embeddings { vectors: call.texts.iter().map(meaning).collect(), tokens_in: 3, cost_micros: Some(2) })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+
+    fn has_account(&self, slot: &str) -> bool {
+        slot == self.account
+    }
+}
+
+#[tokio::test]
+async fn meaning_finds_what_words_do_not() {
+    let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "local" });
+    let app = TestApp::builder().provider(meanings.clone()).start().await;
+    for strategy in ["vector", "hybrid"] {
+        let mut content = knowledge(strategy);
+        content["retrieval"] = json!({ "strategy": strategy, "top_k": 1 });
+        let base = app.given().version("knowledge_base", strategy, content.clone()).await;
+        let body = json!({ "documents": [
+            { "document_id": "leave", "text": "Thirty days of leave." },
+            { "document_id": "travel", "text": "Go by train." },
+        ] });
+        app.post(documents(&base), body).await.expect(201);
+        let found = retrieve(&app, &base, &content, "railway").await.unwrap();
+        assert_eq!(names(&found), ["travel"], "{strategy}");
+        let embedded = found.embedded.unwrap();
+        assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
+        assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
+        let asked = meanings.asked.load(Ordering::Relaxed);
+        // Another account alone: nothing is found, and nobody is asked.
+        let elsewhere = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "elsewhere" });
+        let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
+        let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
+        let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
+        assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
+        assert_eq!(meanings.asked.load(Ordering::Relaxed) + elsewhere.asked.load(Ordering::Relaxed), asked);
+    }
+}
+
+/// Says that it was asked, and answers when it may.
+struct Held {
+    asked: Notify,
+    go: Notify,
+}
+
+#[async_trait]
+impl Provider for Held {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+        Err(ProviderError::Unsupported.into())
+    }
+
+    async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
+        self.asked.notify_one();
+        self.go.notified().await;
+        Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 3, cost_micros: None })
+    }
+
+    fn residency(&self, _: &str) -> Option<&str> {
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_contract_that_ends_while_a_model_is_asked_gives_nothing() {
+    let held = Arc::new(Held { asked: Notify::new(), go: Notify::new() });
+    let app = TestApp::builder().provider(held.clone()).start().await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
+    held.go.notify_one();
+    app.post(documents(&base), text("leave", "Thirty days.")).await.expect(201);
+    held.asked.notified().await;
+    held.go.notify_one();
+    assert_eq!(names(&retrieve(&app, &base, &content, "leave").await.unwrap()), ["leave"]);
+    held.asked.notified().await;
+    let revoked = async {
+        held.asked.notified().await;
+        let path = format!("/v1/assets/{}/access-contract/revoke?workspace_id={WORKSPACE}", base.asset_id);
+        app.post(path, json!({ "contract_id": "handbook", "reason": "it is over" })).await.expect(200);
+        held.go.notify_one();
+    };
+    let (refused, ()) = tokio::join!(retrieve(&app, &base, &content, "leave"), revoked);
+    assert_eq!(refused.unwrap_err().code(), Some("contract_refused"));
+}
+
+#[tokio::test]
+async fn a_model_that_gives_no_vectors_adds_nothing() {
+    let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Holds);
+    let app = TestApp::builder().provider(provider).start().await;
+    let mut content = knowledge("handbook");
+    content["retrieval"] = json!({ "strategy": "vector" });
+    let base = app.given().version("knowledge_base", "handbook", content).await;
+    let answer = app.post(documents(&base), text("leave", "x")).await;
+    answer.refused(503, "embedding_unavailable");
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(app.get(documents(&base)).await.expect(200), json!([]));
+}

@@ -1,0 +1,79 @@
+//! When a conversation is forgotten: by retention, by its owner, by others who may.
+
+use super::{desk, memory_path, remembering, says, turns, turns_of, words};
+use crate::{execution::ended, share_link::number, stage::WORKSPACE};
+use fairway_testkit::Behaviour;
+use serde_json::json;
+
+const DAY: i64 = 24 * 60 * 60;
+
+#[tokio::test]
+async fn turns_are_forgotten_when_their_time_is_over() {
+    let (provider, app) = desk().await;
+    let given = app.given();
+    let short = remembering(&given, "short", json!({ "ttl_days": 2 })).await;
+    let long = remembering(&given, "long", json!({})).await;
+    for workload in [&short, &long] {
+        says(&app, workload, "s", "first").await.expect(200);
+    }
+    app.database().move_clock(2 * DAY - 60).await.unwrap();
+    assert_eq!(turns(&app, &short, "s").await, json!([["first", "one"]]));
+    app.database().move_clock(2 * DAY + 60).await.unwrap();
+    assert_eq!((turns(&app, &short, "s").await, turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
+    says(&app, &short, "s", "second").await.expect(200);
+    assert_eq!(words(&provider), ["second"], "what is over is not replayed, swept or not");
+    assert_eq!(app.services().forget_turns().await.unwrap(), 1);
+    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 2);
+    app.database().move_clock(40 * DAY).await.unwrap();
+    assert_eq!(app.services().forget_turns().await.unwrap(), 2);
+    assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 0);
+    assert_eq!(number(&app, "SELECT count(*) FROM memory_session").await, 0);
+}
+
+#[tokio::test]
+async fn what_is_erased_is_gone_and_runs_under_way_bring_nothing_back() {
+    let (provider, app) = desk().await;
+    let given = app.given();
+    for (slug, scope) in [("session", "session"), ("user", "user")] {
+        let workload = remembering(&given, slug, json!({ "scope": scope })).await;
+        says(&app, &workload, "s", "first").await.expect(200);
+        provider.becomes(Behaviour::Holds);
+        let before = provider.count();
+        let held = says(&app, &workload, "s", "second").header("prefer", "respond-async").await.expect(202);
+        provider.asked(before + 1).await;
+        app.delete(memory_path(&workload, "s")).await.expect(204);
+        assert_eq!(turns(&app, &workload, "s").await, json!([]));
+        provider.becomes(Behaviour::Answers("one".to_owned()));
+        assert_eq!(ended(&app, &held["execution_id"]).await["status"], "completed");
+        assert_eq!(turns(&app, &workload, "s").await, json!([]), "{slug}: it carried what was erased");
+        // Whoever begins after it knows of it.
+        says(&app, &workload, "s", "third").await.expect(200);
+        assert_eq!(words(&provider), ["third"]);
+        assert_eq!(turns(&app, &workload, "s").await, json!([["third", "one"]]));
+    }
+    let facts = "SELECT count(*) FROM fact WHERE kind = 'memory.erased'
+        AND convert_from(body, 'UTF8') LIKE '%\"turns\":1%' AND convert_from(body, 'UTF8') LIKE '%\"owner\":\"user:local\"%'";
+    assert_eq!(number(&app, facts).await, 2);
+}
+
+#[tokio::test]
+async fn another_s_conversation_is_erased_by_who_may_stop_runs() {
+    let (_, app) = desk().await;
+    let given = app.given();
+    let workload = remembering(&given, "main", json!({})).await;
+    for actor in ["user:ada", "user:local"] {
+        says(&app, &workload, "s", "mine").as_actor(actor).await.expect(200);
+    }
+    given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
+    given.role("user:op", "operator", ("workspace", Some(WORKSPACE))).await;
+    let erase =
+        |actor: &str, owner: &str| app.delete(format!("{}?owner={owner}", memory_path(&workload, "s"))).as_actor(actor);
+    assert_eq!(erase("user:runner", "user:ada").await.refused(403, "forbidden")["permission"], "execution.kill");
+    erase("user:op", "nobody at all").await.refused(422, "validation_error");
+    erase("user:op", "anonymous").await.refused(404, "not_found");
+    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await.as_array().unwrap().len(), 1);
+    erase("user:op", "user:ada").await.expect(204);
+    assert_eq!(turns_of(&app, &workload, "s", "user:ada").await, json!([]));
+    assert_eq!(turns(&app, &workload, "s").await.as_array().unwrap().len(), 1, "whoever has the same name for it");
+    erase("user:runner", "user:runner").await.expect(204);
+}

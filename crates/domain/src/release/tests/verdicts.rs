@@ -1,0 +1,49 @@
+//! How many verdicts a release takes.
+
+use super::*;
+
+/// Ten approvers cannot close a release to objections.
+#[test]
+fn a_full_release_takes_one_objection_of_each_person_and_no_approval() {
+    let mut full = in_state(StateName::ReviewReady).0;
+    for number in 0..review::MAX_RELEASE_VERDICTS {
+        full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
+    }
+    let more = |release: &Release, who: &str, verdict| {
+        release.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp(who)).map(|_| ())
+    };
+    let by = stamp("user:ops");
+    assert!(full.approve(RULE, &empty(), &by).is_ok());
+    for who in ["user:eve", "user:approver-3"] {
+        assert_eq!(more(&full, who, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{who}");
+        for objection in [Verdict::Rejected, Verdict::ChangesRequested] {
+            assert_eq!(more(&full, who, objection), Ok(()), "{who}");
+        }
+        let mut objected = review(&full, who, Verdict::Rejected);
+        assert!(objected.approve(RULE, &empty(), &by).is_err(), "{who}");
+        for verdict in Verdict::ALL {
+            assert_eq!(more(&objected, who, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{who}: {verdict:?}");
+        }
+        // What is bound now is something else.
+        let other = BindingsDigest::stored(format!("blake3:{}", "7".repeat(64)));
+        for approval in &mut objected.approvals {
+            approval.subject_digest = other.clone();
+        }
+        assert_eq!(more(&objected, who, Verdict::Rejected), Ok(()), "{who}");
+        assert_eq!(more(&objected, who, Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts), "{who}");
+    }
+}
+
+#[test]
+fn objections_end_where_nothing_can_outweigh_them() {
+    let mut full = in_state(StateName::ReviewReady).0;
+    for number in 0..review::MAX_RELEASE_ROWS {
+        let verdict = if number < review::MAX_RELEASE_VERDICTS { Verdict::Approved } else { Verdict::Rejected };
+        full = review(&full, &format!("user:reviewer-{number}"), verdict);
+    }
+    for verdict in Verdict::ALL {
+        let more = full.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp("user:eve"));
+        assert_eq!(more.map(|_| ()), Err(ReleaseRefusal::TooManyVerdicts), "{verdict:?}");
+    }
+    assert!(full.approve(RULE, &empty(), &stamp("user:ops")).is_err());
+}

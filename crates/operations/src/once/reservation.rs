@@ -1,0 +1,168 @@
+//! Keys of requests that work outside the database before their commit: reserved under a lease first, so that a request
+//! with the same key does not do that work a second time meanwhile.
+
+use crate::{Failure, Services};
+use fairway_domain::{
+    idempotency::{IdempotencyStore, RequestKey},
+    tenant::TenantScope,
+};
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::{runtime::Handle, time::sleep};
+use uuid::Uuid;
+
+/// A reserved key. It is released when this is dropped, also where the client left.
+struct Reservation {
+    keys: Arc<dyn IdempotencyStore>,
+    scope: TenantScope,
+    /// The key, until it is released.
+    key: Option<RequestKey>,
+    resource: Uuid,
+}
+
+impl Reservation {
+    /// Prolongs the lease at a third of its time, for as long as this is awaited.
+    async fn keep(&self, lease: Duration) -> Infallible {
+        loop {
+            sleep(lease / 3).await;
+            let Some(key) = &self.key else { continue };
+            if let Err(error) = self.keys.renew_reservation(self.scope, key, self.resource, lease).await {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "failed to renew the reservation of an idempotency key; retrying");
+            }
+        }
+    }
+
+    async fn release(mut self) {
+        if let Some(key) = self.key.take() {
+            release(self.keys.as_ref(), self.scope, &key, self.resource).await;
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let (Some(key), Ok(runtime)) = (self.key.take(), Handle::try_current()) else { return };
+        let (keys, scope, resource) = (Arc::clone(&self.keys), self.scope, self.resource);
+        runtime.spawn(async move { release(keys.as_ref(), scope, &key, resource).await });
+    }
+}
+
+async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestKey, resource: Uuid) {
+    if let Err(error) = keys.release_reservation(scope, key, resource).await {
+        let error: &dyn std::error::Error = &error;
+        tracing::warn!(error, "failed to release an idempotency key; it is free when its lease expires");
+    }
+}
+
+impl Services {
+    /// Does work that ends in the commit of `resource`, under a reservation of the key. The commit completes the reservation.
+    /// Without a commit the key is free again afterwards.
+    ///
+    /// # Errors
+    /// Those of the work; that another request with this key is in progress, or has committed.
+    pub(crate) async fn reserved<T>(
+        &self,
+        (scope, key): (TenantScope, Option<&RequestKey>),
+        resource: Uuid,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let Some(key) = key else { return work.await };
+        let (keys, lease) = (Arc::clone(&self.stores.idempotency), self.settings.lease);
+        // Made before the statement is sent: its client may leave while it is under way.
+        let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
+        if !reservation.keys.reserve(scope, key, resource, lease).await? {
+            reservation.key = None;
+            let earlier = self.earlier(scope, Some(key)).await?;
+            return Err(earlier.map_or(Failure::KeyInProgress, |_| Failure::KeyTaken));
+        }
+        let done = tokio::select! {
+            done = work => done,
+            never = reservation.keep(lease) => match never {},
+        };
+        // The client may use the key again as soon as it has the answer.
+        reservation.release().await;
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use fairway_domain::{access::ActorRef, idempotency::Known, store::StoreError};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tokio::{sync::Notify, time::timeout};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Counts what is done to the reservation of one resource.
+    #[derive(Default)]
+    struct Keys {
+        renewed: AtomicUsize,
+        released: AtomicUsize,
+        release: Notify,
+    }
+
+    #[async_trait]
+    impl IdempotencyStore for Keys {
+        async fn look_up(&self, _: TenantScope, _: &RequestKey) -> Result<Known, StoreError> {
+            Ok(Known::Reserved)
+        }
+
+        async fn reserve(&self, _: TenantScope, _: &RequestKey, _: Uuid, _: Duration) -> Result<bool, StoreError> {
+            Ok(true)
+        }
+
+        async fn renew_reservation(
+            &self,
+            _: TenantScope,
+            _: &RequestKey,
+            _: Uuid,
+            lease: Duration,
+        ) -> Result<(), StoreError> {
+            assert_eq!(lease, LEASE);
+            self.renewed.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        async fn release_reservation(&self, _: TenantScope, _: &RequestKey, _: Uuid) -> Result<(), StoreError> {
+            self.released.fetch_add(1, Ordering::Relaxed);
+            self.release.notify_one();
+            Ok(())
+        }
+
+        async fn sweep(&self) -> Result<u64, StoreError> {
+            Ok(0)
+        }
+    }
+
+    fn reservation(keys: &Arc<Keys>) -> Reservation {
+        let key = RequestKey {
+            key: "k".to_owned(),
+            caller: ActorRef::system("test"),
+            route: "POST /v1/things".to_owned(),
+            body_digest: [0; 32],
+        };
+        let scope = TenantScope::for_relay(Uuid::from_u128(1).into());
+        Reservation { keys: keys.clone(), scope, key: Some(key), resource: Uuid::from_u128(2) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_is_renewed_at_a_third_of_its_time() {
+        let keys = Arc::new(Keys::default());
+        let reservation = reservation(&keys);
+        let ended = timeout(LEASE - Duration::from_secs(1), reservation.keep(LEASE)).await;
+        assert!(ended.is_err());
+        assert_eq!(keys.renewed.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_key_is_released_once_whether_its_request_ends_or_is_dropped() {
+        let keys = Arc::new(Keys::default());
+        reservation(&keys).release().await;
+        keys.release.notified().await;
+        drop(reservation(&keys));
+        keys.release.notified().await;
+        assert_eq!(keys.released.load(Ordering::Relaxed), 2);
+    }
+}

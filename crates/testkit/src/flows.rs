@@ -1,0 +1,17 @@
+//! Flows that tests of several binaries run.
+
+/// A flow whose model calls tools, at most three times, and whose output is its answer.
+pub const AGENT_FLOW: &str = "\
+name: Answer with tools
+description: Lets a model call tools until it knows.
+trigger: { type: api_request, inputs_schema: { ticket: string } }
+entry_step: work
+steps:
+  - id: work
+    type: agent
+    max_steps: 3
+    inputs: { prompt: 'Answer with the tools.', message: '{{trigger.ticket}}' }
+  - id: done
+    type: return
+    output: '{{steps.work.output}}'
+";
