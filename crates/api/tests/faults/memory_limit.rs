@@ -7,11 +7,21 @@ use crate::{
 use fairway_testkit::TestDatabase;
 use serde_json::json;
 
-/// A server whose limit is so many tenths of what it takes when it is idle.
-async fn start_limited(database: &TestDatabase, tenths: u64) -> (Place, Server) {
+/// Small work, which also brings the memory of a young server to what it takes when it is idle. The workload's path.
+async fn work(server: &Server) -> String {
+    let run = server.remote.runnable().await;
+    server.remote.make(&run, &inputs()).await;
+    run
+}
+
+/// A server whose limit is so many hundredths of what it takes when it is idle.
+async fn start_limited(database: &TestDatabase, hundredths: u64) -> (Place, Server) {
     let place = Place::new(&database.url());
+    // The first one migrates, which takes memory that later ones do not take.
+    drop(place.start().await);
     let idle = place.start().await;
-    let mebibytes = (idle.memory().now >> 10) * tenths / 10;
+    work(&idle).await;
+    let mebibytes = (idle.memory().now >> 10) * hundredths / 100;
     drop(idle);
     let place = place.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
     let server = place.start().await;
@@ -21,7 +31,7 @@ async fn start_limited(database: &TestDatabase, tenths: u64) -> (Place, Server) 
 #[tokio::test]
 async fn refuses_requests_and_answers_probes_at_the_memory_limit() {
     let database = TestDatabase::create().await.unwrap();
-    let (_place, server) = start_limited(&database, 8).await;
+    let (_place, server) = start_limited(&database, 80).await;
     for path in ["/v1/workloads", "/v1/assets"] {
         let answer = server.remote.get(path).await.unwrap();
         assert!(answer.asks_to_come_back(), "{answer:?}");
@@ -35,14 +45,14 @@ async fn refuses_requests_and_answers_probes_at_the_memory_limit() {
 async fn refuses_large_work_above_the_soft_limit_and_serves_small_work() {
     let database = TestDatabase::create().await.unwrap();
     // 65 per cent of it are less than an idle server takes, and 80 per cent are more.
-    let (_place, server) = start_limited(&database, 14).await;
+    let (_place, server) = start_limited(&database, 135).await;
+    let run = work(&server).await;
     let version = |bytes: usize| json!({ "content": { "system_prompt": "x".repeat(bytes) } });
     let prompt = server.remote.asset("prompt_template").await;
     let versions = format!("/v1/assets/{prompt}/versions");
     let refused = server.remote.post(&versions, &version(300_000), None).await.unwrap();
     assert!(refused.asks_to_come_back(), "{refused:?}");
     server.remote.make(&versions, &version(10_000)).await;
-    let run = server.remote.runnable().await;
     server.remote.make(&run, &inputs()).await;
     assert!(server.said().contains("memory limit reached"), "{}", server.said());
 }

@@ -80,6 +80,7 @@ mod review;
 mod rollback;
 mod rollout;
 mod routing;
+mod run_limit;
 mod run_list;
 mod runtime;
 mod sandbox;

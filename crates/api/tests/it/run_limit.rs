@@ -1,0 +1,66 @@
+//! A process works on a bounded number of runs for requests. Further runs are queued, or refused where nothing queues.
+
+use crate::execution::{ended, run};
+use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
+use serde_json::Value;
+
+/// Runs of one tenant that a process works on for requests.
+const PER_TENANT: usize = 192;
+
+/// Begins as many runs as the process works on; each waits for its model.
+async fn fill(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
+    let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
+    let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;
+    provider.asked(PER_TENANT).await;
+    runs
+}
+
+#[tokio::test]
+async fn queues_runs_beyond_the_limit_of_a_process() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).without_worker().start().await;
+    let workload = app.active_workload("asks").await;
+    let begun = fill(&app, &workload, &provider).await;
+    let path = |id: &Value| format!("/v1/executions/{}", id.as_str().unwrap());
+    let next = run(&app, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
+    assert_eq!(app.get(path(&next)).await.expect(200)["status"], "queued");
+    for id in &begun {
+        assert_eq!(app.get(path(id)).await.expect(200)["status"], "running");
+    }
+    // A run that ends gives its place back.
+    app.post(format!("{}/cancel", path(&begun[0])), serde_json::json!({})).await.expect(200);
+    loop {
+        let run = run(&app, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
+        if app.get(path(&run)).await.expect(200)["status"] == "running" {
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_DISPATCH", "inline").start().await;
+    let workload = app.active_workload("asks").await;
+    let keyed = || run(&app, &workload).header("prefer", "wait=0").header("idempotency-key", "one");
+    let known = keyed().await.expect(202)["execution_id"].clone();
+    let mut begun = vec![known.clone()];
+    loop {
+        let answer = run(&app, &workload).header("prefer", "wait=0").await;
+        if answer.status == 503 {
+            assert!(answer.header("retry-after").is_some());
+            break;
+        }
+        begun.push(answer.expect(202)["execution_id"].clone());
+    }
+    assert_eq!(begun.len(), PER_TENANT);
+    // A repeat of a run that was accepted needs no place.
+    assert_eq!(keyed().await.expect(409)["detail"]["error"], "request_in_progress");
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    for id in &begun {
+        assert_eq!(ended(&app, id).await["status"], "completed");
+    }
+    assert_eq!(keyed().await.expect(200)["execution_id"], known);
+    // The place of a run is free soon after its end is stored.
+    while run(&app, &workload).await.status == 503 {}
+}
