@@ -207,7 +207,7 @@ impl ApiError {
     /// 503 instead of the answer to a change that was made without an idempotency key.
     pub fn answer_lost() -> Self {
         let message =
-            "the answer finds no room for the moment; the change may have happened, and a repeat may make it again";
+            "the answer cannot be made for the moment; the change may have happened, and a repeat may make it again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with("may_have_happened", true)
     }
 

@@ -62,6 +62,9 @@ pub enum Failure {
     /// Others changed the resource over and over while this was decided.
     #[error("the resource keeps changing")]
     Contended,
+    /// A change was committed without an idempotency key, and its outcome cannot be read back now.
+    #[error("the outcome of a committed change cannot be read")]
+    OutcomeLost,
     /// A rule over several rows refused.
     #[error("a rule over several rows refused")]
     Conflict(Conflict),

@@ -4,7 +4,7 @@ use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
     execution::{review::ReviewRefusal, settle::SettleRefusal},
     idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
-    store::Revision,
+    store::{Revision, StoreError, StoreFault},
     tenant::TenantScope,
 };
 use uuid::Uuid;
@@ -150,5 +150,16 @@ impl Services {
             Known::Done(outcome) => Ok(Some(outcome)),
             Known::AsResource(_) => Err(Failure::Corrupt("a key of an execution stands at another route")),
         }
+    }
+}
+
+/// What is read after a commit. Where that fails, a caller without a key hears that the change may have happened; with a key, a
+/// repeat reads the outcome.
+pub(crate) fn after_commit<T>(read: Result<T, Failure>, key: Option<&RequestKey>) -> Result<T, Failure> {
+    match read {
+        Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {
+            Err(Failure::OutcomeLost)
+        }
+        read => read,
     }
 }

@@ -60,6 +60,7 @@ impl From<Failure> for ApiError {
                 "concurrent_change",
                 "others changed this at the same time; read it and try again",
             ),
+            Failure::OutcomeLost => Self::answer_lost(),
             Failure::Conflict(conflict) => of_conflict(conflict),
             Failure::KeyOtherBody => Self::new(
                 StatusCode::CONFLICT,

@@ -10,7 +10,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultyEndpoint, Script, TestApp, app::Version};
+use fairway_testkit::{FaultyEndpoint, FaultyLine, LineFault, Script, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -401,4 +401,23 @@ async fn a_release_is_approved_with_the_documents_of_that_day() {
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
     assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
+}
+
+/// R3: an ingest that was committed is no plain failure, also where it cannot be read back.
+#[tokio::test]
+async fn an_ingest_that_cannot_be_read_back_says_that_it_may_have_happened() {
+    let calm = TestApp::start().await;
+    let base = calm.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let line = FaultyLine::to(calm.database(), 1);
+    let shaky = TestApp::builder().beside(&calm).over(&line).start().await;
+    line.becomes(LineFault::At("SELECT revision FROM knowledge_ingest"));
+    let lost = shaky.post(documents(&base), text("leave", "Thirty days.")).await.expect(503);
+    assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
+    let keyed = || shaky.post(documents(&base), text("travel", "Take the train.")).header("idempotency-key", "one");
+    assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
+    line.becomes(LineFault::None);
+    let told = keyed().await.expect(201);
+    assert_eq!(told["index_revision"], 2);
+    let listed = calm.get(documents(&base)).await.expect(200);
+    assert_eq!(listed.as_array().unwrap().len(), 2, "nothing was added twice: {listed}");
 }

@@ -6,7 +6,7 @@ use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
     aside::{Deadline, aside, busy},
-    once::keyed,
+    once::{after_commit, keyed},
 };
 use fairway_domain::{
     access::{Caller, Place},
@@ -169,9 +169,12 @@ impl Services {
         let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
         // As it is stored, so that a replay tells the same.
-        let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
-        let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
-        self.ingest_report(scope, (id, ingested), &base).await
+        let report = async {
+            let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
+            let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
+            self.ingest_report(scope, (id, ingested), &base).await
+        };
+        after_commit(report.await, key)
     }
 
     /// Commits an ingest on the newest revision. Where documents were embedded again meanwhile, its pieces get vectors of the

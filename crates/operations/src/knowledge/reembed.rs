@@ -4,7 +4,7 @@ use super::documents::embedded_in_time;
 use crate::{
     Done, Failure, Services,
     access::Operation,
-    once::{ATTEMPTS, keyed},
+    once::{ATTEMPTS, after_commit, keyed},
 };
 use fairway_domain::{
     access::Caller,
@@ -69,7 +69,10 @@ impl Services {
             async || {
                 let reembedding = self.reembed(caller, (scope, &asset), (ingest_id, limit), key);
                 match self.reserved((scope, key), ingest_id.uuid(), reembedding).await? {
-                    Outcome::Committed => Ok(Some(self.reembedding_report(scope, &asset, ingest_id).await?)),
+                    Outcome::Committed => {
+                        let report = self.reembedding_report(scope, &asset, ingest_id).await;
+                        after_commit(report, key).map(Some)
+                    }
                     Outcome::NothingStale => Ok(None),
                 }
             },
