@@ -154,9 +154,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
-    if !fairway_memory_limit::is_exhausted()
-        && let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now())
-    {
+    if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.

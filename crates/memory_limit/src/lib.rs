@@ -2,8 +2,8 @@
 //!
 //! Budgets bound what one kind of work holds. Their sum, the allocator's fragmentation and the buffers of drivers are
 //! bounded by nothing else, so the process also looks at its own resident memory. Below [`SOFT`] of the limit it admits all
-//! work. Above, large work waits and is refused after its wait, which leaves memory to the work under way. Above [`HARD`]
-//! the process refuses all requests ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! work. Above, large work waits for its turn and is refused after its wait, which leaves memory to the work under way. Above
+//! [`HARD`] the process serves few requests at a time ([0076](../../../docs/decisions/0076-memory-limit.md)).
 //!
 //! The resident memory belongs to the process, so the limit is a static. A process that sets none has none, and so have
 //! systems without `/proc`.
@@ -16,9 +16,12 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until};
 
-/// The part of the limit up to which large work is admitted.
+/// The part of the limit up to which all large work is admitted.
 const SOFT: (usize, usize) = (13, 20);
-/// The part of the limit from which no request is admitted.
+/// The part of the limit up to which large work is admitted one after the other. The allocator keeps freed memory for a while, so a
+/// process that stays above [`SOFT`] must not stop all of it.
+const SERIAL: (usize, usize) = (18, 20);
+/// The part of the limit from which a process admits few requests at a time.
 const HARD: (usize, usize) = (16, 20);
 /// The age at which a measurement is repeated, and the interval at which waiting work asks again.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -66,7 +69,7 @@ pub fn is_reached() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_reached)
 }
 
-/// Whether the process is so near its limit that it refuses all requests.
+/// Whether the process is so near its limit that it serves few requests at a time.
 #[must_use]
 pub fn is_exhausted() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_exhausted)
@@ -108,6 +111,7 @@ impl Drop for Admission {
 /// A limit over a measurement.
 struct MemoryLimit {
     soft: usize,
+    serial: usize,
     hard: usize,
     measure: fn() -> Option<usize>,
     usage: Arc<Mutex<Usage>>,
@@ -158,7 +162,7 @@ fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
 impl MemoryLimit {
     fn new(bytes: usize, measure: fn() -> Option<usize>) -> Self {
         let part = |(part, of): (usize, usize)| bytes.saturating_mul(part) / of;
-        Self { soft: part(SOFT), hard: part(HARD), measure, usage: Arc::default() }
+        Self { soft: part(SOFT), serial: part(SERIAL), hard: part(HARD), measure, usage: Arc::default() }
     }
 
     async fn admit(&self, bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
@@ -178,7 +182,9 @@ impl MemoryLimit {
         let now = Instant::now();
         let mut usage = self.measured(now);
         usage.settle(now);
-        if usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes) > self.soft {
+        let expected = usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes);
+        let most = if usage.settling.is_empty() { self.serial } else { self.soft };
+        if expected > most {
             self.warn(&mut usage, now);
             return Err(LimitReached);
         }
@@ -217,14 +223,21 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A limit whose soft part is 260, and whose hard part is 320.
+    /// A limit whose parts are 260, 320 and 360.
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
-    async fn admits_work_below_the_soft_part_of_the_limit() {
-        let limit = MemoryLimit::new(LIMIT, || Some(200));
-        assert!(limit.try_admit(61).is_err());
-        assert!(limit.try_admit(60).is_ok());
+    async fn admits_one_piece_of_work_at_a_time_above_the_soft_part_of_the_limit() {
+        let limit = MemoryLimit::new(LIMIT, || Some(250));
+        let small = limit.try_admit(5).unwrap();
+        assert!(limit.try_admit(5).is_ok());
+        assert!(limit.try_admit(6).is_err());
+        drop(small);
+        assert!(limit.try_admit(111).is_err());
+        let large = limit.try_admit(110).unwrap();
+        assert!(limit.try_admit(1).is_err());
+        drop(large);
+        assert!(limit.try_admit(1).is_ok());
         assert!(!limit.is_reached() && !limit.is_exhausted());
         assert!(MemoryLimit::new(LIMIT, || Some(261)).is_reached());
         assert!(!MemoryLimit::new(LIMIT, || Some(319)).is_exhausted());
@@ -252,7 +265,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_waits_for_memory_and_no_longer_than_it_may() {
-        static RESIDENT: AtomicUsize = AtomicUsize::new(300);
+        static RESIDENT: AtomicUsize = AtomicUsize::new(360);
         let limit = MemoryLimit::new(LIMIT, || Some(RESIDENT.load(Ordering::Relaxed)));
         let wait = Duration::from_secs(2);
         let since = Instant::now();

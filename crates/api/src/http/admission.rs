@@ -10,6 +10,7 @@
 //! have nothing but a share link.
 
 use fairway_domain::{access::ActorRef, id::TenantId, throttle::ClientAddress};
+use fairway_memory_limit::is_exhausted;
 use fairway_postgres::Waiting;
 use std::{
     collections::HashMap,
@@ -27,6 +28,9 @@ const RELIEF: Duration = Duration::from_secs(1);
 const SERVED: (usize, usize) = (1, 2);
 /// How many times longer a line may be for a moment.
 const CROWD: usize = 3;
+
+/// Requests that one worker thread serves at a time while the process is at its memory limit.
+const SERVED_AT_MEMORY_LIMIT: usize = 4;
 
 /// How many requests a second one worker thread refuses before the rest have to wait. Refusals share the thread with the
 /// requests that are served, so each of them delays every step of those.
@@ -89,6 +93,11 @@ impl Admission {
 
     /// A place for a request of this party, if there is one at this moment.
     pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
+        self.admit_within(party, now, is_exhausted)
+    }
+
+    /// The same with a question whether the process is at its memory limit.
+    fn admit_within(&self, party: Party, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
@@ -98,6 +107,9 @@ impl Admission {
                 books.overloaded_until = Some(now + RELIEF);
             }
             books.stretch_began = now;
+        }
+        if is_exhausted() && books.under_way.values().sum::<usize>() >= SERVED_AT_MEMORY_LIMIT {
+            return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let crowd = self.line.saturating_mul(CROWD);
@@ -202,6 +214,18 @@ mod tests {
         assert!(admission.admit(ada.clone(), later).is_some());
         let _line = waits(&waiting, LINE).await;
         assert!(admission.admit(ada, later + RELIEF).is_some());
+    }
+
+    #[tokio::test]
+    async fn serves_few_requests_at_a_time_at_the_memory_limit() {
+        let admission = Admission::new(Waiting::default(), LINE);
+        let (ada, now) = (party("user:ada"), Instant::now());
+        let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), now, move || is_exhausted);
+        let mut served: Vec<Admitted> = (0..SERVED_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
+        assert!(admit(true).is_none());
+        assert!(admit(false).is_some());
+        drop(served.pop());
+        assert!(admit(true).is_some());
     }
 
     #[test]

@@ -17,15 +17,19 @@ use actix_web::{
     middleware::Next,
     web::{self, Bytes},
 };
-use fairway_memory_limit::is_reached;
+use fairway_memory_limit::{Admission, LimitReached, admit};
 use std::{
     convert::Infallible,
     pin::Pin,
     task::{Context, Poll},
+    time::Duration,
 };
 
 /// Bytes of a portion, which is about what a connection buffers. Shorter answers are not counted.
 const PORTION: usize = 64 << 10;
+
+/// How long a large answer to a read waits for memory of the process. It is in memory meanwhile.
+const ADMISSION_WAIT: Duration = Duration::from_secs(1);
 
 /// The middleware. Everything that makes answers is inside of it.
 ///
@@ -52,10 +56,13 @@ pub async fn answer_memory<B: MessageBody + 'static>(
             let base = answer.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(answer.request());
             // A read can be repeated once the process has memory again. What a change answers is refused by the budget alone.
-            let is_refused = answer.request().method().is_safe() && is_reached();
-            let reserve = |base: &web::Data<HttpBase>| match is_refused {
-                true => Err(Exhausted),
-                false => base.memory.answer(client, bytes),
+            let admitted = match answer.request().method().is_safe() {
+                true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
+                false => Ok(()),
+            };
+            let reserve = |base: &web::Data<HttpBase>| match admitted {
+                Ok(()) => base.memory.answer(client, bytes),
+                Err(LimitReached) => Err(Exhausted),
             };
             match base.map(reserve) {
                 Some(Ok(reservation)) => Held::Answer(reservation),

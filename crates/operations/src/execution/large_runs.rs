@@ -97,7 +97,9 @@ impl LargeRuns {
     /// Which large runs a worker may claim now.
     pub(super) fn claimable(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        let any = waiting.values().sum::<usize>() < MAX_WAITING && !is_reached();
+        // At the memory limit one claimed run waits at a time.
+        let most = if is_reached() { 1 } else { MAX_WAITING };
+        let any = waiting.values().sum::<usize>() < most;
         LargeClaims { any, except: waiting.keys().copied().collect() }
     }
 }
