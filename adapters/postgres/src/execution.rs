@@ -45,7 +45,7 @@ use fairway_domain::{
         },
         progress::Progress,
     },
-    id::{ArtifactId, ExecutionId},
+    id::{ApprovalId, ArtifactId, ExecutionId},
     idempotency::{KeyedOutcome, RequestKey},
     release::lane::Lane,
     slug::Slug,
@@ -248,5 +248,13 @@ impl ExecutionStore for Database {
 
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError> {
         self.evidence.now((scope.tenant().uuid(), id.uuid())).await
+    }
+
+    async fn approval_notes(
+        &self,
+        scope: TenantScope,
+        approvals: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, String)>, StoreError> {
+        evidence::approval_notes(self, scope, approvals).await
     }
 }

@@ -3,6 +3,7 @@
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
     database::{Database, read},
+    large_reads::{LargeRead, MAX_SMALL},
     look::Look,
     row::{Columns, known, parsed},
 };
@@ -66,13 +67,6 @@ struct QueryBody {
     query: String,
 }
 
-#[derive(Deserialize)]
-struct NoteBody {
-    approval_id: ApprovalId,
-    /// Erased, or never written, where it is null.
-    body: Option<String>,
-}
-
 fn decisions(asked: Asked) -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
@@ -117,12 +111,9 @@ impl Asked {
 // What is named by the run is looked up for its row and not joined: a join would rather read all that the tenant has, for
 // as long as that is little.
 
-const NOTES: &str = "
-    (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', (
-        SELECT body FROM approval_note AS note
-        WHERE note.tenant_id = approval.tenant_id AND note.approval_id = approval.approval_id)))::text
-     FROM approval
-     WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS notes";
+const HAS_NOTES: &str = "
+    EXISTS (SELECT 1 FROM approval JOIN approval_note USING (tenant_id, approval_id)
+     WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS has_notes";
 
 const CHAIN: &str = "
     (SELECT body FROM evidence_snapshot AS chain
@@ -137,7 +128,7 @@ fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec
 fn columns(asked: Asked) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
-            {}, {}, {NOTES}",
+            {}, {}, {HAS_NOTES}",
         decisions(asked),
         artifacts(asked),
     )
@@ -252,7 +243,6 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     };
     let decisions: Vec<DecisionBody> = rows(row, "decisions")?;
     let artifacts: Vec<ArtifactBody> = rows(row, "artifacts")?;
-    let notes: Vec<NoteBody> = rows(row, "notes")?;
     let mut record = EvidenceRecord {
         execution: execution(row)?,
         input_digest: known("input_digest", digest("input_digest")?)?,
@@ -270,7 +260,8 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
                 created_at: artifact.created_at,
             })
             .collect(),
-        notes: notes.into_iter().filter_map(|note| Some((note.approval_id, note.body?))).collect(),
+        has_notes: row.column("has_notes")?,
+        notes: Vec::new(),
         notes_withheld: false,
     };
     // Of all decisions, which are here anyway.
@@ -288,6 +279,29 @@ fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
         chunks: told.retrieved_chunk_count,
         at: artifact.created_at,
     })
+}
+
+/// The notes to these approvals that still exist. Large ones together are a large read.
+pub(super) async fn approval_notes(
+    database: &Database,
+    scope: TenantScope,
+    approvals: &[ApprovalId],
+) -> Result<Vec<(ApprovalId, String)>, StoreError> {
+    const SMALL: &str = "SELECT approval_id, CASE WHEN bytes <= $3 THEN body END AS body, bytes FROM (
+            SELECT approval_id, body, sum(octet_length(body)) OVER () AS bytes FROM approval_note
+            WHERE tenant_id = $1 AND approval_id = ANY ($2)) AS note";
+    const LARGE: &str = "SELECT approval_id, body FROM approval_note WHERE tenant_id = $1 AND approval_id = ANY ($2)";
+    let approvals: Vec<Uuid> = approvals.iter().map(|id| id.uuid()).collect();
+    let tenant = scope.tenant().uuid();
+    let rows = database.read(SMALL, &[&tenant, &approvals, &i64::from(MAX_SMALL)]).await?;
+    let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
+    let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
+    if bytes <= i64::from(MAX_SMALL) {
+        return rows.iter().map(note).collect();
+    }
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let (rows, _permit) = large.rows(database, LARGE, &[&tenant, &approvals]).await?;
+    rows.iter().map(note).collect()
 }
 
 /// Whether the words of a run may hold an answer that nobody may see: its review is pending, or ended without approval. Runs

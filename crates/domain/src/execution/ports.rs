@@ -11,7 +11,7 @@ use crate::{
         ArtifactDocument, EvidenceRecord, Snapshot,
         lineage::{LineageFilter, LineagePage},
     },
-    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::{KeyedOutcome, RequestKey},
     release::lane::Deployment,
     slug::Slug,
@@ -214,6 +214,12 @@ pub trait ExecutionStore: Send + Sync {
         filter: &ExecutionFilter,
         page: Paging,
     ) -> Result<Listed<Execution>, StoreError>;
-    /// All that stands behind one execution.
+    /// All that stands behind one execution, without the notes to approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
+    /// The notes to these approvals that still exist, in no order.
+    async fn approval_notes(
+        &self,
+        scope: TenantScope,
+        approvals: &[ApprovalId],
+    ) -> Result<Vec<(ApprovalId, String)>, StoreError>;
 }

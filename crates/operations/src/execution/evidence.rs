@@ -11,7 +11,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{Execution, Status, StepRow, ports::ExecutionFilter},
-    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     share_link::TokenHash,
     store::{Listed, Paging},
     tenant::TenantScope,
@@ -147,10 +147,17 @@ impl Services {
         self.enter_run(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.enter_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
-        if disclosure(caller, &place) == Disclosure::Summary {
-            record.notes.clear();
-            record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
-            record.notes_withheld = true;
+        match disclosure(caller, &place) {
+            Disclosure::Summary => {
+                record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
+                record.notes_withheld = true;
+            }
+            Disclosure::Operator if record.has_notes => {
+                let shown: Vec<ApprovalId> =
+                    record.chain.approvals.iter().map(|approval| approval.approval_id).collect();
+                record.notes = self.stores.executions.approval_notes(scope, &shown).await?;
+            }
+            Disclosure::Operator => {}
         }
         Ok(record)
     }
