@@ -48,3 +48,11 @@ impl LargeRead {
         Ok((rows, Self(permit)))
     }
 }
+
+/// Two columns for a text: `{name}`, which is null if the text is large, and `{name}_bytes`, which is null if it is not.
+pub(crate) fn small_text(text: &str, name: &str) -> String {
+    format!(
+        "CASE WHEN octet_length({text}) <= {MAX_SMALL} THEN {text} END AS {name},
+         CASE WHEN octet_length({text}) > {MAX_SMALL} THEN octet_length({text})::bigint END AS {name}_bytes"
+    )
+}

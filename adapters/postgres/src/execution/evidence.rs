@@ -3,7 +3,7 @@
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
     database::{Database, read},
-    large_reads::{LargeRead, MAX_SMALL},
+    large_reads::{LargeRead, MAX_SMALL, small_text},
     look::Look,
     row::{Columns, known, parsed},
 };
@@ -19,6 +19,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -316,9 +317,7 @@ pub(super) async fn artifact(
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
         "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
-            artifact.body, artifact.created_at,
-            CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now() AND NOT held_back THEN payload.body
-                END AS payload,
+            artifact.body, artifact.created_at, {},
             payload.body IS NOT NULL AND (execution.finished_at IS NULL OR held_back) AS is_held_back
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id
@@ -326,11 +325,18 @@ pub(super) async fn artifact(
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
          CROSS JOIN LATERAL (SELECT {IS_UNDISCLOSED} AND artifact.artifact_kind <> 'review' AS held_back) AS review
-         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
+         CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now()
+            AND NOT held_back THEN payload.body END AS shown) AS said
+         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3",
+        small_text("shown", "payload"),
     );
     let kept = database.result_retention.as_secs_f64();
     let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
+    let payload = match row.column::<Option<i64>>("payload_bytes")? {
+        Some(bytes) => large_payload(database, scope, (id, artifact), bytes).await?,
+        None => row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+    };
     let document = ArtifactDocument {
         artifact: ArtifactRow {
             artifact_id: row.id("artifact_id")?,
@@ -339,9 +345,26 @@ pub(super) async fn artifact(
             created_at: row.moment("created_at")?,
         },
         body: parsed(row.column("body")?)?,
-        payload: row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+        payload,
         // What was said may hold the answer, and that is nobody's before the end.
         payload_withheld: row.column("is_held_back")?,
     };
     Ok(Some((execution(&row)?, document)))
+}
+
+/// A large payload that may be shown, unless its time is over. What was once disclosed is never held back again.
+async fn large_payload(
+    database: &Database,
+    scope: TenantScope,
+    (id, artifact): (ExecutionId, ArtifactId),
+    bytes: i64,
+) -> Result<Option<Value>, StoreError> {
+    const SQL: &str = "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)
+        WHERE tenant_id = $1 AND execution_id = $2 AND artifact_id = $3
+            AND execution.finished_at + make_interval(secs => $4) > fairway_now()";
+    let kept = database.result_retention.as_secs_f64();
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
+    let (rows, _permit) = large.rows(database, SQL, &params).await?;
+    rows.first().map(|row| parsed(row.column("body")?)).transpose()
 }

@@ -2,15 +2,19 @@
 //!
 //! Each test limits its process to a byte of memory once everything is stored, so that no large read is admitted.
 
-use crate::stage::{Stage, acceptance, ending, scope};
+use crate::stage::{Stage, acceptance, ending, fresh, run_ref, said, scope, stamp};
 use fairway_domain::{
+    asset::{VersionContent, canonical::Canonical, kind::AssetKind, ports::AssetStore},
     execution::{
-        Acceptance, Ending,
+        Acceptance, Ending, Payload, Status,
         ports::{Accepted, ExecutionStore},
+        review::ReviewStore,
     },
     id::ApprovalId,
     store::{StoreError, StoreFault},
 };
+use serde_json::json;
+use std::time::Duration;
 
 /// More than a batch returns, in bytes.
 const LARGE: usize = 65_537;
@@ -58,5 +62,100 @@ async fn notes_are_read_after_evidence_and_large_ones_wait_for_memory() {
     assert_eq!(lengths(&[]).await.unwrap(), 0);
     for large in [&read[..], &read[1..]] {
         assert!(is_unavailable(&lengths(large).await), "large notes were read without memory");
+    }
+}
+
+#[tokio::test]
+async fn single_versions_and_their_sources_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut versions = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let asset = stage.asset(AssetKind::PolicyBundle).await;
+        // A text in quotes is JSON.
+        let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
+        let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..said() };
+        let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
+        let version = stage.store.commit_version(scope(), change, None).await.unwrap();
+        assert_eq!(version.canonical.len(), bytes);
+        versions.push((asset, version));
+    }
+    let store = &stage.store;
+    for is_limited in [false, true] {
+        for (asset, version) in &versions {
+            let (id, label) = (version.asset_version_id, Some(&version.version_label));
+            let found = store.find_version(scope(), id).await;
+            let newest = store.find_by_slug(scope(), &asset.slug, None).await;
+            let labelled = store.find_by_slug(scope(), &asset.slug, label).await;
+            let source = store.source_text(scope(), id).await;
+            if is_limited && version.canonical.len() == LARGE {
+                assert!(is_unavailable(&found), "a large version was read without memory");
+                assert!(is_unavailable(&newest), "a large newest version was read without memory");
+                assert!(is_unavailable(&labelled), "a large labelled version was read without memory");
+                assert!(is_unavailable(&source), "a large source was read without memory");
+            } else {
+                assert_eq!(found.unwrap(), Some((asset.clone(), version.clone())));
+                for found in [newest, labelled] {
+                    assert_eq!(found.unwrap(), Some((asset.clone(), Some(version.clone()))));
+                }
+                assert_eq!(source.unwrap(), Some("y".repeat(version.canonical.len())));
+            }
+        }
+        fairway_memory_limit::limit_process(1);
+    }
+}
+
+#[tokio::test]
+async fn payloads_and_outputs_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut runs = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let (run, mut end) = accepted(&stage).await;
+        let text = json!("x".repeat(bytes - 2));
+        let payload = Payload { body: text.to_string(), salt: [4; 16] };
+        end.output = Some(payload.clone());
+        end.artifacts[0].payload = Some(payload);
+        stage.store.finish(scope(), &end).await.unwrap();
+        runs.push((bytes, (run.execution_id, end.artifacts[0].artifact_id), text));
+    }
+    for is_limited in [false, true] {
+        for (bytes, document, text) in &runs {
+            let artifact = stage.store.artifact(scope(), *document).await;
+            let run = ExecutionStore::find(&*stage.store, scope(), document.0).await;
+            if is_limited && *bytes == LARGE {
+                assert!(is_unavailable(&artifact), "a large payload was read without memory");
+                assert!(is_unavailable(&run), "a large output was read without memory");
+            } else {
+                assert_eq!(artifact.unwrap().unwrap().1.payload.as_ref(), Some(text));
+                assert_eq!(run.unwrap().unwrap().output, Some(text.to_string()));
+            }
+        }
+        fairway_memory_limit::limit_process(1);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut runs = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let (run, mut end) = accepted(&stage).await;
+        let text = json!("x".repeat(bytes - 2)).to_string();
+        end.status = Status::AwaitingReview;
+        end.review_within = Some(Duration::from_secs(600));
+        end.output = Some(Payload { body: text.clone(), salt: [4; 16] });
+        end.fact = run_ref(&run).review_asked(end.output.as_ref(), &stamp());
+        stage.store.finish(scope(), &end).await.unwrap();
+        runs.push((run.execution_id, text));
+    }
+    for is_limited in [false, true] {
+        for (id, text) in &runs {
+            let awaiting = stage.store.awaiting(scope(), *id).await;
+            if is_limited && text.len() == LARGE {
+                assert!(is_unavailable(&awaiting), "a large answer was read without memory");
+            } else {
+                assert_eq!(awaiting.unwrap().unwrap().kept, *text);
+            }
+        }
+        fairway_memory_limit::limit_process(1);
     }
 }
