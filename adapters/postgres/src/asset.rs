@@ -34,7 +34,7 @@ use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
 pub(crate) use versions::NewVersions;
-use versions::{Adding, COUNTED, NOTE, VERSION_COLUMNS, VersionRow, stored, version};
+use versions::{Adding, COUNTED, NOTE, VersionRow, single_version, single_version_columns, stored, version};
 
 /// Assets by tenant and identifier.
 pub(crate) struct Assets(pub(crate) Pool);
@@ -246,11 +246,13 @@ impl AssetStore for Database {
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError> {
         let sql = format!(
-            "SELECT {VERSION_COLUMNS}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE} JOIN asset USING (tenant_id, asset_id)
-             WHERE tenant_id = $1 AND asset_version_id = $2"
+            "SELECT {}, {ASSET_COLUMNS} FROM asset_version AS version {NOTE} JOIN asset USING (tenant_id, asset_id)
+             WHERE tenant_id = $1 AND asset_version_id = $2",
+            single_version_columns(),
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        row.map(|row| Ok((asset(&row)?, version(&row)?))).transpose()
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some((asset(&row)?, single_version(self, scope, &row).await?)))
     }
 
     async fn list_versions(
@@ -290,23 +292,28 @@ impl AssetStore for Database {
         let Some(found) = self.read_one(&find, &[&tenant, &slug.as_str()]).await? else { return Ok(None) };
         let found = asset(&found)?;
         let id = found.asset_id.uuid();
+        let columns = single_version_columns();
         let row = match label {
             Some(label) => {
                 let sql = format!(
-                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version {NOTE}
+                    "SELECT {columns} FROM asset_version AS version {NOTE}
                      WHERE tenant_id = $1 AND asset_id = $2 AND version_label = $3"
                 );
                 self.read_one(&sql, &[&tenant, &id, &label.as_str()]).await?
             }
             None => {
                 let sql = format!(
-                    "SELECT {VERSION_COLUMNS} FROM asset_version AS version {NOTE} WHERE tenant_id = $1 AND asset_id = $2
+                    "SELECT {columns} FROM asset_version AS version {NOTE} WHERE tenant_id = $1 AND asset_id = $2
                      ORDER BY ordinal DESC LIMIT 1"
                 );
                 self.read_one(&sql, &[&tenant, &id]).await?
             }
         };
-        Ok(Some((found, row.as_ref().map(version).transpose()?)))
+        let version = match row {
+            Some(row) => Some(single_version(self, scope, &row).await?),
+            None => None,
+        };
+        Ok(Some((found, version)))
     }
 
     async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError> {
@@ -314,9 +321,7 @@ impl AssetStore for Database {
     }
 
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError> {
-        const SQL: &str = "SELECT body FROM asset_version_source WHERE tenant_id = $1 AND asset_version_id = $2";
-        let row = self.read_one(SQL, &[&scope.tenant().uuid(), &version.uuid()]).await?;
-        row.map(|row| row.column("body")).transpose()
+        versions::source_text(self, scope, version).await
     }
 }
 

@@ -17,6 +17,7 @@ mod guarded;
 mod idempotency;
 mod installation;
 mod knowledge;
+mod large_reads;
 mod list_permits;
 mod listing;
 mod look;

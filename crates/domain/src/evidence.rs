@@ -220,7 +220,9 @@ pub struct EvidenceRecord {
     pub artifacts: Vec<ArtifactRow>,
     /// What was looked up in knowledge bases, oldest first: those of the documents that tell it.
     pub retrievals: Vec<RetrievalRow>,
-    /// Notes to approvals that still exist.
+    /// Whether any approval of the release has a note.
+    pub has_notes: bool,
+    /// Notes to approvals that still exist, for a reader who may see them. They are read after the record.
     pub notes: Vec<(ApprovalId, String)>,
     /// Whether notes, and what was looked for, are kept from this reader.
     pub notes_withheld: bool,

@@ -1,6 +1,6 @@
 //! Lists of assets and versions.
 
-use super::{ASSET_COLUMNS, VERSION_COLUMNS};
+use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
 use crate::listing::{Branch, Key, Listing, RowBytes, Values};
 use fairway_domain::{
     access::ActorRef,

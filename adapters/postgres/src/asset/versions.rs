@@ -1,8 +1,9 @@
 //! Versions: how one is read, and how new ones are stored, one by itself or those that wait at the same time.
 
 use crate::{
-    database::{Param, commit, commit_together},
+    database::{Database, Param, commit, commit_together},
     guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
+    large_reads::{LargeRead, small_text},
     row::{Columns, known},
     together::Commit,
 };
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     asset::{AssetVersion, ChangeNote, NewVersion, VersionLabel, canonical::Checksum, ports::ArtifactPath},
+    id::AssetVersionId,
     idempotency::KeyedOutcome,
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
@@ -20,9 +22,16 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 /// A version's columns carry a prefix, so that they can stand beside its asset's.
-pub(super) const VERSION_COLUMNS: &str = "version.asset_version_id, version.asset_id AS version_asset_id, \
-    version.version_label, version.ordinal AS version_ordinal, version.content, version.checksum, \
-    version.created_at AS version_created_at, version.created_by AS version_created_by, note.body AS change_note";
+macro_rules! version_columns {
+    () => {
+        "version.asset_version_id, version.asset_id AS version_asset_id, version.version_label, \
+         version.ordinal AS version_ordinal, version.checksum, version.created_at AS version_created_at, \
+         version.created_by AS version_created_by, note.body AS change_note"
+    };
+}
+
+/// The columns of versions in a list, whose pages are bounded by bytes.
+pub(super) const VERSION_COLUMNS: &str = concat!(version_columns!(), ", version.content");
 
 /// Given labels that move the count of labels along, as a regular expression: those whose number a `bigint` holds.
 pub(super) const COUNTED: &str = "^v[1-9][0-9]{0,17}$";
@@ -31,18 +40,57 @@ pub(super) const COUNTED: &str = "^v[1-9][0-9]{0,17}$";
 pub(super) const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
 
 pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
+    version_with(row, row.column("content")?)
+}
+
+fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError> {
     let (asset_id, asset_version_id) = (row.id("version_asset_id")?, row.id("asset_version_id")?);
     Ok(AssetVersion {
         asset_version_id,
         asset_id,
         version_label: row.spelled("version_label", VersionLabel::parse)?,
-        canonical: row.column("content")?,
+        canonical,
         artifact_ref: ArtifactPath::of_version(asset_id, asset_version_id),
         checksum: row.spelled("checksum", Checksum::parse)?,
         change_note: row.column::<Option<&str>>("change_note")?.map(ChangeNote::kept),
         created_at: row.moment("version_created_at")?,
         created_by: row.actor("version_created_by")?,
     })
+}
+
+/// The columns of a version that is read by itself: large content is left out.
+pub(super) fn single_version_columns() -> String {
+    format!("{}, {}", version_columns!(), small_text("version.content", "content"))
+}
+
+/// A version that was read by itself, with its content. Versions do not change, so large content is that of the row.
+pub(super) async fn single_version(
+    database: &Database,
+    scope: TenantScope,
+    row: &Row,
+) -> Result<AssetVersion, StoreError> {
+    const SQL: &str = "SELECT content FROM asset_version WHERE tenant_id = $1 AND asset_version_id = $2";
+    let Some(bytes) = row.column("content_bytes")? else { return version(row) };
+    let id: Uuid = row.column("asset_version_id")?;
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let (rows, _permit) = large.rows(database, SQL, &[&scope.tenant().uuid(), &id]).await?;
+    version_with(row, known("content", rows.first())?.column("content")?)
+}
+
+/// The text that a version was made from, if one was kept.
+pub(super) async fn source_text(
+    database: &Database,
+    scope: TenantScope,
+    version: AssetVersionId,
+) -> Result<Option<String>, StoreError> {
+    const SOURCE: &str = "FROM asset_version_source WHERE tenant_id = $1 AND asset_version_id = $2";
+    let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &version.uuid()];
+    let small = format!("SELECT {} {SOURCE}", small_text("body", "body"));
+    let Some(row) = database.read_one(&small, &params).await? else { return Ok(None) };
+    let Some(bytes) = row.column("body_bytes")? else { return row.column("body") };
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let (rows, _permit) = large.rows(database, &format!("SELECT body {SOURCE}"), &params).await?;
+    rows.first().map(|row| row.column("body")).transpose()
 }
 
 /// Adds a version to its asset.

@@ -3,6 +3,7 @@
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
     database::{Database, read},
+    large_reads::{LargeRead, MAX_SMALL, small_text},
     look::Look,
     row::{Columns, known, parsed},
 };
@@ -18,6 +19,7 @@ use fairway_domain::{
     time::Timestamp,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -66,13 +68,6 @@ struct QueryBody {
     query: String,
 }
 
-#[derive(Deserialize)]
-struct NoteBody {
-    approval_id: ApprovalId,
-    /// Erased, or never written, where it is null.
-    body: Option<String>,
-}
-
 fn decisions(asked: Asked) -> String {
     format!(
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
@@ -117,12 +112,9 @@ impl Asked {
 // What is named by the run is looked up for its row and not joined: a join would rather read all that the tenant has, for
 // as long as that is little.
 
-const NOTES: &str = "
-    (SELECT json_agg(json_build_object('approval_id', approval_id, 'body', (
-        SELECT body FROM approval_note AS note
-        WHERE note.tenant_id = approval.tenant_id AND note.approval_id = approval.approval_id)))::text
-     FROM approval
-     WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS notes";
+const HAS_NOTES: &str = "
+    EXISTS (SELECT 1 FROM approval JOIN approval_note USING (tenant_id, approval_id)
+     WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS has_notes";
 
 const CHAIN: &str = "
     (SELECT body FROM evidence_snapshot AS chain
@@ -137,7 +129,7 @@ fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec
 fn columns(asked: Asked) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
-            {}, {}, {NOTES}",
+            {}, {}, {HAS_NOTES}",
         decisions(asked),
         artifacts(asked),
     )
@@ -252,7 +244,6 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
     };
     let decisions: Vec<DecisionBody> = rows(row, "decisions")?;
     let artifacts: Vec<ArtifactBody> = rows(row, "artifacts")?;
-    let notes: Vec<NoteBody> = rows(row, "notes")?;
     let mut record = EvidenceRecord {
         execution: execution(row)?,
         input_digest: known("input_digest", digest("input_digest")?)?,
@@ -270,7 +261,8 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
                 created_at: artifact.created_at,
             })
             .collect(),
-        notes: notes.into_iter().filter_map(|note| Some((note.approval_id, note.body?))).collect(),
+        has_notes: row.column("has_notes")?,
+        notes: Vec::new(),
         notes_withheld: false,
     };
     // Of all decisions, which are here anyway.
@@ -290,6 +282,29 @@ fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
     })
 }
 
+/// The notes to these approvals that still exist. Large ones together are a large read.
+pub(super) async fn approval_notes(
+    database: &Database,
+    scope: TenantScope,
+    approvals: &[ApprovalId],
+) -> Result<Vec<(ApprovalId, String)>, StoreError> {
+    const SMALL: &str = "SELECT approval_id, CASE WHEN bytes <= $3 THEN body END AS body, bytes FROM (
+            SELECT approval_id, body, sum(octet_length(body)) OVER () AS bytes FROM approval_note
+            WHERE tenant_id = $1 AND approval_id = ANY ($2)) AS note";
+    const LARGE: &str = "SELECT approval_id, body FROM approval_note WHERE tenant_id = $1 AND approval_id = ANY ($2)";
+    let approvals: Vec<Uuid> = approvals.iter().map(|id| id.uuid()).collect();
+    let tenant = scope.tenant().uuid();
+    let rows = database.read(SMALL, &[&tenant, &approvals, &i64::from(MAX_SMALL)]).await?;
+    let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
+    let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
+    if bytes <= i64::from(MAX_SMALL) {
+        return rows.iter().map(note).collect();
+    }
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let (rows, _permit) = large.rows(database, LARGE, &[&tenant, &approvals]).await?;
+    rows.iter().map(note).collect()
+}
+
 /// Whether the words of a run may hold an answer that nobody may see: its review is pending, or ended without approval. Runs
 /// that were denied or cancelled before a review have no answer. The reviewer's note is no part of the answer.
 const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
@@ -302,9 +317,7 @@ pub(super) async fn artifact(
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
         "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
-            artifact.body, artifact.created_at,
-            CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now() AND NOT held_back THEN payload.body
-                END AS payload,
+            artifact.body, artifact.created_at, {},
             payload.body IS NOT NULL AND (execution.finished_at IS NULL OR held_back) AS is_held_back
          FROM execution
          JOIN evidence_artifact AS artifact ON artifact.tenant_id = execution.tenant_id
@@ -312,11 +325,18 @@ pub(super) async fn artifact(
          LEFT JOIN evidence_payload AS payload ON payload.tenant_id = execution.tenant_id
             AND payload.execution_id = execution.execution_id AND payload.artifact_id = artifact.artifact_id
          CROSS JOIN LATERAL (SELECT {IS_UNDISCLOSED} AND artifact.artifact_kind <> 'review' AS held_back) AS review
-         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3"
+         CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now()
+            AND NOT held_back THEN payload.body END AS shown) AS said
+         WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3",
+        small_text("shown", "payload"),
     );
     let kept = database.result_retention.as_secs_f64();
     let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
+    let payload = match row.column::<Option<i64>>("payload_bytes")? {
+        Some(bytes) => large_payload(database, scope, (id, artifact), bytes).await?,
+        None => row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+    };
     let document = ArtifactDocument {
         artifact: ArtifactRow {
             artifact_id: row.id("artifact_id")?,
@@ -325,9 +345,26 @@ pub(super) async fn artifact(
             created_at: row.moment("created_at")?,
         },
         body: parsed(row.column("body")?)?,
-        payload: row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
+        payload,
         // What was said may hold the answer, and that is nobody's before the end.
         payload_withheld: row.column("is_held_back")?,
     };
     Ok(Some((execution(&row)?, document)))
+}
+
+/// A large payload that may be shown, unless its time is over. What was once disclosed is never held back again.
+async fn large_payload(
+    database: &Database,
+    scope: TenantScope,
+    (id, artifact): (ExecutionId, ArtifactId),
+    bytes: i64,
+) -> Result<Option<Value>, StoreError> {
+    const SQL: &str = "SELECT body FROM evidence_payload JOIN execution USING (tenant_id, execution_id)
+        WHERE tenant_id = $1 AND execution_id = $2 AND artifact_id = $3
+            AND execution.finished_at + make_interval(secs => $4) > fairway_now()";
+    let kept = database.result_retention.as_secs_f64();
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
+    let (rows, _permit) = large.rows(database, SQL, &params).await?;
+    rows.first().map(|row| parsed(row.column("body")?)).transpose()
 }

@@ -3,40 +3,31 @@
 use super::{EXECUTION_COLUMNS, execution};
 use crate::{
     Database,
-    database::{ANSWER, read},
-    failure::unavailable,
+    database::read,
+    large_reads::{LargeRead, MAX_SMALL},
     look::Look,
     row::Columns,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::Execution,
-    id::{ExecutionId, TenantId},
+    execution::{Execution, ports::RunState},
+    id::ExecutionId,
     store::StoreError,
     tenant::TenantScope,
 };
-use fairway_fair_queue::{FairSemaphore, Limits};
-use fairway_memory_limit::admit;
-use std::{collections::HashMap, sync::LazyLock, time::Duration};
+use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Most bytes of an output that a batch load returns. A batch holds one row for each of its keys, so a larger output is
-/// loaded by itself ([`load_output`]).
-const MAX_BATCHED_OUTPUT: i32 = 64 << 10;
-/// Large outputs that a process loads at the same time. Each takes its text twice, in the driver and as a value.
-static LARGE_OUTPUTS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
-/// What one of them takes until its caller has it.
-const LARGE_OUTPUT_BYTES: usize = 12 << 20;
-
-/// A run's output, for `$3` seconds after its end, by the database's clock alone: its text unless it is large, and whether
-/// it is.
+/// A run's output, for `$3` seconds after its end, by the database's clock alone: its text, or its length if it has more
+/// than `$4` bytes. A batch holds one row for each of its keys, so a large output is loaded by itself.
 macro_rules! output {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
             "LEFT JOIN LATERAL (
-                SELECT CASE WHEN octet_length(body) <= $4 THEN body END AS output, octet_length(body) > $4 AS is_large
+                SELECT CASE WHEN octet_length(body) <= $4 THEN body END AS output,
+                    CASE WHEN octet_length(body) > $4 THEN octet_length(body)::bigint END AS output_bytes
                 FROM execution_result AS result
                 WHERE result.tenant_id = ",
             $tenant,
@@ -68,7 +59,14 @@ macro_rules! reason {
 #[derive(Clone)]
 pub(crate) struct FoundRun {
     execution: Execution,
-    is_output_large: bool,
+    /// The length of a large output.
+    output_bytes: Option<i64>,
+}
+
+impl FoundRun {
+    pub(super) fn into_state(self) -> RunState {
+        RunState { execution: self.execution, is_output_left_out: self.output_bytes.is_some() }
+    }
 }
 
 /// Runs, by tenant and identifier.
@@ -90,10 +88,10 @@ impl Look for Runs {
             [(tenant, run)] => {
                 let (output, reason) = (output!("$1", "$2", ""), reason!("$1", "$2", ""));
                 let sql = format!(
-                    "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, is_large, {reason} FROM execution {output}
+                    "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
                      WHERE tenant_id = $1 AND execution_id = $2"
                 );
-                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_BATCHED_OUTPUT]).await?
+                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_SMALL]).await?
             }
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
@@ -111,11 +109,11 @@ impl Look for Runs {
                 );
                 let sql = format!(
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
-                        SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, is_large, {reason} FROM execution {output}
+                        SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
                         WHERE tenant_id = asked.tenant AND execution_id = asked.run
                             AND execution_id >= $5 AND execution_id <= $6 OFFSET 0) AS told"
                 );
-                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_BATCHED_OUTPUT, &first, &last]).await?
+                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_SMALL, &first, &last]).await?
             }
         };
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found(row)?))).collect()
@@ -123,8 +121,7 @@ impl Look for Runs {
 }
 
 fn found(row: &Row) -> Result<FoundRun, StoreError> {
-    let is_output_large = row.column::<Option<bool>>("is_large")?.unwrap_or_default();
-    Ok(FoundRun { execution: execution(row)?, is_output_large })
+    Ok(FoundRun { execution: execution(row)?, output_bytes: row.column("output_bytes")? })
 }
 
 /// A run with its output while that is kept. A large output is loaded after the run, a few of them at a time.
@@ -135,21 +132,24 @@ pub(super) async fn find(
 ) -> Result<Option<Execution>, StoreError> {
     let Some(found) = database.runs.now((scope.tenant().uuid(), id.uuid())).await? else { return Ok(None) };
     let mut execution = found.execution;
-    if found.is_output_large {
-        execution.output = load_output(database, scope, id).await?;
+    if let Some(bytes) = found.output_bytes {
+        execution.output = load_output(database, scope, id, bytes).await?;
     }
     Ok(Some(execution))
 }
 
-/// The output of a run, unless its time is over.
-async fn load_output(database: &Database, scope: TenantScope, id: ExecutionId) -> Result<Option<String>, StoreError> {
-    let _permit =
-        LARGE_OUTPUTS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
-    let _memory = admit(LARGE_OUTPUT_BYTES, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+/// A large output of a run, unless its time is over.
+async fn load_output(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    bytes: i64,
+) -> Result<Option<String>, StoreError> {
     let kept = database.result_retention.as_secs_f64();
     let sql = "SELECT body FROM execution_result AS result JOIN execution USING (tenant_id, execution_id)
                WHERE tenant_id = $1 AND execution_id = $2
                    AND execution.finished_at + make_interval(secs => $3) > fairway_now()";
-    let rows = database.read(sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let (rows, _permit) = large.rows(database, sql, &[&scope.tenant().uuid(), &id.uuid(), &kept]).await?;
     rows.first().map(|row| row.column("body")).transpose()
 }

@@ -3,6 +3,7 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
+    large_reads::{LargeRead, small_text},
     row::Columns,
 };
 use async_trait::async_trait;
@@ -71,8 +72,7 @@ const END: &str = concat!(
 );
 
 /// Nobody is shown what waits no more, be it that nobody has ended it yet.
-const AWAITING: &str = "SELECT result.body, review.asked_at, review.lapses_at
-    FROM execution_review AS review
+const AWAITING: &str = "FROM execution_review AS review
     JOIN execution_result AS result USING (tenant_id, execution_id)
     WHERE review.tenant_id = $1 AND review.execution_id = $2 AND result.execution_id = $2
         AND review.lapses_at > fairway_now()";
@@ -122,15 +122,20 @@ impl ReviewStore for Database {
     }
 
     async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError> {
-        let rows = self.read(AWAITING, &[&scope.tenant().uuid(), &id.uuid()]).await?;
-        let answer = |row: &tokio_postgres::Row| {
-            Ok(AwaitingAnswer {
-                kept: row.column("body")?,
-                asked_at: row.moment("asked_at")?,
-                lapses_at: row.moment("lapses_at")?,
-            })
+        let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &id.uuid()];
+        let sql = format!("SELECT {}, review.asked_at, review.lapses_at {AWAITING}", small_text("result.body", "body"));
+        let Some(row) = self.read_one(&sql, &params).await? else { return Ok(None) };
+        let kept: Option<String> = match row.column("body_bytes")? {
+            Some(bytes) => {
+                let large = LargeRead::acquire(scope, bytes).await?;
+                let (rows, _permit) = large.rows(self, &format!("SELECT result.body {AWAITING}"), &params).await?;
+                rows.first().map(|row| row.column("body")).transpose()?
+            }
+            None => row.column("body")?,
         };
-        rows.first().map(answer).transpose()
+        let answer =
+            |kept| Ok(AwaitingAnswer { kept, asked_at: row.moment("asked_at")?, lapses_at: row.moment("lapses_at")? });
+        kept.map(answer).transpose()
     }
 
     async fn overdue(&self) -> Result<Vec<Overdue>, StoreError> {

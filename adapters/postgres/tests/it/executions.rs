@@ -89,8 +89,8 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
     assert_eq!(evidence.chain.release.release_id, run.release_id);
     assert_eq!(evidence.artifacts.len(), 1);
     assert_eq!(
-        (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.notes.len()),
-        ("allow", 2, 1)
+        (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
+        ("allow", 2, true)
     );
     // Evidence is no way around who may read answers.
     let found = Execution { output: None, ..found };

@@ -29,6 +29,8 @@ mod knowledge;
 #[cfg(test)]
 mod labels;
 #[cfg(test)]
+mod large_reads;
+#[cfg(test)]
 mod line;
 #[cfg(test)]
 mod lockstep;

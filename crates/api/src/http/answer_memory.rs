@@ -26,7 +26,7 @@ use std::{
 };
 
 /// Bytes of a portion, which is about what a connection buffers. Shorter answers are not counted.
-const PORTION: usize = 64 << 10;
+pub(crate) const PORTION: usize = 64 << 10;
 
 /// How long a large answer to a read waits for memory of the process. It is in memory meanwhile.
 const ADMISSION_WAIT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@ use fairway_domain::{
         lineage::{LineageFilter, LineagePage},
     },
     execution::{Execution, Status, StepRow, ports::ExecutionFilter},
-    id::{ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
+    id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     share_link::TokenHash,
     store::{Listed, Paging},
     tenant::TenantScope,
@@ -104,12 +104,30 @@ impl Services {
     ) -> Result<(Execution, Own), Failure> {
         let scope = TenantScope::of(caller);
         let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        if is_submitter(caller, &execution) || self.is_result_token(scope, id, token).await? {
-            return Ok((execution, Own::Yes));
+        match self.enter_as(caller, &execution, token, operation).await? {
+            Own::Yes => Ok((execution, Own::Yes)),
+            Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
         }
-        let place = self.place_of_run(caller, &execution).await?;
+    }
+
+    /// Whether a run is the caller's own. Others need the right to the operation.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see it.
+    pub(super) async fn enter_as(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        token: Option<&TokenHash>,
+        operation: Operation,
+    ) -> Result<Own, Failure> {
+        let scope = TenantScope::of(caller);
+        if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
+            return Ok(Own::Yes);
+        }
+        let place = self.place_of_run(caller, execution).await?;
         gate::enter(caller, operation, &place)?;
-        Ok((Execution { output: None, ..execution }, Own::No))
+        Ok(Own::No)
     }
 
     async fn is_result_token(
@@ -147,10 +165,17 @@ impl Services {
         self.enter_run(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = self.enter_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
-        if disclosure(caller, &place) == Disclosure::Summary {
-            record.notes.clear();
-            record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
-            record.notes_withheld = true;
+        match disclosure(caller, &place) {
+            Disclosure::Summary => {
+                record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
+                record.notes_withheld = true;
+            }
+            Disclosure::Operator if record.has_notes => {
+                let shown: Vec<ApprovalId> =
+                    record.chain.approvals.iter().map(|approval| approval.approval_id).collect();
+                record.notes = self.stores.executions.approval_notes(scope, &shown).await?;
+            }
+            Disclosure::Operator => {}
         }
         Ok(record)
     }

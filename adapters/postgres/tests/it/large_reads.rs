@@ -1,0 +1,197 @@
+//! Reads of large rows: they wait for memory of the process, and small ones do not.
+//!
+//! Each test limits its process to a byte of memory once everything is stored, so that no large read is admitted.
+
+use crate::stage::{Stage, acceptance, ending, fresh, run_ref, said, scope, stamp};
+use fairway_domain::{
+    asset::{VersionContent, canonical::Canonical, kind::AssetKind, ports::AssetStore},
+    execution::{
+        Acceptance, Ending, Payload, Status,
+        ports::{Accepted, ExecutionStore},
+        progress::RunEvent,
+        review::ReviewStore,
+    },
+    id::ApprovalId,
+    store::{StoreError, StoreFault},
+};
+use serde_json::json;
+use std::time::Duration;
+
+/// More than a batch returns, in bytes.
+const LARGE: usize = 65_537;
+
+/// A run that was accepted, and its end.
+async fn accepted(stage: &Stage) -> (Acceptance, Ending) {
+    let (workload, placed) = stage.active().await;
+    let run = acceptance(&placed);
+    let on = stage.accepted_on(&workload, &placed).await;
+    assert_eq!(stage.store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
+    let end = ending(&run);
+    (run, end)
+}
+
+fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {
+    matches!(answer, Err(StoreError { fault: StoreFault::Unavailable, .. }))
+}
+
+#[tokio::test]
+async fn notes_are_read_after_evidence_and_large_ones_wait_for_memory() {
+    let stage = Stage::new().await;
+    let mut read = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let (run, end) = accepted(&stage).await;
+        stage.store.finish(scope(), &end).await.unwrap();
+        let note = "UPDATE approval_note SET body = repeat('x', $1) FROM approval
+            WHERE approval.approval_id = approval_note.approval_id AND release_id = $2";
+        let bytes = i32::try_from(bytes).unwrap();
+        assert_eq!(stage.owner.execute(note, &[&bytes, &run.release_id.uuid()]).await.unwrap(), 1);
+        let approval = "SELECT approval_id FROM approval WHERE release_id = $1";
+        let approval = stage.owner.query_one(approval, &[&run.release_id.uuid()]).await.unwrap();
+        let evidence = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
+        assert!(evidence.has_notes);
+        assert_eq!(evidence.notes, [], "a batch load of evidence returned notes");
+        read.push(ApprovalId::from(approval.get::<_, uuid::Uuid>(0)));
+    }
+    let lengths = async |approvals: &[ApprovalId]| {
+        let notes = stage.store.approval_notes(scope(), approvals).await?;
+        Ok::<_, StoreError>(notes.iter().map(|(_, note)| note.len()).sum::<usize>())
+    };
+    assert_eq!(lengths(&read).await.unwrap(), 2 * LARGE - 1);
+    assert_eq!(lengths(&read[1..]).await.unwrap(), LARGE);
+    fairway_memory_limit::limit_process(1);
+    assert_eq!(lengths(&read[..1]).await.unwrap(), LARGE - 1);
+    assert_eq!(lengths(&[]).await.unwrap(), 0);
+    for large in [&read[..], &read[1..]] {
+        assert!(is_unavailable(&lengths(large).await), "large notes were read without memory");
+    }
+}
+
+#[tokio::test]
+async fn single_versions_and_their_sources_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut versions = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let asset = stage.asset(AssetKind::PolicyBundle).await;
+        // A text in quotes is JSON.
+        let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
+        let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..said() };
+        let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
+        let version = stage.store.commit_version(scope(), change, None).await.unwrap();
+        assert_eq!(version.canonical.len(), bytes);
+        versions.push((asset, version));
+    }
+    let store = &stage.store;
+    for is_limited in [false, true] {
+        for (asset, version) in &versions {
+            let (id, label) = (version.asset_version_id, Some(&version.version_label));
+            let found = store.find_version(scope(), id).await;
+            let newest = store.find_by_slug(scope(), &asset.slug, None).await;
+            let labelled = store.find_by_slug(scope(), &asset.slug, label).await;
+            let source = store.source_text(scope(), id).await;
+            if is_limited && version.canonical.len() == LARGE {
+                assert!(is_unavailable(&found), "a large version was read without memory");
+                assert!(is_unavailable(&newest), "a large newest version was read without memory");
+                assert!(is_unavailable(&labelled), "a large labelled version was read without memory");
+                assert!(is_unavailable(&source), "a large source was read without memory");
+            } else {
+                assert_eq!(found.unwrap(), Some((asset.clone(), version.clone())));
+                for found in [newest, labelled] {
+                    assert_eq!(found.unwrap(), Some((asset.clone(), Some(version.clone()))));
+                }
+                assert_eq!(source.unwrap(), Some("y".repeat(version.canonical.len())));
+            }
+        }
+        fairway_memory_limit::limit_process(1);
+    }
+}
+
+#[tokio::test]
+async fn payloads_and_outputs_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut runs = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let (run, mut end) = accepted(&stage).await;
+        let text = json!("x".repeat(bytes - 2));
+        let payload = Payload { body: text.to_string(), salt: [4; 16] };
+        end.output = Some(payload.clone());
+        end.artifacts[0].payload = Some(payload);
+        stage.store.finish(scope(), &end).await.unwrap();
+        runs.push((bytes, (run.execution_id, end.artifacts[0].artifact_id), text));
+    }
+    for is_limited in [false, true] {
+        for (bytes, document, text) in &runs {
+            let artifact = stage.store.artifact(scope(), *document).await;
+            let run = ExecutionStore::find(&*stage.store, scope(), document.0).await;
+            if is_limited && *bytes == LARGE {
+                assert!(is_unavailable(&artifact), "a large payload was read without memory");
+                assert!(is_unavailable(&run), "a large output was read without memory");
+            } else {
+                assert_eq!(artifact.unwrap().unwrap().1.payload.as_ref(), Some(text));
+                assert_eq!(run.unwrap().unwrap().output, Some(text.to_string()));
+            }
+        }
+        fairway_memory_limit::limit_process(1);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
+    let stage = Stage::new().await;
+    let mut runs = Vec::new();
+    for bytes in [LARGE - 1, LARGE] {
+        let (run, mut end) = accepted(&stage).await;
+        let text = json!("x".repeat(bytes - 2)).to_string();
+        end.status = Status::AwaitingReview;
+        end.review_within = Some(Duration::from_secs(600));
+        end.output = Some(Payload { body: text.clone(), salt: [4; 16] });
+        end.fact = run_ref(&run).review_asked(end.output.as_ref(), &stamp());
+        stage.store.finish(scope(), &end).await.unwrap();
+        runs.push((run.execution_id, text));
+    }
+    for is_limited in [false, true] {
+        for (id, text) in &runs {
+            let awaiting = stage.store.awaiting(scope(), *id).await;
+            if is_limited && text.len() == LARGE {
+                assert!(is_unavailable(&awaiting), "a large answer was read without memory");
+            } else {
+                assert_eq!(awaiting.unwrap().unwrap().kept, *text);
+            }
+        }
+        fairway_memory_limit::limit_process(1);
+    }
+}
+
+#[tokio::test]
+async fn events_are_read_by_pages_and_large_pieces_wait_for_memory() {
+    let stage = Stage::new().await;
+    let (run, _) = accepted(&stage).await;
+    let id = run.execution_id;
+    // Three pieces fill a page, the sixth is a page and no large read, and the seventh is large.
+    let mut sizes = vec![10_000; 5];
+    sizes.extend([40_000, 66_000]);
+    sizes.extend([100; 200]);
+    let (positions, sizes): (Vec<i16>, Vec<i32>) = (1..).zip(sizes).unzip();
+    let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT tenant_id, execution_id, position, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', size))
+        FROM execution, unnest($2::smallint[], $3::integer[]) AS piece (position, size) WHERE execution_id = $1";
+    stage.owner.execute(insert, &[&id.uuid(), &positions, &sizes]).await.unwrap();
+    let (mut pages, mut after, mut read) = (Vec::new(), 0, 0);
+    loop {
+        let page = stage.store.events(scope(), id, after).await.unwrap();
+        read += page.pieces.iter().flat_map(|piece| &piece.events).map(RunEvent::text_bytes).sum::<usize>();
+        pages.push((after + 1, page.pieces.len()));
+        after = page.pieces.last().map_or(after, |piece| piece.position);
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!(
+        pages,
+        [(1, 3), (4, 2), (6, 1), (7, 1), (8, 128), (136, 72)],
+        "the first piece of each page, and how many"
+    );
+    assert_eq!(read, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
+    fairway_memory_limit::limit_process(1);
+    assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().pieces.len(), 1);
+    assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large piece was read without memory");
+}
