@@ -139,7 +139,9 @@ impl<'e> Estimator<'e> {
     /// Steps for each byte that is searched with the pattern of `matches`.
     fn pattern_weight(&self, arguments: &[IdedExpr]) -> u64 {
         match arguments {
-            [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => self.patterns.weight(pattern.inner()),
+            [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => {
+                self.patterns.weight(pattern.inner())
+            }
             _ => 1,
         }
     }

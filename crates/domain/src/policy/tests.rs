@@ -232,7 +232,8 @@ fn slow_pattern_exhausts_steps_of_decision() {
     }
 
     // The tests of a bundle say the same.
-    let test = json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
+    let test =
+        json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
     let offline = Scenario::of(&test).unwrap().decide(&compile(rules).unwrap());
     assert_eq!(offline, decision);
 }

@@ -9,10 +9,7 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Place},
     asset::{
-        Asset, AssetVersion, Lifecycle, VersionLabel,
-        canonical::Checksum,
-        kind::AssetKind,
-        reference::references,
+        Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::references,
     },
     id::{AssetId, AssetVersionId},
     prompt::{AssetReference, PromptRefusal, PromptTemplate, composition::BodyRefusal},

@@ -96,29 +96,27 @@ impl Services {
             .filter(|reference| reference.from == binding.asset_version_id)
             .map(|reference| reference.asset_version_id)
             .collect();
-        match binding.role {
-            // A hook without a policy compiles its condition and its matcher.
-            AssetKind::HookDefinition => {
-                let version = self.version_to_weigh(scope, binding.asset_version_id).await?;
-                let (hook, text) = self.hook(scope, (release, binding), &content_of(&version)?).await?;
-                Ok((text, hook.compiled_bytes()))
+        if binding.role == AssetKind::PromptTemplate {
+            let mut text = 0_usize;
+            for id in referenced {
+                let found = self.stores.assets.find_version(scope, id).await?;
+                let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+                text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
             }
-            AssetKind::ToolDefinition if !referenced.is_empty() => {
-                let version = self.version_to_weigh(scope, binding.asset_version_id).await?;
-                let server = self.server(scope, (release, binding), &content_of(&version)?).await?;
-                Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
-            }
-            AssetKind::PromptTemplate => {
-                let mut text = 0_usize;
-                for id in referenced {
-                    let found = self.stores.assets.find_version(scope, id).await?;
-                    let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
-                    text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
-                }
-                Ok((text, 0))
-            }
-            _ => Ok((0, 0)),
+            return Ok((text, 0));
         }
+        // A hook without a policy compiles its condition and its matcher.
+        let is_hook = binding.role == AssetKind::HookDefinition;
+        if !is_hook && (binding.role != AssetKind::ToolDefinition || referenced.is_empty()) {
+            return Ok((0, 0));
+        }
+        let content = content_of(&self.version_to_weigh(scope, binding.asset_version_id).await?)?;
+        if is_hook {
+            let (hook, text) = self.hook(scope, (release, binding), &content).await?;
+            return Ok((text, hook.compiled_bytes()));
+        }
+        let server = self.server(scope, (release, binding), &content).await?;
+        Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
     async fn version_to_weigh(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
