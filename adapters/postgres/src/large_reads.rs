@@ -9,7 +9,7 @@ use crate::{
 };
 use fairway_domain::{id::TenantId, store::StoreError, tenant::TenantScope};
 use fairway_fair_queue::{FairSemaphore, Limits, Permit};
-use fairway_memory_limit::admit;
+use fairway_memory_limit::{Admission, admit};
 use std::sync::LazyLock;
 use tokio_postgres::Row;
 
@@ -22,7 +22,7 @@ static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemapho
 const COPIES: usize = 6;
 
 /// The right to read one large text, and to parse it.
-pub(crate) struct LargeRead(Permit<TenantId>);
+pub(crate) struct LargeRead((Permit<TenantId>, Admission));
 
 impl LargeRead {
     /// The right to read `bytes` for a tenant.
@@ -33,8 +33,8 @@ impl LargeRead {
         let permit = PERMITS.acquire(scope.tenant(), ANSWER).await;
         let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
         let bytes = usize::try_from(bytes).unwrap_or_default().saturating_mul(COPIES);
-        admit(bytes, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
-        Ok(Self(permit))
+        let memory = admit(bytes, ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+        Ok(Self((permit, memory)))
     }
 
     /// Reads the rows. The caller keeps the permit until it parsed them.

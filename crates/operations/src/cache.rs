@@ -48,6 +48,9 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     mismatches: 1 << 20,
 };
 
+/// The largest run plan that its cache keeps, in bytes: the cache counts the key and the entry beside it.
+pub(crate) const MAX_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
+
 /// Memory of an entry beside its key and its value, in bytes: the node of the hash table and those of the access and write
 /// queues.
 const ENTRY_OVERHEAD: usize = 384;

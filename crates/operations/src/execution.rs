@@ -23,7 +23,7 @@ mod start;
 mod stop;
 mod worker;
 
-pub(crate) use plan::source;
+pub(crate) use plan::{BASE_TEXT, is_in_plan, plan_bytes, source};
 
 pub use crate::signal::Following;
 pub use code::Asks;

@@ -5,6 +5,7 @@ mod advice;
 mod freeze;
 mod gates;
 mod lanes;
+mod plan_size;
 mod rollback;
 mod standing;
 mod transition;

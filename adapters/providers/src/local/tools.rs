@@ -35,7 +35,8 @@ mod tests {
 
     #[test]
     fn lines_that_ask_for_an_offered_tool_are_calls_until_it_answered() {
-        let offer = ToolOffer { name: "weather".to_owned(), description: String::new(), input_schema: json!({}) };
+        let offer =
+            ToolOffer { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let said = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
         let words = Message::of(MessageRole::User, said.to_owned());
         let mut call = Conversation { messages: vec![words], tools: vec![offer], ..Conversation::default() };

@@ -114,7 +114,7 @@ pub(crate) fn rich() -> ProviderCall {
         tools: vec![ToolOffer {
             name: "weather".to_owned(),
             description: "Tells the temperature.".to_owned(),
-            input_schema: json!({ "type": "object", "properties": { "city": { "type": "string" } } }),
+            input_schema: json!({ "type": "object", "properties": { "city": { "type": "string" } } }).into(),
         }],
         temperature: Some(1.5),
         max_tokens: Some(100),

@@ -307,7 +307,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         ReleaseRefusal::TooLarge => ApiError::new(
             StatusCode::CONFLICT,
             code,
-            "the patterns and schemas of the bound contents take more than 32 MiB once they are compiled",
+            "the run plan of the release would take more than 40 MiB, or its patterns and schemas more than 32 MiB of them",
         ),
         ReleaseRefusal::AssetNotActive => ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings"),
         ReleaseRefusal::InvalidTransition { from, valid } => {

@@ -3,7 +3,7 @@
 use crate::execution::{asking, ended, run};
 use fairway_testkit::{
     Behaviour, StubProvider, TestApp,
-    app::{ActiveWorkload, Request},
+    app::{ActiveWorkload, Given, Request},
 };
 use serde_json::{Value, json};
 
@@ -165,4 +165,66 @@ async fn flow_that_asks_with_a_large_prompt_counts_as_large() {
     assert_eq!(long, PER_TENANT);
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     provider.asked(ALL + 1).await;
+}
+
+/// A workload whose flow makes a large value of an input of 10,000 bytes, and a small one of a small input.
+async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
+    let copies = "{{trigger.ticket}}".repeat(14);
+    let flow = format!(
+        "trigger: {{ type: api_request, inputs_schema: {{ ticket: string }} }}\nentry_step: end\nsteps:\n  \
+         - {{ id: end, type: return, output: '{copies}' }}\n"
+    );
+    let policy = given.policy(&format!("{slug}-policy")).await;
+    let versions = vec![policy, given.flow(&format!("{slug}-flow"), &flow).await];
+    given.active_with(slug, versions).await
+}
+
+/// Four tenants whose runs pause leave places to the runs of a fifth one.
+#[tokio::test]
+async fn runs_that_pause_leave_places_to_other_tenants() {
+    /// More runs than a worker with 128 places takes of one tenant.
+    const MANY: usize = 48;
+    let provider = StubProvider::new(Behaviour::Holds);
+    let app = TestApp::builder().provider(provider.clone()).start().await;
+    let mut tenants = Vec::new();
+    for name in ["one", "two", "three", "four", "five"] {
+        let tenant = app.given().tenant(name).await;
+        let workspace = app.given().in_tenant(&tenant, "").workspace(name, name).await;
+        tenants.push((app.given().in_tenant(&tenant, &workspace), tenant));
+    }
+    // All reservations are taken.
+    for ((given, tenant), count) in tenants.iter().zip([PER_TENANT, ALL - PER_TENANT]) {
+        let asks = given.active_workload("asks").await;
+        for _ in 0..count {
+            queued(large(&app, &asks).in_tenant(tenant)).await;
+        }
+    }
+    provider.asked(ALL).await;
+    let mut multiplies = Vec::new();
+    for (given, _) in &tenants {
+        multiplies.push(multiplying(given, "multiplies").await);
+    }
+    let ask = |index: usize, ticket: &str| {
+        let (workload, (_, tenant)): (&ActiveWorkload, &(Given, String)) = (&multiplies[index], &tenants[index]);
+        let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
+        queued(app.post(workload.execute_path(), body).in_tenant(tenant))
+    };
+    let completes = async |index: usize, id: &Value| {
+        let path = format!("/v1/executions/{}", id.as_str().unwrap());
+        while app.get(&path).in_tenant(&tenants[index].1).await.expect(200)["status"] != "completed" {}
+    };
+    let (ticket, mut last) = ("x".repeat(10_000), Vec::new());
+    for index in 0..4 {
+        for _ in 0..MANY {
+            last.push((index, ask(index, &ticket).await));
+        }
+    }
+    for _ in 0..10 {
+        completes(4, &ask(4, "x").await).await;
+    }
+    // The paused runs go on, and the queued ones after them.
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    for (index, id) in &last {
+        completes(*index, id).await;
+    }
 }

@@ -288,3 +288,40 @@ async fn release_whose_schemas_compile_to_too_much_is_not_submitted() {
     assert_eq!(unbind(&app, &release, &second).await.status, 204);
     go(&app, &release, "review_ready").await.expect(200);
 }
+
+#[tokio::test]
+async fn refuses_release_whose_plan_exceeds_plan_cache() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let workload = given.workload("main").await;
+    // Half a megabyte of text that compiles to next to nothing. A plan weighs four times its text.
+    let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
+    let content = json!({
+        "name": "wordy", "input_schema": schema, "output_schema": schema,
+        "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
+    });
+    let tool = given.version("tool_definition", "wordy", content).await;
+    let mut versions = vec![given.policy("policy").await];
+    versions.extend(vec![tool.clone(); 17]);
+    go(&app, &given.draft(&workload, &versions).await, "review_ready").await.expect(200);
+    versions.extend(vec![tool.clone(); 5]);
+    let large = given.draft(&workload, &versions).await;
+    go(&app, &large, "review_ready").await.refused(409, "release_too_large");
+    assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
+
+    // The policies of hooks count with that of the release: 16 MiB for 50 patterns.
+    let rule = |number: usize| {
+        let condition = format!("lane.matches('^x{number}$')");
+        json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" })
+    };
+    let patterns = json!({ "rules": (0..50).map(rule).collect::<Vec<_>>() });
+    let mut versions = vec![given.version("policy_bundle", "patterns", patterns).await];
+    let hook = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "patterns" } } });
+    let hook = given.version("hook_definition", "hook", hook).await;
+    let ready = async |versions: &[Version]| go(&app, &given.draft(&workload, versions).await, "review_ready").await;
+    ready(&[versions.clone(), vec![hook.clone()]].concat()).await.expect(200);
+    versions.extend(vec![tool; 5]);
+    ready(&versions).await.expect(200);
+    versions.push(hook);
+    ready(&versions).await.refused(409, "release_too_large");
+}

@@ -129,7 +129,7 @@ pub struct Claim {
     pub most_of_one: u16,
     /// The tenant that was taken from last: the next one's turn comes first.
     pub after: Option<TenantId>,
-    /// Tenants that have enough here already.
+    /// Tenants that have enough here already, or too many runs that pause.
     pub sated: Vec<TenantId>,
     /// Inputs with a longer JSON text, in bytes, are large: they are left unread.
     pub max_input_bytes: usize,

@@ -56,8 +56,8 @@ pub struct ToolOffer {
     pub name: String,
     /// What it does, for the model.
     pub description: String,
-    /// JSON Schema of its arguments.
-    pub input_schema: Value,
+    /// JSON Schema of its arguments. Each question of an agent shares it with the run plan.
+    pub input_schema: Arc<Value>,
 }
 
 /// A tool that a model wants to be called.

@@ -3,6 +3,7 @@
 //! The estimate follows the expression once and rounds up: every loop runs over the largest collection, every text is
 //! the largest text. A step is about the work of visiting one node or comparing 32 bytes.
 
+use super::pattern::Patterns;
 use cel::{
     IdedExpr,
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue},
@@ -52,14 +53,16 @@ struct Estimate {
     size: Size,
 }
 
-/// The most steps that evaluating `expression` over data of that size takes.
-pub(super) fn steps(expression: &IdedExpr, data: Data) -> u64 {
-    Estimator { data: data.size(), bound: Vec::new() }.estimate(expression).steps
+/// The most steps that evaluating `expression` over data of that size takes. A search with one of `patterns` counts its
+/// weight for each byte, and with another one a step.
+pub(super) fn steps(expression: &IdedExpr, data: Data, patterns: &Patterns) -> u64 {
+    Estimator { data: data.size(), patterns, bound: Vec::new() }.estimate(expression).steps
 }
 
 /// INVARIANT: recursion is bounded, because only expressions within the depth of a condition come here.
 struct Estimator<'e> {
     data: Size,
+    patterns: &'e Patterns,
     bound: Vec<(&'e str, Size)>,
 }
 
@@ -123,12 +126,24 @@ impl<'e> Estimator<'e> {
             // Comparing ends with the shorter side.
             "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
             "_+_" => (together.weight, together),
-            // A pattern takes linear time, at worst some steps for each byte of the text.
-            "matches" => (together.weight.saturating_mul(BYTES_PER_STEP), Size::SCALAR),
+            "matches" => {
+                let steps = together.weight.saturating_mul(BYTES_PER_STEP);
+                (steps.saturating_mul(self.pattern_weight(&call.args)), Size::SCALAR)
+            }
             "string" | "dyn" => (together.weight, together),
             _ => (together.weight, Size::SCALAR),
         };
         Estimate { steps: inner.saturating_add(work), size }
+    }
+
+    /// Steps for each byte that is searched with the pattern of `matches`.
+    fn pattern_weight(&self, arguments: &[IdedExpr]) -> u64 {
+        match arguments {
+            [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => {
+                self.patterns.weight(pattern.inner())
+            }
+            _ => 1,
+        }
     }
 
     fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Estimate {

@@ -1,9 +1,11 @@
-//! The regular expressions of `matches`: compiled with the bundle, linear in time, bounded in room.
+//! The regular expressions of `matches`: compiled with the bundle, linear in time, bounded in room. A search counts the
+//! weight of its pattern for each byte ([0080](../../../../docs/decisions/0080-evaluations-count-pattern-states.md)).
 //!
 //! The pattern of a call is a literal, so that nothing that a caller sends is ever compiled, and a decision never
 //! compiles anything.
 
 use super::condition::ConditionRefusal;
+use crate::asset::content::pattern;
 use cel::{Context, ExecutionError, extractors::This};
 use regex::{Regex, RegexBuilder};
 use std::{collections::BTreeMap, sync::Arc};
@@ -18,7 +20,14 @@ const CACHE: usize = 256 << 10;
 
 /// The compiled patterns of a bundle, by their text.
 #[derive(Clone, Default, Debug)]
-pub(super) struct Patterns(Arc<BTreeMap<String, Regex>>);
+pub(super) struct Patterns(Arc<BTreeMap<String, Pattern>>);
+
+/// A compiled pattern, and the steps that it takes for each byte of a text.
+#[derive(Clone, Debug)]
+struct Pattern {
+    regex: Regex,
+    weight: u64,
+}
 
 /// Two bundles with the same patterns have the same compiled ones.
 impl PartialEq for Patterns {
@@ -36,10 +45,17 @@ impl Patterns {
         if pattern.len() > MAX_PATTERN || self.0.len() >= MAX_PATTERNS {
             return Err(ConditionRefusal::Pattern);
         }
-        let compiled = RegexBuilder::new(pattern).size_limit(SIZE).dfa_size_limit(CACHE).build();
-        let compiled = compiled.map_err(|_| ConditionRefusal::Pattern)?;
+        let regex = RegexBuilder::new(pattern).size_limit(SIZE).dfa_size_limit(CACHE).build();
+        let regex = regex.map_err(|_| ConditionRefusal::Pattern)?;
+        let compiled = Pattern { regex, weight: pattern::weight(pattern) };
         Arc::make_mut(&mut self.0).insert(pattern.to_owned(), compiled);
         Ok(())
+    }
+
+    /// Steps that a search with this pattern takes for one byte of text, at least 1. A pattern that is not of the bundle
+    /// searches nothing.
+    pub(super) fn weight(&self, pattern: &str) -> u64 {
+        self.0.get(pattern).map_or(1, |compiled| compiled.weight)
     }
 
     /// How much memory they may take, in bytes.
@@ -54,7 +70,7 @@ impl Patterns {
         }
         let patterns = Arc::clone(&self.0);
         let matches = move |This(text): This<Arc<String>>, pattern: Arc<String>| match patterns.get(pattern.as_str()) {
-            Some(compiled) => Ok(compiled.is_match(&text)),
+            Some(compiled) => Ok(compiled.regex.is_match(&text)),
             None => Err(ExecutionError::function_error("matches", "this pattern was not compiled with the bundle")),
         };
         // Without the function every condition that calls it fails, and a failing condition denies.

@@ -214,6 +214,31 @@ fn patterns_take_linear_time_and_few_of_them() {
 }
 
 #[test]
+fn slow_pattern_exhausts_steps_of_decision() {
+    // Each byte visits 802 states, so 20,000 bytes take 8 million steps.
+    let slow = "inputs.text.matches('1[01]{0,400}[2-9a-z]')";
+    assert_eq!(holds(slow, json!({"text": "01".repeat(500)})), "no");
+    assert_eq!(holds(slow, json!({"text": "01".repeat(10_000)})), "error");
+    let each = "inputs.texts.exists(text, text.matches('1[01]{0,400}[2-9a-z]'))";
+    assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 10]})), "no");
+    assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 200]})), "error");
+    // A rule beside it that allows does not win over the failed one.
+    let rules = json!([rule("slow", slow, "deny"), rule("all", "always", "allow")]);
+    let decision = decide(rules.clone(), json!({"text": "01".repeat(10_000)}));
+    assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
+    // Light patterns search as much as before.
+    for light in ["^[01]{0,100}$", "2$", "[2-9]+@"] {
+        assert_eq!(holds(&format!("inputs.text.matches('{light}')"), json!({"text": "01".repeat(500_000)})), "no");
+    }
+
+    // The tests of a bundle say the same.
+    let test =
+        json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
+    let offline = Scenario::of(&test).unwrap().decide(&compile(rules).unwrap());
+    assert_eq!(offline, decision);
+}
+
+#[test]
 fn what_would_take_too_many_steps_denies() {
     let condition = "inputs.list.all(x, inputs.list.exists(y, x == y))";
     let list = |count: usize| json!({"list": (0..count).collect::<Vec<_>>()});

@@ -51,6 +51,7 @@ static STANDARD: LazyLock<Arc<Env>> =
 /// One decision's values and what is left of its steps.
 pub(super) struct Evaluation {
     context: Context<'static, 'static>,
+    patterns: Patterns,
     data: Data,
     left: u64,
     exhausted: bool,
@@ -89,7 +90,7 @@ impl Evaluation {
             };
             context.add_variable_from_value(name.as_str(), value);
         }
-        Self { context, data, left: steps, exhausted: false }
+        Self { context, patterns: patterns.clone(), data, left: steps, exhausted: false }
     }
 
     /// How many steps are left; none where some expression would have taken more.
@@ -99,7 +100,7 @@ impl Evaluation {
 
     /// Whether the expression holds; `None` when it fails, is no boolean, or would take more steps than are left.
     pub(super) fn holds(&mut self, expression: &IdedExpr) -> Option<bool> {
-        let Some(left) = self.left.checked_sub(cost::steps(expression, self.data)) else {
+        let Some(left) = self.left.checked_sub(cost::steps(expression, self.data, &self.patterns)) else {
             self.exhausted = true;
             return None;
         };

@@ -28,8 +28,8 @@ pub enum ReleaseRefusal {
     /// The release has as many bindings as it may.
     #[error("a release takes {} bindings", super::MAX_BINDINGS)]
     TooManyBindings,
-    /// The compiled contents take more memory than a run plan may.
-    #[error("the patterns and schemas of the bound contents take too much memory")]
+    /// The texts and compiled contents take more memory than a run plan may.
+    #[error("the run plan of the release takes too much memory")]
     TooLarge,
     /// The asset takes no new bindings.
     #[error("the asset takes no new bindings")]

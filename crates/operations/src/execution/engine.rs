@@ -116,7 +116,7 @@ impl<'s> Keeper<'s> {
     /// Waits for a reservation for a run that is about to make large values. The run's deadline bounds the wait.
     async fn reserve(&mut self) -> Result<(), Cut> {
         self.answered_last().await?;
-        let reserved = self.services.large_runs.reserve(self.scope, Duration::MAX).await.map_err(|_| Cut::Overdue)?;
+        let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Cut::Overdue)?;
         if let Some(reservation) = self.reservation {
             reservation.get_or_init(|| Arc::new(reserved));
         }

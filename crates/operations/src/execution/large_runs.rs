@@ -32,6 +32,9 @@ const LARGE_RUN_BYTES: usize = 15 << 20;
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
 /// Claimed runs that wait for a reservation before no more large ones are claimed. They take places of the worker.
 const MAX_WAITING: usize = 32;
+/// Runs of one tenant that pause for a reservation before no more queued runs of that tenant are claimed. They take places
+/// of the worker too, and small inputs do not show which run will pause.
+const MAX_PAUSED: usize = 8;
 /// How long a request waits for the reservation of its run, before anything of the run is stored.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -45,8 +48,35 @@ pub(super) struct Reservation {
 /// The reservations of a process.
 pub(crate) struct LargeRuns {
     permits: FairSemaphore<TenantId>,
-    /// Claimed runs that wait, by tenant.
-    waiting: Arc<Mutex<HashMap<TenantId, usize>>>,
+    waiting: Waiters,
+}
+
+/// The runs of each tenant that wait for a reservation.
+type Waiters = Arc<Mutex<HashMap<TenantId, Waits>>>;
+
+/// Runs of one tenant that wait for a reservation.
+#[derive(Clone, Copy, Default)]
+struct Waits {
+    /// Claimed runs with large inputs that have not begun.
+    claimed: usize,
+    /// Runs that have begun and are about to make large values.
+    paused: usize,
+}
+
+impl Waits {
+    const fn count(&mut self, stage: Stage) -> &mut usize {
+        match stage {
+            Stage::Claimed => &mut self.claimed,
+            Stage::Paused => &mut self.paused,
+        }
+    }
+}
+
+/// Where a run is that waits.
+#[derive(Clone, Copy)]
+enum Stage {
+    Claimed,
+    Paused,
 }
 
 impl Default for LargeRuns {
@@ -67,8 +97,10 @@ impl fmt::Debug for LargeRuns {
 pub(super) struct LargeClaims {
     /// Whether it claims large runs at all.
     pub(super) any: bool,
-    /// Tenants whose claimed runs wait for a reservation already.
+    /// Tenants whose runs wait for a reservation already.
     pub(super) except: Vec<TenantId>,
+    /// Tenants of whose queued runs none is claimed, large or small: too many of their runs pause.
+    pub(super) saturated: Vec<TenantId>,
 }
 
 impl LargeRuns {
@@ -90,17 +122,29 @@ impl LargeRuns {
         scope: TenantScope,
         wait: Duration,
     ) -> Result<Reservation, AcquireError> {
-        let _waiting = Waiting::of(scope.tenant(), &self.waiting);
+        let _waiting = Waiting::of(scope.tenant(), Stage::Claimed, &self.waiting);
         self.reserve(scope, wait).await
     }
 
-    /// Which large runs a worker may claim now.
+    /// The same for a run that pauses in the middle. Its deadline bounds the wait.
+    pub(super) async fn reserve_paused(&self, scope: TenantScope) -> Result<Reservation, AcquireError> {
+        let _waiting = Waiting::of(scope.tenant(), Stage::Paused, &self.waiting);
+        self.reserve(scope, Duration::MAX).await
+    }
+
+    /// Which large runs a worker may claim now, and of which tenants it claims nothing.
     pub(super) fn claimable(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
+        // Paused runs of some tenants are no reason to pass over the large runs of the others.
+        let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
         // At the memory limit one claimed run waits at a time.
-        let most = if is_reached() { 1 } else { MAX_WAITING };
-        let any = waiting.values().sum::<usize>() < most;
-        LargeClaims { any, except: waiting.keys().copied().collect() }
+        let any = claimed < if is_reached() { 1 } else { MAX_WAITING };
+        let saturated = waiting.iter().filter(|(_, waits)| waits.paused >= MAX_PAUSED);
+        LargeClaims {
+            any,
+            except: waiting.keys().copied().collect(),
+            saturated: saturated.map(|(tenant, _)| *tenant).collect(),
+        }
     }
 }
 
@@ -156,29 +200,31 @@ pub(super) fn is_large(inputs: &str) -> bool {
     inputs.len() > SMALL_RUN_BYTES || max_heap_bytes(inputs.as_bytes()) > SMALL_RUN_BYTES
 }
 
-fn lock(waiting: &Mutex<HashMap<TenantId, usize>>) -> MutexGuard<'_, HashMap<TenantId, usize>> {
+fn lock(waiting: &Mutex<HashMap<TenantId, Waits>>) -> MutexGuard<'_, HashMap<TenantId, Waits>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A claimed run that waits, until it is dropped.
+/// A run that waits, until it is dropped.
 struct Waiting {
     tenant: TenantId,
-    waiting: Arc<Mutex<HashMap<TenantId, usize>>>,
+    stage: Stage,
+    waiting: Waiters,
 }
 
 impl Waiting {
-    fn of(tenant: TenantId, waiting: &Arc<Mutex<HashMap<TenantId, usize>>>) -> Self {
-        *lock(waiting).entry(tenant).or_default() += 1;
-        Self { tenant, waiting: Arc::clone(waiting) }
+    fn of(tenant: TenantId, stage: Stage, waiting: &Waiters) -> Self {
+        *lock(waiting).entry(tenant).or_default().count(stage) += 1;
+        Self { tenant, stage, waiting: Arc::clone(waiting) }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut waiting = lock(&self.waiting);
-        if let Some(count) = waiting.get_mut(&self.tenant) {
+        if let Some(waits) = waiting.get_mut(&self.tenant) {
+            let count = waits.count(self.stage);
             *count = count.saturating_sub(1);
-            if *count == 0 {
+            if waits.claimed == 0 && waits.paused == 0 {
                 waiting.remove(&self.tenant);
             }
         }
@@ -224,17 +270,45 @@ mod tests {
         for _ in 0..MAX_PER_TENANT {
             held.push(runs.reserve(tenant(1), LONG).await.unwrap());
         }
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new() });
+        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
         let own = Arc::clone(&runs);
         let waiting = tokio::spawn(async move { own.reserve_claimed(tenant(1), LONG).await.map(|_| ()) });
         while runs.permits.waiting(&tenant(1).tenant()) == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: vec![tenant(1).tenant()] });
+        let expected = LargeClaims { any: true, except: vec![tenant(1).tenant()], saturated: Vec::new() };
+        assert_eq!(runs.claimable(), expected);
         // A run that is cancelled waits no more.
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new() });
+        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
+        drop(held);
+    }
+
+    #[tokio::test]
+    async fn claims_nothing_of_tenant_whose_runs_pause() {
+        let runs = Arc::new(LargeRuns::default());
+        let mut held = Vec::new();
+        for _ in 0..MAX_PER_TENANT {
+            held.push(runs.reserve(tenant(1), LONG).await.unwrap());
+        }
+        let mut paused = Vec::new();
+        for count in 1..=4 * MAX_WAITING {
+            let own = Arc::clone(&runs);
+            paused.push(tokio::spawn(async move { own.reserve_paused(tenant(1)).await.map(|_| ()) }));
+            while runs.permits.waiting(&tenant(1).tenant()) < count {
+                tokio::task::yield_now().await;
+            }
+            let own = vec![tenant(1).tenant()];
+            let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
+            // Another tenant's large runs are claimed, however many of this one pause.
+            assert_eq!(runs.claimable(), LargeClaims { any: true, except: own, saturated }, "{count} paused runs");
+        }
+        for run in paused {
+            run.abort();
+            assert!(run.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
         drop(held);
     }
 }

@@ -41,6 +41,8 @@ use std::sync::Arc;
 /// A plan takes about so many times the text that it was made of. What is compiled from patterns and schemas is in no
 /// proportion to its text and is counted besides.
 const PARSED: usize = 4;
+/// What a plan holds beside the texts of what is bound, in bytes of text.
+pub(crate) const BASE_TEXT: usize = 1_024;
 /// A rough mean of what a slug takes on the heap.
 const SLUG_BYTES: usize = 48;
 
@@ -173,25 +175,10 @@ impl Services {
         let mut memories = Vec::new();
         let mut tools = Vec::new();
         let (mut guardrails, mut hooks, mut sandbox) = (Guardrails::default(), Vec::new(), None);
-        let (mut text, mut compiled) = (1_024_usize, 0_usize);
+        let (mut text, mut compiled) = (BASE_TEXT, 0_usize);
         for binding in &release.bindings {
-            let runs = matches!(
-                binding.role,
-                AssetKind::PolicyBundle
-                    | AssetKind::OrchestrationFlow
-                    | AssetKind::PromptTemplate
-                    | AssetKind::ModelPolicy
-                    | AssetKind::ModelConfig
-                    | AssetKind::SovereigntyProfile
-                    | AssetKind::KnowledgeBase
-                    | AssetKind::Memory
-                    | AssetKind::ToolDefinition
-                    | AssetKind::GuardrailConfig
-                    | AssetKind::HookDefinition
-                    | AssetKind::SandboxProfile
-            );
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
-            if !runs {
+            if !is_in_plan(binding.role) {
                 bound.push(asset);
                 continue;
             }
@@ -313,7 +300,7 @@ impl Services {
     }
 
     /// A bound hook, with the policy bundle that its handler means, and the bytes of that.
-    async fn hook(
+    pub(crate) async fn hook(
         &self,
         scope: TenantScope,
         (release, binding): (&Release, &Binding),
@@ -339,6 +326,25 @@ impl Services {
         let hook = Hook::of(binding.asset_slug.as_str(), content, policy.0);
         Ok((hook.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?, policy.1))
     }
+}
+
+/// Whether runs read the content of bindings of that kind.
+pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
+    matches!(
+        kind,
+        AssetKind::PolicyBundle
+            | AssetKind::OrchestrationFlow
+            | AssetKind::PromptTemplate
+            | AssetKind::ModelPolicy
+            | AssetKind::ModelConfig
+            | AssetKind::SovereigntyProfile
+            | AssetKind::KnowledgeBase
+            | AssetKind::Memory
+            | AssetKind::ToolDefinition
+            | AssetKind::GuardrailConfig
+            | AssetKind::HookDefinition
+            | AssetKind::SandboxProfile
+    )
 }
 
 /// Compiles what a binding holds, beside the threads that serve: one content may hold hundreds of patterns, of a
@@ -376,7 +382,7 @@ fn tool_bytes(bound: &BoundTool) -> usize {
 }
 
 /// Bytes that a plan takes which was made of so much text and holds so much that was compiled.
-const fn plan_bytes(text: usize, compiled: usize) -> usize {
+pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
     text.saturating_mul(PARSED).saturating_add(compiled)
 }
 

@@ -109,8 +109,9 @@ pub async fn work_until_stopped(services: Services) {
             continue;
         }
         let Some(taking) = services.live.take() else { return };
-        let sated = sated(&under);
         let large = services.large_runs.claimable();
+        let mut sated = sated(&under);
+        sated.extend(large.saturated);
         let claim = Claim {
             lease: services.ids.fresh(),
             lost: lost.tokens(),

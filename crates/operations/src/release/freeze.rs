@@ -9,16 +9,12 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Place},
     asset::{
-        Asset, AssetVersion, Lifecycle, VersionLabel,
-        canonical::Checksum,
-        content::{compiled_bytes, may_compile},
-        kind::AssetKind,
-        reference::references,
+        Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::references,
     },
     id::{AssetId, AssetVersionId},
     prompt::{AssetReference, PromptRefusal, PromptTemplate, composition::BodyRefusal},
     release::{
-        Release, ReleaseRefusal,
+        Release,
         reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
     },
     slug::Slug,
@@ -29,10 +25,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// Most bytes of contents that are read for one release.
 const MAX_BYTES: usize = 16 << 20;
-
-/// Most memory of the compiled patterns and schemas of a release, in bytes. The cache of plans holds 40 MiB, and the policy
-/// and texts take the rest.
-const MAX_COMPILED_BYTES: usize = 32 << 20;
 
 /// What freezing found.
 pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
@@ -106,21 +98,6 @@ const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset is of a kind 
 const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
 
 impl Services {
-    /// Checks that a run plan of the release fits into the cache of plans: one that does not is compiled for each run.
-    pub(crate) async fn check_compiled_size(&self, scope: TenantScope, release: &Release) -> Result<(), Failure> {
-        let mut bytes = 0_usize;
-        for binding in release.bindings.iter().filter(|binding| may_compile(binding.role)) {
-            let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-            let (_, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
-            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
-            bytes = bytes.saturating_add(compiled_bytes(binding.role, &content));
-            if bytes > MAX_COMPILED_BYTES {
-                return Err(ReleaseRefusal::TooLarge.into());
-            }
-        }
-        Ok(())
-    }
-
     /// What every reference of the release's contents means now, seen from the release's workspace; or all of those that
     /// mean nothing.
     pub(crate) async fn freeze(&self, caller: &Caller, place: &Place, release: &Release) -> Result<Frozen, Failure> {

@@ -168,8 +168,12 @@ impl Services {
                 // A release that is no draft is refused for that, whatever its references mean.
                 let references = match release.state {
                     State::Draft => {
-                        self.check_compiled_size(scope, release).await?;
-                        self.freeze(caller, place, release).await?
+                        let size = self.check_bound_size(scope, release).await?;
+                        let references = self.freeze(caller, place, release).await?;
+                        if let Ok(frozen) = &references {
+                            self.check_referenced_size(scope, (release, frozen), size).await?;
+                        }
+                        references
                     }
                     State::ReviewReady { .. }
                     | State::Approved { .. }

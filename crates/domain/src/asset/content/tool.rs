@@ -7,7 +7,7 @@ use crate::{
 };
 use serde::Deserialize;
 use serde_json::Value;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// A tool, as its definition says.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Tool {
     /// What it does, for the model.
     pub description: String,
     /// JSON Schema of its arguments, as the model is given it.
-    pub input_schema: Value,
+    pub input_schema: Arc<Value>,
     /// What it calls.
     pub binding: ToolBinding,
     /// What another call with the same arguments does.
@@ -148,7 +148,7 @@ impl Tool {
             description: definition.description.or(definition.title).unwrap_or_default(),
             input: schema(&definition.input_schema)?,
             output: definition.output_schema.as_ref().map(schema).transpose()?,
-            input_schema: definition.input_schema,
+            input_schema: Arc::new(definition.input_schema),
             binding,
             repeat: if repeats { Repeat::Harmless } else { Repeat::Unsafe },
             // Who says nothing of a tool that changes things may well mean one that destroys (MCP: `destructiveHint`).

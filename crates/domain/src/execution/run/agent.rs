@@ -27,7 +27,7 @@ use crate::{
     flow::{Step, ToolChoice},
 };
 use serde_json::{Map, Value, json};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 /// Turns of an agent whose step does not say.
 const DEFAULT_TURNS: u64 = 10;
@@ -111,7 +111,7 @@ impl<'a> Run<'a> {
         let offer = |bound: &&BoundTool| ToolOffer {
             name: bound.tool.name.clone(),
             description: bound.tool.description.clone(),
-            input_schema: bound.tool.input_schema.clone(),
+            input_schema: Arc::clone(&bound.tool.input_schema),
         };
         let words = (agent.system_prompt.clone(), agent.messages.clone());
         let tools = agent.tools.iter().map(offer).collect();

@@ -389,7 +389,12 @@ fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Op
     let (mut turn, mut checks, mut answers) = (run.start(), 0, answers.into_iter());
     loop {
         turn = match turn {
-            Turn::Ask(_) => run.answered(answers.next().unwrap()),
+            Turn::Ask(question) => {
+                let offers = question.conversation.tools.iter().zip(&plan.tools);
+                let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
+                assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a question copies a schema");
+                run.answered(answers.next().unwrap())
+            }
             Turn::CallTool(_) => run.called(Ok(result.clone())),
             Turn::Reserve => run.reserved(),
             Turn::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.conclude(Some(Cut::Overdue))),
@@ -432,28 +437,34 @@ fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
     }
 }
 
+/// A plan whose agent may use one tool.
+fn agent_plan(definition: &Value) -> RunPlan {
+    let steps = json!([
+        { "id": "work", "type": "agent", "inputs": { "prompt": "Use it." } },
+        { "id": "end", "type": "return", "output": "{{steps.work.output}}" }
+    ]);
+    let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
+    let flow = json!({ "name": "f", "trigger": trigger, "entry_step": "work", "steps": steps });
+    let mut plan = plan(allowing(), Flow::from_content(&flow).unwrap());
+    plan.prompt = None;
+    plan.model_policy.as_mut().unwrap().supports_tool_use = true;
+    let (tool, source) = (Tool::parse(definition).unwrap(), source("count@v1", definition));
+    plan.tools = vec![BoundTool { slug: "count".to_owned(), source, tool, server: None }];
+    plan
+}
+
 #[test]
 fn long_checks_of_arguments_and_results_are_asked_for() {
     for (argument_fits, result_fits, items, asked_for) in
         [(true, true, 100, 4), (true, true, 2, 0), (false, true, 100, 1), (true, false, 100, 3)]
     {
-        let steps = json!([
-            { "id": "work", "type": "agent", "inputs": { "prompt": "Use it." } },
-            { "id": "end", "type": "return", "output": "{{steps.work.output}}" }
-        ]);
-        let trigger = json!({ "type": "api_request", "inputs_schema": { "text": "string" } });
-        let flow = json!({ "name": "f", "trigger": trigger, "entry_step": "work", "steps": steps });
-        let mut plan = plan(allowing(), Flow::from_content(&flow).unwrap());
-        plan.prompt = None;
-        plan.model_policy.as_mut().unwrap().supports_tool_use = true;
         let definition = json!({
             "name": "count", "annotations": { "read_only": true },
             "input_schema": { "type": "object", "properties": { "a": branches(argument_fits) } },
             "output_schema": branches(result_fits),
             "binding": { "kind": "http", "ref": "https://api.example.com" }
         });
-        let (tool, source) = (Tool::parse(&definition).unwrap(), source("count@v1", &definition));
-        plan.tools = vec![BoundTool { slug: "count".to_owned(), source, tool, server: None }];
+        let plan = agent_plan(&definition);
         let mut wants = said("");
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };

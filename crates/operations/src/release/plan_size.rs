@@ -1,0 +1,139 @@
+//! The size of the run plan that a release leads to, estimated before reviewers see the release.
+
+use crate::{
+    Failure, Services,
+    aside::{Deadline, aside},
+    cache::MAX_PLAN_BYTES,
+    execution::{BASE_TEXT, is_in_plan, plan_bytes},
+    prompt::body_of,
+};
+use fairway_domain::{
+    asset::{
+        AssetVersion,
+        content::{self, CheckedContent, compiled_bytes, may_compile},
+        kind::AssetKind,
+    },
+    id::AssetVersionId,
+    release::{Binding, Release, ReleaseRefusal, reference::FrozenReference},
+    tenant::TenantScope,
+};
+use serde_json::Value;
+use std::collections::BTreeSet;
+
+/// Most memory of the compiled patterns and schemas of a release, in bytes. The cache of plans holds 40 MiB, and the policy
+/// and texts take the rest.
+const MAX_COMPILED_BYTES: usize = 32 << 20;
+
+/// What a run plan is made of, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlanSize {
+    text: usize,
+    compiled: usize,
+}
+
+impl PlanSize {
+    fn add(&mut self, text: usize, compiled: usize) -> Result<(), ReleaseRefusal> {
+        self.text = self.text.saturating_add(text);
+        self.compiled = self.compiled.saturating_add(compiled);
+        if plan_bytes(self.text, self.compiled) > MAX_PLAN_BYTES { Err(ReleaseRefusal::TooLarge) } else { Ok(()) }
+    }
+}
+
+impl Services {
+    /// Checks that a run plan of what the release binds fits into the cache of plans: one that does not is compiled for
+    /// each run. What references mean comes on top ([`Self::check_referenced_size`]).
+    ///
+    /// # Errors
+    /// When the plan does not fit, or a binding cannot be read.
+    pub(crate) async fn check_bound_size(&self, scope: TenantScope, release: &Release) -> Result<PlanSize, Failure> {
+        let (mut size, mut schemas) = (PlanSize { text: BASE_TEXT, compiled: 0 }, 0_usize);
+        for binding in release.bindings.iter().filter(|binding| is_in_plan(binding.role)) {
+            let version = self.version_to_weigh(scope, binding.asset_version_id).await?;
+            let mut compiled = 0;
+            if may_compile(binding.role) {
+                compiled = compiled_bytes(binding.role, &content_of(&version)?);
+                schemas = schemas.saturating_add(compiled);
+                if schemas > MAX_COMPILED_BYTES {
+                    return Err(ReleaseRefusal::TooLarge.into());
+                }
+            }
+            if binding.role == AssetKind::PolicyBundle {
+                compiled = policy_bytes(scope, content_of(&version)?).await?;
+            }
+            size.add(version.canonical.len(), compiled)?;
+        }
+        Ok(size)
+    }
+
+    /// Checks the same with what the references of the bound versions mean: servers of tools, parts of prompts, and
+    /// policies of hooks.
+    ///
+    /// # Errors
+    /// When the plan does not fit, or something cannot be read.
+    pub(crate) async fn check_referenced_size(
+        &self,
+        scope: TenantScope,
+        (release, frozen): (&Release, &[FrozenReference]),
+        mut size: PlanSize,
+    ) -> Result<(), Failure> {
+        let release = Release { references: frozen.to_vec(), ..release.clone() };
+        for binding in &release.bindings {
+            let (text, compiled) = self.referenced_bytes(scope, (&release, binding)).await?;
+            size.add(text, compiled)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the texts and compiled parts that a plan holds for a binding beside its own content and schemas.
+    async fn referenced_bytes(
+        &self,
+        scope: TenantScope,
+        (release, binding): (&Release, &Binding),
+    ) -> Result<(usize, usize), Failure> {
+        let referenced: BTreeSet<AssetVersionId> = release
+            .references
+            .iter()
+            .filter(|reference| reference.from == binding.asset_version_id)
+            .map(|reference| reference.asset_version_id)
+            .collect();
+        if binding.role == AssetKind::PromptTemplate {
+            let mut text = 0_usize;
+            for id in referenced {
+                let found = self.stores.assets.find_version(scope, id).await?;
+                let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+                text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
+            }
+            return Ok((text, 0));
+        }
+        // A hook without a policy compiles its condition and its matcher.
+        let is_hook = binding.role == AssetKind::HookDefinition;
+        if !is_hook && (binding.role != AssetKind::ToolDefinition || referenced.is_empty()) {
+            return Ok((0, 0));
+        }
+        let content = content_of(&self.version_to_weigh(scope, binding.asset_version_id).await?)?;
+        if is_hook {
+            let (hook, text) = self.hook(scope, (release, binding), &content).await?;
+            return Ok((text, hook.compiled_bytes()));
+        }
+        let server = self.server(scope, (release, binding), &content).await?;
+        Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
+    }
+
+    async fn version_to_weigh(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
+        let found = self.stores.assets.find_version(scope, id).await?;
+        Ok(found.ok_or(Failure::Corrupt("a binding without a version"))?.1)
+    }
+}
+
+fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
+    version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))
+}
+
+/// Bytes of the compiled patterns of a policy, which is compiled beside the threads that serve.
+async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failure> {
+    let compile = move || match content::read(AssetKind::PolicyBundle, &content) {
+        Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
+        _ => 0,
+    };
+    aside((scope, Deadline::Request), compile).await
+}
