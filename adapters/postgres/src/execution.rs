@@ -41,7 +41,8 @@ use fairway_domain::{
         Acceptance, Admission, Ending, Execution, Outcome, Payload, RunError, Status, StepRow,
         dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
         ports::{
-            Accepted, AcceptedOn, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RunHome, RuntimeEntry,
+            Accepted, AcceptedOn, EventPage, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RunHome,
+            RunState, RuntimeEntry,
         },
         progress::Progress,
     },
@@ -194,12 +195,17 @@ impl ExecutionStore for Database {
         queue::take_over(self, scope, held).await
     }
 
-    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<Vec<Progress>, StoreError> {
+    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError> {
         progress::events(self, scope, id, after).await
     }
 
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError> {
         find::find(self, scope, id).await
+    }
+
+    async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError> {
+        let found = self.runs.now((scope.tenant().uuid(), id.uuid())).await?;
+        Ok(found.map(find::FoundRun::into_state))
     }
 
     async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError> {

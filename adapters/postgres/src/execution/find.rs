@@ -11,7 +11,7 @@ use crate::{
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    execution::Execution,
+    execution::{Execution, ports::RunState},
     id::ExecutionId,
     store::StoreError,
     tenant::TenantScope,
@@ -61,6 +61,12 @@ pub(crate) struct FoundRun {
     execution: Execution,
     /// The length of a large output.
     output_bytes: Option<i64>,
+}
+
+impl FoundRun {
+    pub(super) fn into_state(self) -> RunState {
+        RunState { execution: self.execution, is_output_left_out: self.output_bytes.is_some() }
+    }
 }
 
 /// Runs, by tenant and identifier.

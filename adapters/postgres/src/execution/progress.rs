@@ -3,6 +3,7 @@
 use crate::{
     database::{Database, Param, commit, commit_together},
     failure,
+    large_reads::{LargeRead, MAX_SMALL},
     row::{Columns, known, parsed},
     together::Commit,
 };
@@ -11,6 +12,7 @@ use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{
         dispatch::Held,
+        ports::EventPage,
         progress::{KeptAnswer, Progress, RunEvent},
     },
     id::ExecutionId,
@@ -62,27 +64,88 @@ pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| failure::broken(Box::new(error)))
 }
 
-/// What happened behind a piece. What models say goes with the answer: its time is over by the same clock, and a place is
-/// kept for it, so that the numbers of the others stay.
+/// Most bytes of the events of a page with several pieces. As the text of a stream they take less than
+/// [`MAX_SMALL`](crate::large_reads::MAX_SMALL), even where each event is short.
+const MAX_PAGE: i64 = 32 << 10;
+/// Most pieces of a page.
+const MAX_PIECES: i64 = 128;
+
+/// Whether what models say in a run is kept still, `$4` seconds after its end.
+macro_rules! kept {
+    () => {
+        "coalesce((
+            SELECT finished_at IS NULL OR finished_at + make_interval(secs => $4) > fairway_now() FROM execution
+            WHERE tenant_id = $1 AND execution_id = $2
+        ), false) AS kept"
+    };
+}
+
+/// What happened behind a piece, a page at a time. What models say goes with the answer: its time is over by the same clock,
+/// and a place is kept for it, so that the numbers of the others stay. A piece that is large by itself is a large read.
 pub(super) async fn events(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
     after: u16,
-) -> Result<Vec<Progress>, StoreError> {
-    const SQL: &str = "SELECT position, events, coalesce((
-            SELECT finished_at IS NULL OR finished_at + make_interval(secs => $4) > fairway_now() FROM execution
-            WHERE tenant_id = $1 AND execution_id = $2
-        ), false) AS kept
-        FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position > $3 ORDER BY position";
-    let after = i16::try_from(after).unwrap_or(i16::MAX);
+) -> Result<EventPage, StoreError> {
+    // The rows end with the first piece that the page has no room for. The events of that one are null.
+    const SQL: &str = concat!(
+        "SELECT position, events, bytes, pieces, ",
+        kept!(),
+        " FROM (
+            SELECT position, bytes, total, pieces, CASE WHEN total <= $5 OR total = bytes AND bytes <= $6 THEN events END AS events
+            FROM (
+                SELECT position, events, octet_length(events)::bigint AS bytes,
+                    sum(octet_length(events)) OVER (ORDER BY position) AS total, count(*) OVER () AS pieces
+                FROM (
+                    SELECT position, events FROM execution_progress
+                    WHERE tenant_id = $1 AND execution_id = $2 AND position > $3 ORDER BY position LIMIT $7
+                ) AS piece
+            ) AS summed
+        ) AS page WHERE total - bytes <= $5 ORDER BY position"
+    );
+    let (tenant, run, after) = (scope.tenant().uuid(), id.uuid(), i16::try_from(after).unwrap_or(i16::MAX));
     let kept = database.result_retention.as_secs_f64();
-    let rows = database.read(SQL, &[&scope.tenant().uuid(), &id.uuid(), &after, &kept]).await?;
-    rows.iter().map(told).collect()
+    let params: [Param<'_>; 7] = [&tenant, &run, &after, &kept, &MAX_PAGE, &i64::from(MAX_SMALL), &MAX_PIECES];
+    let rows = database.read(SQL, &params).await?;
+    let mut pieces = Vec::with_capacity(rows.len());
+    for row in &rows {
+        match row.column("events")? {
+            Some(events) => pieces.push(told(row, events)?),
+            None if pieces.is_empty() => {
+                let piece = (row.column("position")?, row.column("bytes")?);
+                pieces.extend(large_piece(database, scope, id, piece).await?);
+                break;
+            }
+            None => break,
+        }
+    }
+    let looked_at: i64 = rows.first().map(|row| row.column("pieces")).transpose()?.unwrap_or_default();
+    let has_more = looked_at == MAX_PIECES || usize::try_from(looked_at).is_ok_and(|many| pieces.len() < many);
+    Ok(EventPage { pieces, has_more })
 }
 
-fn told(row: &Row) -> Result<Progress, StoreError> {
-    let mut events: Vec<RunEvent> = parsed(row.column("events")?)?;
+/// What happened in a piece of so many bytes.
+async fn large_piece(
+    database: &Database,
+    scope: TenantScope,
+    id: ExecutionId,
+    (position, bytes): (i16, i64),
+) -> Result<Option<Progress>, StoreError> {
+    const SQL: &str = concat!(
+        "SELECT position, events, ",
+        kept!(),
+        " FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position = $3"
+    );
+    let kept = database.result_retention.as_secs_f64();
+    let large = LargeRead::acquire(scope, bytes).await?;
+    let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &position, &kept];
+    let (rows, _permit) = large.rows(database, SQL, &params).await?;
+    rows.first().map(|row| told(row, row.column("events")?)).transpose()
+}
+
+fn told(row: &Row, events: &str) -> Result<Progress, StoreError> {
+    let mut events: Vec<RunEvent> = parsed(events)?;
     if !row.column("kept")? {
         events.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
     }

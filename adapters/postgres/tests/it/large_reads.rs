@@ -8,6 +8,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Ending, Payload, Status,
         ports::{Accepted, ExecutionStore},
+        progress::RunEvent,
         review::ReviewStore,
     },
     id::ApprovalId,
@@ -158,4 +159,39 @@ async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
         }
         fairway_memory_limit::limit_process(1);
     }
+}
+
+#[tokio::test]
+async fn events_are_read_by_pages_and_large_pieces_wait_for_memory() {
+    let stage = Stage::new().await;
+    let (run, _) = accepted(&stage).await;
+    let id = run.execution_id;
+    // Three pieces fill a page, the sixth is a page and no large read, and the seventh is large.
+    let mut sizes = vec![10_000; 5];
+    sizes.extend([40_000, 66_000]);
+    sizes.extend([100; 200]);
+    let (positions, sizes): (Vec<i16>, Vec<i32>) = (1..).zip(sizes).unzip();
+    let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT tenant_id, execution_id, position, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', size))
+        FROM execution, unnest($2::smallint[], $3::integer[]) AS piece (position, size) WHERE execution_id = $1";
+    stage.owner.execute(insert, &[&id.uuid(), &positions, &sizes]).await.unwrap();
+    let (mut pages, mut after, mut read) = (Vec::new(), 0, 0);
+    loop {
+        let page = stage.store.events(scope(), id, after).await.unwrap();
+        read += page.pieces.iter().flat_map(|piece| &piece.events).map(RunEvent::text_bytes).sum::<usize>();
+        pages.push((after + 1, page.pieces.len()));
+        after = page.pieces.last().map_or(after, |piece| piece.position);
+        if !page.has_more {
+            break;
+        }
+    }
+    assert_eq!(
+        pages,
+        [(1, 3), (4, 2), (6, 1), (7, 1), (8, 128), (136, 72)],
+        "the first piece of each page, and how many"
+    );
+    assert_eq!(read, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
+    fairway_memory_limit::limit_process(1);
+    assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().pieces.len(), 1);
+    assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large piece was read without memory");
 }

@@ -7,7 +7,10 @@ use crate::{
     compose::Api,
     document::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
-    http::{HttpBase, idempotency::IDEMPOTENCY_REPLAYED, leaving::Leaving, path::PathId, request_context::request_id},
+    http::{
+        HttpBase, answer_memory::PORTION, idempotency::IDEMPOTENCY_REPLAYED, memory::Reservation, path::PathId,
+        request_context::request_id,
+    },
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
@@ -21,6 +24,7 @@ use fairway_domain::{
     share_link::{ResultToken, TokenHash, is_guest},
     throttle::ClientAddress,
 };
+use fairway_memory_limit::try_admit;
 use fairway_operations::{
     execution::{Answer as Run, Following, Heard, Told},
     share_link::Arrival,
@@ -166,40 +170,45 @@ pub(super) async fn streamed(
     let mut telling = Telling {
         following: api.services.follow(followed.id),
         api: api.clone(),
-        leaving: base.leaving.clone(),
+        base: base.clone(),
         followed,
         request_id: request_id(),
         heard: Heard::default(),
         seen,
         seat: None,
+        unsent: Unsent::default(),
         said_at: Instant::now(),
+        has_more: true,
         over: false,
     };
-    let (told, guest) = telling.look().await?;
-    let first = telling.text(&told)?;
-    if telling.over && first.is_empty() {
-        // To anything else a client would come back, and hear the same silence again (WHATWG HTML, 9.2.3).
-        return Ok(HttpResponse::NoContent().finish());
+    let mut first = String::new();
+    // What the client has seen is passed over, page by page.
+    while first.is_empty() && telling.has_more {
+        let (told, follower) = telling.look().await?;
+        first = telling.text(&told)?;
+        if telling.over && first.is_empty() {
+            // To anything else a client would come back, and hear the same silence again (WHATWG HTML, 9.2.3).
+            return Ok(HttpResponse::NoContent().finish());
+        }
+        // The events of a run that ended wait for the client as well.
+        if telling.seat.is_none() {
+            telling.seat = Some(base.crowd.enter(telling.followed.id, follower.guest())?);
+        }
+        if !telling.has_more || !first.is_empty() {
+            telling.unsent = Unsent::hold(format!("{RETRY}{first}"), follower.address, base)?;
+        }
     }
-    if !telling.over {
-        telling.seat = Some(base.crowd.enter(telling.followed.id, guest)?);
-    }
-    let first = format!("{RETRY}{first}");
-    let rest = stream::unfold(telling, |mut telling| async move {
-        let text = telling.next().await?;
-        Some((Ok::<_, Infallible>(Bytes::from(text)), telling))
+    let portions = stream::unfold(telling, |mut telling| async move {
+        let portion = telling.next().await?;
+        Some((Ok::<_, Infallible>(portion), telling))
     });
-    let first = stream::once(async move { Ok(Bytes::from(first)) });
-    Ok(HttpResponse::Ok()
-        .content_type(EVENT_STREAM)
-        .insert_header(UNBUFFERED)
-        .streaming(futures_util::StreamExt::chain(first, rest)))
+    Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(UNBUFFERED).streaming(portions))
 }
 
 /// One client that is told of one run.
 struct Telling {
     api: web::Data<Api>,
-    leaving: Leaving,
+    base: web::Data<HttpBase>,
     following: Following,
     followed: Followed,
     request_id: RequestId,
@@ -208,41 +217,89 @@ struct Telling {
     seen: usize,
     /// Its place among the open streams.
     seat: Option<Seat>,
+    unsent: Unsent,
     said_at: Instant,
+    /// Whether more is stored already.
+    has_more: bool,
     over: bool,
 }
 
+/// Who follows a run, as it was identified last.
+struct Follower {
+    address: ClientAddress,
+    is_guest: bool,
+}
+
+impl Follower {
+    /// The client of a caller without a name.
+    fn guest(&self) -> Option<ClientAddress> {
+        self.is_guest.then_some(self.address)
+    }
+}
+
+/// Text that the client has not taken yet. More than a portion counts in the budget of answers until then.
+#[derive(Default)]
+struct Unsent {
+    text: Bytes,
+    held: Option<Reservation>,
+}
+
+impl Unsent {
+    /// # Errors
+    /// When a large text finds no room.
+    fn hold(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
+        let is_large = text.len() > PORTION;
+        if is_large && try_admit(0).is_err() {
+            return Err(ApiError::unavailable());
+        }
+        let reserve = || base.memory.answer(client, text.len()).map_err(|_| ApiError::unavailable());
+        let held = is_large.then(reserve).transpose()?;
+        Ok(Self { text: Bytes::from(text), held })
+    }
+
+    /// What is to be sent next. It is asked for when the client took the portion before.
+    fn portion(&mut self) -> Option<Bytes> {
+        if self.text.is_empty() {
+            self.held = None;
+            return None;
+        }
+        Some(self.text.split_to(self.text.len().min(PORTION)))
+    }
+}
+
 impl Telling {
-    /// What happened since the last look, as the caller may see it now: who lost the right to is told no more. Beside it the
-    /// client of a caller without a name.
-    async fn look(&mut self) -> Result<(Told, Option<ClientAddress>), ApiError> {
+    /// What happened since the last look, as the caller may see it now: who lost the right to is told no more.
+    async fn look(&mut self) -> Result<(Told, Follower), ApiError> {
         let Followed { arrival, token, id } = &self.followed;
         let services = &self.api.services;
         let visit = services.receive(arrival.clone()).await?;
         let caller = services.identify(self.api.mode, &visit.claims, self.request_id).await?;
         let told = services.told_of(&caller, (*id, token.as_ref()), &mut self.heard).await?;
-        Ok((told, is_guest(caller.actor.kind()).then_some(visit.address)))
+        self.has_more = told.has_more;
+        Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
-    /// The next part. `None`: the stream ends, and whoever wants more comes back.
-    async fn next(&mut self) -> Option<String> {
+    /// The next portion. `None`: the stream ends, and whoever wants more comes back.
+    async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if self.over || self.leaving.is_announced() {
+            if let Some(portion) = self.unsent.portion() {
+                return Some(portion);
+            }
+            if self.over || self.base.leaving.is_announced() {
                 return None;
             }
-            self.following.changed(EVERY).await;
-            let text = match self.look().await {
-                Ok((told, _)) => self.text(&told).ok()?,
-                // Whoever comes back is told why by an answer of its own.
-                Err(_) => return None,
-            };
+            if !self.has_more {
+                self.following.changed(EVERY).await;
+            }
+            // Whoever comes back is told why by an answer of its own.
+            let (told, follower) = self.look().await.ok()?;
+            let text = self.text(&told).ok()?;
             if !text.is_empty() {
                 self.said_at = Instant::now();
-                return Some(text);
-            }
-            if self.said_at.elapsed() >= HEARTBEAT {
+                self.unsent = Unsent::hold(text, follower.address, &self.base).ok()?;
+            } else if self.said_at.elapsed() >= HEARTBEAT {
                 self.said_at = Instant::now();
-                return Some(":\n\n".to_owned());
+                return Some(Bytes::from_static(b":\n\n"));
             }
         }
     }

@@ -25,7 +25,7 @@ use std::{
 };
 
 /// Bytes of a portion, which is about what a connection buffers. Shorter answers are not counted.
-const PORTION: usize = 64 << 10;
+pub(crate) const PORTION: usize = 64 << 10;
 
 /// The middleware. Everything that makes answers is inside of it.
 ///

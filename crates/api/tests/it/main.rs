@@ -32,6 +32,7 @@ mod embed;
 mod embedding;
 mod environment;
 mod errors;
+mod event_pages;
 mod events;
 mod evidence;
 mod execution;

@@ -138,6 +138,24 @@ pub struct RunHome {
     pub submitter: ActorRef,
 }
 
+/// A run as it stands, without a large answer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RunState {
+    /// The run, with its answer while that is kept, unless it is large.
+    pub execution: Execution,
+    /// Whether its answer is kept and was left out.
+    pub is_output_left_out: bool,
+}
+
+/// A part of what a run said of how far it came.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct EventPage {
+    /// Pieces, in order.
+    pub pieces: Vec<Progress>,
+    /// Whether another page may follow.
+    pub has_more: bool,
+}
+
 /// Keeps executions.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
@@ -185,11 +203,13 @@ pub trait ExecutionStore: Send + Sync {
     ) -> Result<Stopping, StoreError>;
     /// Takes a run over, whoever works on it; whether there was one to take.
     async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
-    /// What a run said of how far it came since this piece, in order and without the answers that it got. What models
-    /// say is told for as long as the run's own answer is kept.
-    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<Vec<Progress>, StoreError>;
+    /// What a run said of how far it came since this piece, in order and without the answers that it got: 32 KiB at most,
+    /// or one piece. What models say is told for as long as the run's own answer is kept.
+    async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
     /// One execution, with its answer while that is kept.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
+    /// The same without a large answer.
+    async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
     /// Where one execution is, and nothing of what it did.
     async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError>;
     /// What the steps of one execution did, in order.

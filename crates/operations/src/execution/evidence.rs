@@ -104,12 +104,30 @@ impl Services {
     ) -> Result<(Execution, Own), Failure> {
         let scope = TenantScope::of(caller);
         let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        if is_submitter(caller, &execution) || self.is_result_token(scope, id, token).await? {
-            return Ok((execution, Own::Yes));
+        match self.enter_as(caller, &execution, token, operation).await? {
+            Own::Yes => Ok((execution, Own::Yes)),
+            Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
         }
-        let place = self.place_of_run(caller, &execution).await?;
+    }
+
+    /// Whether a run is the caller's own. Others need the right to the operation.
+    ///
+    /// # Errors
+    /// Not found when the caller may not see it.
+    pub(super) async fn enter_as(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        token: Option<&TokenHash>,
+        operation: Operation,
+    ) -> Result<Own, Failure> {
+        let scope = TenantScope::of(caller);
+        if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
+            return Ok(Own::Yes);
+        }
+        let place = self.place_of_run(caller, execution).await?;
         gate::enter(caller, operation, &place)?;
-        Ok((Execution { output: None, ..execution }, Own::No))
+        Ok(Own::No)
     }
 
     async fn is_result_token(

@@ -6,6 +6,7 @@ use fairway_domain::{
     access::Caller,
     execution::{
         Execution, Status,
+        ports::{EventPage, RunState},
         progress::{RunEvent, told_afterwards},
     },
     id::ExecutionId,
@@ -31,7 +32,9 @@ pub struct Told {
     pub events: Vec<(usize, RunEvent)>,
     /// The number of the last event that there is.
     pub last: usize,
-    /// The run, with its answer for its submitter alone.
+    /// Whether more is stored already.
+    pub has_more: bool,
+    /// The run, with its answer for its submitter alone. A large answer comes with the last of the events.
     pub execution: Execution,
 }
 
@@ -39,13 +42,13 @@ impl Told {
     /// Whether nothing more comes.
     #[must_use]
     pub const fn is_over(&self) -> bool {
-        self.execution.outcome.is_some()
+        self.execution.outcome.is_some() && !self.has_more
     }
 
     /// Whether nothing comes for as long as a person does not review the answer, which may take days.
     #[must_use]
     pub const fn awaits_review(&self) -> bool {
-        matches!(self.execution.status, Status::AwaitingReview)
+        matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }
 
@@ -86,8 +89,8 @@ impl Services {
         self.signals.follow(id)
     }
 
-    /// What happened in a run since the last time, to its submitter or to others who may see executions there; these are not
-    /// told what models say, and nobody is once the answer is not kept any more.
+    /// What happened in a run since the last time, a page at a time, to its submitter or to others who may see executions
+    /// there; these are not told what models say, and nobody is once the answer is not kept any more.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
@@ -99,11 +102,16 @@ impl Services {
     ) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
         // First how the run stands, then what was told: what is stored with its end is not missed.
-        let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecutionEvents).await?;
-        if execution.status == Status::Queued {
-            return Ok(Told { events: Vec::new(), last: heard.events, execution });
+        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let RunState { mut execution, is_output_left_out } = state;
+        let own = self.enter_as(caller, &execution, token, Operation::ReadExecutionEvents).await?;
+        if own == Own::No {
+            execution.output = None;
         }
-        let pieces = self.stores.executions.events(scope, id, heard.piece).await?;
+        if execution.status == Status::Queued {
+            return Ok(Told { events: Vec::new(), last: heard.events, has_more: false, execution });
+        }
+        let EventPage { pieces, has_more } = self.stores.executions.events(scope, id, heard.piece).await?;
         let piece = pieces.last().map_or(heard.piece, |last| last.position);
         let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
         if piece == 0 && execution.outcome.is_some() {
@@ -123,7 +131,13 @@ impl Services {
         let last = before.saturating_add(told.len());
         events.extend((before.saturating_add(1)..).zip(told));
         *heard = Heard { piece, events: last };
-        Ok(Told { events, last, execution })
+        let mut told = Told { events, last, has_more, execution };
+        if own == Own::Yes && is_output_left_out && told.is_over() {
+            // Each page would carry it otherwise.
+            let found = self.stores.executions.find(scope, id).await?;
+            told.execution.output = found.and_then(|found| found.output);
+        }
+        Ok(told)
     }
 
     /// Counts that somebody without a name asks about a run, as a request to its workload where that is public.
@@ -140,8 +154,10 @@ impl Services {
             return Ok(());
         }
         // What is refused is not counted: whether there is such a run is nobody's business.
-        let (execution, _) = self.read_as(caller, id, token, Operation::ReadExecution).await?;
         let scope = TenantScope::of(caller);
+        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let execution = state.execution;
+        self.enter_as(caller, &execution, token, Operation::ReadExecution).await?;
         let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
         self.count_visit(scope, &workload, Some(address)).await
     }

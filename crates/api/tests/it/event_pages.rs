@@ -1,0 +1,136 @@
+//! The events of ended runs: they are sent a page at a time, and what a client does not take is bounded.
+
+use crate::{
+    dispatch::path,
+    events::{Event, Stream, events},
+    execution::{ended, run},
+};
+use fairway_testkit::{Behaviour, StubProvider, TestApp};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpSocket, TcpStream},
+    time::{sleep, timeout},
+};
+
+/// Events of a followed run before those that a test adds, its beginning included.
+const BEFORE: u64 = 6;
+
+/// A run that ended and said so many parts of an answer before, each of so many bytes and stored by itself.
+async fn talkative(app: &TestApp, parts: i32, bytes: i32) -> Value {
+    let workload = app.active_workload("main").await;
+    let followed = events(&run(app, &workload).header("accept", "text/event-stream").await);
+    assert_eq!(followed.len() as u64, BEFORE + 1);
+    let id = followed[0].data["execution_id"].clone();
+    let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
+        SELECT tenant_id, execution_id, last + number, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', $3))
+        FROM (SELECT tenant_id, execution_id, max(position) AS last FROM execution_progress
+            WHERE execution_id::text = $1 GROUP BY 1, 2) AS said, generate_series(1, $2::integer) AS number";
+    let owner = app.database().owner().await.unwrap();
+    owner.execute(insert, &[&id.as_str().unwrap(), &parts, &bytes]).await.unwrap();
+    id
+}
+
+fn stub() -> std::sync::Arc<StubProvider> {
+    StubProvider::new(Behaviour::Answers("billing".to_owned()))
+}
+
+#[tokio::test]
+async fn pages_of_events_are_numbered_on_and_are_resumed_anywhere() {
+    let app = TestApp::builder().provider(stub()).start().await;
+    let id = talkative(&app, 300, 1_000).await;
+    let all = events(&app.get(path(&id, "/events")).await);
+    assert!(all.iter().map(|event| event.id).eq(1..=BEFORE + 301));
+    let said = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
+    assert_eq!(all.iter().filter(said).count(), 300);
+    assert_eq!(all.last().unwrap().data["output"], "billing");
+    for seen in [1, 20, 33, 34, 35, 200, BEFORE + 300] {
+        let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
+        assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "behind {seen}");
+    }
+    let over = app.get(path(&id, "/events")).header("last-event-id", (BEFORE + 301).to_string()).await;
+    assert_eq!((over.status, over.body.len()), (204, 0));
+}
+
+/// Opens a stream behind the first events, and takes the head of its answer alone.
+async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    let mut stream = socket.connect(app.address()).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nLast-Event-ID: {BEFORE}\r\n\r\n", app.address());
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = [0; 12];
+    timeout(Duration::from_secs(20), stream.read_exact(&mut head)).await.unwrap().unwrap();
+    (String::from_utf8_lossy(&head).into_owned(), stream)
+}
+
+#[tokio::test]
+async fn events_that_clients_do_not_take_count_among_the_answers() {
+    let app = TestApp::builder().provider(stub()).start().await;
+    // One part is more than the kernel takes for a client, and nine of them are half of the budget.
+    let id = talkative(&app, 3, 3_500_000).await;
+    let events_path = path(&id, "/events");
+    let mut streams = Vec::new();
+    let refused = loop {
+        let (head, stream) = unread(&app, &events_path).await;
+        if head != "HTTP/1.1 200" {
+            break head;
+        }
+        streams.push(stream);
+    };
+    // Without a budget, the run has as many streams as it may.
+    assert_eq!(refused, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
+    // Small answers need no room there, and the others get theirs once those are gone.
+    assert_eq!(app.raw_path("GET", &path(&id, "")).await.expect(200)["status"], "completed");
+    drop(streams);
+    let rest = loop {
+        let rest = app.get(&events_path).header("last-event-id", BEFORE.to_string()).await;
+        // A stream that finds no room for its next part ends early.
+        if rest.status != 503 && events(&rest).len() == 4 {
+            break events(&rest);
+        }
+        sleep(Duration::from_millis(50)).await;
+    };
+    assert!(rest.iter().map(|event| event.id).eq(BEFORE + 1..=BEFORE + 4));
+}
+
+#[tokio::test]
+async fn streams_of_ended_runs_count_among_the_open_ones() {
+    let provider = stub();
+    let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
+    let workload = app.active_workload("main").await;
+    let open_to_all = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
+        "input_fields": [{ "name": "ticket", "type": "text" }] } });
+    app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
+    let queued = || run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async");
+    let over = queued().await.expect(202);
+    ended(&app, &over["execution_id"]).await;
+    let read = || {
+        let token = over["result_token"].as_str().unwrap();
+        app.get(path(&over["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
+    };
+    let told = events(&read().await);
+    provider.becomes(Behaviour::Holds);
+    let held = queued().await.expect(202);
+    let token = held["result_token"].as_str().unwrap();
+    let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = Stream::open(&app, &path(&held["execution_id"], "/events"), &headers).await;
+        assert_eq!(stream.told().await.0, "execution.started");
+        streams.push(stream);
+    }
+    read().await.refused(429, "too_many_streams");
+    // Who has seen the end needs none.
+    let last = told.last().unwrap().id.to_string();
+    assert_eq!(read().header("last-event-id", last).await.status, 204);
+    provider.becomes(Behaviour::Answers("billing".to_owned()));
+    for stream in &mut streams {
+        while stream.told().await.0 != "execution.completed" {}
+    }
+    drop(streams);
+    while read().await.status == 429 {
+        sleep(Duration::from_millis(50)).await;
+    }
+}
