@@ -29,16 +29,16 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::fmt;
 
-/// Where an asset is in its life.
+/// Lifecycle state of an asset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lifecycle {
-    /// Not yet offered to releases.
+    /// Not yet available to releases.
     Draft,
-    /// Can be bound.
+    /// Releases can bind its versions.
     Active,
-    /// Takes no new bindings; existing releases go on.
+    /// Accepts no new bindings; existing releases continue.
     Retired,
-    /// Over for good.
+    /// Terminal state.
     Archived,
 }
 
@@ -57,13 +57,13 @@ impl Lifecycle {
         }
     }
 
-    /// The state of that spelling.
+    /// Parses the wire spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 
-    /// The states that can follow, as people are told. Archived is the end.
+    /// The states that can follow this one; none follow `Archived`.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -83,12 +83,12 @@ impl Lifecycle {
     }
 }
 
-/// Who an asset belongs to.
+/// Ownership tier of an asset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OwnershipTier {
-    /// A workspace's own.
+    /// Owned by a workspace.
     Workspace,
-    /// Comes with Fairway and is seen everywhere.
+    /// Ships with Fairway and is visible everywhere.
     PlatformBuiltin,
 }
 
@@ -102,46 +102,46 @@ impl OwnershipTier {
         }
     }
 
-    /// The tier of that spelling.
+    /// Parses the wire spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::Workspace, Self::PlatformBuiltin].into_iter().find(|tier| tier.as_str() == text)
     }
 }
 
-/// A governed configuration object; what it says is in its versions.
+/// A governed configuration object; its versions hold the content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asset {
-    /// Its identifier.
+    /// Identifier.
     pub asset_id: AssetId,
-    /// Unique in the tenant, over all kinds.
+    /// Slug, unique in the tenant across all kinds.
     pub slug: Slug,
-    /// What sort of content its versions hold.
+    /// Kind of the content that its versions hold.
     pub kind: AssetKind,
-    /// Who answers for it.
+    /// Owner.
     pub owner_ref: OwnerRef,
-    /// Where it is in its life.
+    /// Lifecycle state.
     pub lifecycle: Lifecycle,
-    /// Whose it is.
+    /// Ownership tier.
     pub ownership_tier: OwnershipTier,
-    /// The workspace that it was made in.
+    /// Workspace that created the asset.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace when it was made; visibility follows it.
+    /// Namespace of that workspace at creation time; visibility follows it.
     pub namespace_id: NamespaceId,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Actor that created the asset.
     pub created_by: ActorRef,
-    /// Counts its changes.
+    /// Number of the current revision; every change increments it.
     pub revision: Revision,
 }
 
-/// A human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
+/// Human-readable label of a version, unique in its asset: `[A-Za-z0-9._-]{1,64}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VersionLabel(String);
 
 impl VersionLabel {
-    /// Checks a text from outside.
+    /// Parses an external text; `None` when it breaks the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -168,23 +168,23 @@ impl Serialize for VersionLabel {
     }
 }
 
-/// Longest note on a change, in characters.
+/// Maximum length of a change note, in characters.
 pub const MAX_CHANGE_NOTE: usize = 2_000;
 
-/// What an author says of a version: why it is there. Kept apart from the version, because it is free text and may
-/// have to be erased.
+/// The author's explanation of a version. It is stored apart from the version, because it is free text and may have to
+/// be erased.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChangeNote(String);
 
 impl ChangeNote {
-    /// Checks a text from outside: at most [`MAX_CHANGE_NOTE`] characters, of which none but line breaks and tabs do not
-    /// show.
+    /// Parses an external text: at most [`MAX_CHANGE_NOTE`] characters; line breaks and tabs are the only control
+    /// characters that it may contain.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_prose(text, MAX_CHANGE_NOTE).then(|| Self(text.to_owned()))
     }
 
-    /// A note that was kept. It was judged when it came, by the rules of that day.
+    /// Restores a stored note without validation; the rules may have changed since it was accepted.
     #[must_use]
     pub fn kept(text: &str) -> Self {
         Self(text.to_owned())
@@ -197,69 +197,69 @@ impl ChangeNote {
     }
 }
 
-/// One immutable version, as stored and read.
+/// One immutable version, as stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetVersion {
-    /// Its identifier.
+    /// Identifier.
     pub asset_version_id: AssetVersionId,
-    /// The asset that it belongs to.
+    /// Asset that the version belongs to.
     pub asset_id: AssetId,
-    /// The label.
+    /// Label.
     pub version_label: VersionLabel,
-    /// The canonical bytes' text: exactly what the artifact holds.
+    /// Text of the canonical bytes, identical to the artifact.
     pub canonical: String,
-    /// Where the artifact is.
+    /// Path of the artifact.
     pub artifact_ref: ArtifactPath,
-    /// BLAKE3 of the canonical bytes.
+    /// BLAKE3 checksum of the canonical bytes.
     pub checksum: Checksum,
-    /// What its author said of it, unless erased.
+    /// Change note; `None` when absent or erased.
     pub change_note: Option<ChangeNote>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Actor that created the version.
     pub created_by: ActorRef,
 }
 
 /// A version about to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewVersion {
-    /// Its identifier.
+    /// Identifier.
     pub asset_version_id: AssetVersionId,
-    /// The asset that it belongs to.
+    /// Asset that the version belongs to.
     pub asset_id: AssetId,
-    /// The label asked for; `None` lets the store give the next `vN` when it commits.
+    /// Requested label; with `None` the store assigns the next `vN` at commit.
     pub version_label: Option<VersionLabel>,
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// The text that the content was parsed from, where there is one to keep (a flow's YAML).
+    /// Source text that the content was parsed from, if it is kept (a flow's YAML).
     pub source_text: Option<String>,
-    /// What its author says of it.
+    /// Change note.
     pub change_note: Option<ChangeNote>,
-    /// The assets that the content refers to.
+    /// Assets that the content refers to.
     pub references: Vec<AssetReference>,
-    /// Where the artifact is.
+    /// Path of the artifact.
     pub artifact_ref: ArtifactPath,
-    /// When it was made.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// Actor that created the version.
     pub created_by: ActorRef,
 }
 
-/// What a new version says, checked and ready to be stored.
+/// Validated content of a new version, ready to be stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionContent {
     /// Canonical bytes and checksum.
     pub canonical: Canonical,
-    /// The text that it was parsed from, where there is one to keep.
+    /// Source text that the content was parsed from, if it is kept.
     pub source_text: Option<String>,
-    /// What its author says of it.
+    /// Change note.
     pub change_note: Option<ChangeNote>,
-    /// The assets that it refers to.
+    /// Assets that the content refers to.
     pub references: Vec<AssetReference>,
 }
 
 impl From<Canonical> for VersionContent {
-    /// Content without anything beside it.
+    /// Content without source text, change note or references.
     fn from(canonical: Canonical) -> Self {
         Self { canonical, source_text: None, change_note: None, references: Vec::new() }
     }
@@ -288,22 +288,22 @@ impl NewVersion {
     }
 }
 
-/// Why an asset cannot be as asked.
+/// Why an operation on an asset is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AssetRefusal {
-    /// An archived asset takes no versions.
+    /// An archived asset accepts no versions.
     #[error("the asset is archived")]
     Archived,
-    /// That state does not follow the present one.
-    #[error("the present state does not lead there")]
+    /// The requested state does not follow the current one.
+    #[error("the current state does not lead to the requested state")]
     Transition {
-        /// The present state.
+        /// Current state.
         from: Lifecycle,
-        /// The state asked for.
+        /// Requested state.
         attempted: Lifecycle,
     },
-    /// Only users, groups and services are granted anything.
-    #[error("only users, groups and services are granted anything")]
+    /// A grant accepts only users, groups and services as principals.
+    #[error("a grant requires a user, a group or a service as its principal")]
     Principal,
 }
 
@@ -319,30 +319,30 @@ impl AssetRefusal {
     }
 }
 
-/// What a new asset is made of.
+/// Input of [`Asset::create`].
 #[derive(Clone, Debug)]
 pub struct NewAsset {
-    /// Its identifier.
+    /// Identifier.
     pub asset_id: AssetId,
-    /// Its slug.
+    /// Slug.
     pub slug: Slug,
-    /// Its kind.
+    /// Kind.
     pub kind: AssetKind,
-    /// Who answers for it.
+    /// Owner.
     pub owner_ref: OwnerRef,
-    /// Where it is made.
+    /// Workspace that creates the asset.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace.
+    /// Namespace of that workspace.
     pub namespace_id: NamespaceId,
 }
 
 impl Asset {
-    /// A new asset; it is active from the start.
+    /// Creates an active asset.
     pub fn create(new: NewAsset, stamp: &Stamp) -> Change<Self> {
         Self::of_tier(new, OwnershipTier::Workspace, stamp)
     }
 
-    /// A new asset that comes with Fairway.
+    /// Creates an active asset that ships with Fairway.
     pub fn create_builtin(new: NewAsset, stamp: &Stamp) -> Change<Self> {
         Self::of_tier(new, OwnershipTier::PlatformBuiltin, stamp)
     }
@@ -366,11 +366,11 @@ impl Asset {
         Change::creating(next, fact)
     }
 
-    /// The same asset in another state of its life. Whether a release still needs it is for the store to find out, in
-    /// the statement that archives it.
+    /// Moves the asset to another lifecycle state. The store checks in the archiving statement whether a release still
+    /// needs the asset.
     ///
     /// # Errors
-    /// When that state does not follow the present one.
+    /// Returns [`AssetRefusal::Transition`] when the requested state does not follow the current one.
     pub fn move_to(&self, attempted: Lifecycle, stamp: &Stamp) -> Result<Change<Self>, AssetRefusal> {
         let from = self.lifecycle;
         if !from.valid_transitions().contains(&attempted) {
@@ -382,10 +382,10 @@ impl Asset {
         Ok(Change::replacing(next, self.revision, fact))
     }
 
-    /// A new version of this asset. Its content has passed the checks of its kind.
+    /// Adds a version. The caller has validated its content against the rules of the kind.
     ///
     /// # Errors
-    /// When the asset is archived.
+    /// Returns [`AssetRefusal::Archived`] when the asset is archived.
     pub fn add_version(
         &self,
         id: AssetVersionId,
@@ -404,7 +404,7 @@ impl Asset {
         Ok(Change::creating(NewVersion::of(self.asset_id, (id, label), content, stamp), fact))
     }
 
-    /// A flow: an asset and its first version, made in one step and told as one fact.
+    /// Creates a flow: an asset with its first version, recorded as one fact.
     pub fn create_flow(
         new: NewAsset,
         id: AssetVersionId,
@@ -419,7 +419,7 @@ impl Asset {
         Change::creating((asset, version), fact)
     }
 
-    /// Whether it can be seen from the workspaces of a namespace.
+    /// Whether the asset is visible from the workspaces of a namespace.
     #[must_use]
     pub fn is_seen_from(&self, namespace: Option<NamespaceId>) -> bool {
         match self.ownership_tier {
@@ -434,10 +434,10 @@ impl Asset {
 }
 
 impl AssetVersion {
-    /// The content as a JSON value.
+    /// Parses the content as a JSON value.
     ///
     /// # Errors
-    /// When the stored text is no JSON, which only a damaged database can cause.
+    /// Returns an error when the stored text is not valid JSON, which only a damaged database can cause.
     pub fn content(&self) -> Result<Value, serde_json::Error> {
         serde_json::from_str(&self.canonical)
     }

@@ -1,7 +1,7 @@
-//! The canonical form of content and its checksum.
+//! Canonical form of content (RFC 8785) and its checksum.
 //!
-//! Two contents that mean the same have the same bytes (RFC 8785), and the checksum is taken over those. What the
-//! canonical form cannot tell apart is refused instead of being silently rounded.
+//! Contents with equal meaning have equal canonical bytes, and the checksum covers those bytes. A value that would not
+//! survive canonicalization unchanged is refused instead of rounded.
 
 mod writing;
 
@@ -11,17 +11,17 @@ use serde_json::Value;
 use std::fmt;
 use writing::{Culprit, Step};
 
-/// What every checksum begins with.
+/// Prefix of every checksum.
 const PREFIX: &str = "blake3:";
 
-/// Content in its canonical bytes, with the checksum of exactly those.
+/// Canonical bytes of content, with their checksum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Canonical {
     text: String,
     checksum: Checksum,
 }
 
-/// What a canonical form would change.
+/// Values that have no canonical form.
 enum Refused {
     IntegerOutOfRange,
     NulInText,
@@ -30,14 +30,14 @@ enum Refused {
 /// Why content has no canonical form.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CanonicalRefusal {
-    /// An integer that not every reader keeps exactly.
+    /// An integer beyond 2^53 - 1, which readers with doubles would round.
     #[error("an integer is beyond 2^53 - 1")]
     IntegerOutOfRange {
         /// JSON pointer to the number.
         pointer: String,
     },
-    /// A text or a key that holds a NUL character, which PostgreSQL cannot store.
-    #[error("a text holds a NUL character")]
+    /// A text or a key that contains a NUL character, which PostgreSQL cannot store.
+    #[error("a text contains a NUL character")]
     NulInText {
         /// JSON pointer to the text, or to the member whose key it is.
         pointer: String,
@@ -65,7 +65,7 @@ impl CanonicalRefusal {
         }
     }
 
-    /// JSON pointer to the culprit, empty for the whole.
+    /// JSON pointer to the invalid value; empty for the whole document.
     #[must_use]
     pub fn pointer(&self) -> &str {
         match self {
@@ -75,12 +75,12 @@ impl CanonicalRefusal {
 }
 
 impl Canonical {
-    /// The canonical form of `content` (RFC 8785).
+    /// Canonicalizes `content` (RFC 8785).
     ///
     /// # Errors
-    /// When a number or a text in it would not survive unchanged.
+    /// Returns an error when a number or a text in it would not survive unchanged.
     pub fn of(content: &Value) -> Result<Self, CanonicalRefusal> {
-        // A text that grows is copied again and again, and content may be megabytes of it.
+        // Reserving the length avoids repeated copies: content may have megabytes of text.
         let mut text = String::with_capacity(writing::length(content));
         writing::write(content, &mut text).map_err(CanonicalRefusal::of)?;
         let checksum = Checksum::of(text.as_bytes());
@@ -93,7 +93,7 @@ impl Canonical {
         self.text.as_bytes()
     }
 
-    /// The canonical bytes as the text that they are.
+    /// The canonical bytes as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
@@ -111,13 +111,13 @@ impl Canonical {
 pub struct Checksum(String);
 
 impl Checksum {
-    /// The checksum of some bytes.
+    /// Computes the checksum of some bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(format!("{PREFIX}{}", blake3::hash(bytes).to_hex()))
     }
 
-    /// Reads a stored checksum; `None` when the text is no checksum.
+    /// Parses a stored checksum; `None` when the text has another form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(PREFIX)?;
@@ -125,7 +125,7 @@ impl Checksum {
         (digits.len() == 64 && hexadecimal).then(|| Self(text.to_owned()))
     }
 
-    /// The digest itself, without its prefix.
+    /// The 32 bytes of the digest, without the prefix.
     #[must_use]
     pub fn bytes(&self) -> [u8; 32] {
         let digits = self.0.strip_prefix(PREFIX).unwrap_or_default();
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Any document, with names on both sides of the surrogates.
+    /// Any document, with keys on both sides of the surrogate range.
     fn document() -> impl Strategy<Value = Value> {
         let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
         let leaf = prop_oneof![

@@ -1,6 +1,6 @@
-//! What stands in a version of an asset: the schema of its kind, then the rules that a schema cannot say.
+//! Validation of version content: the JSON Schema of its kind, then the rules that a schema cannot express.
 //!
-//! Checking parses: what comes out is typed and never needs to be looked at as JSON again.
+//! Validation parses: its results are typed, so later code does not read them as JSON again.
 
 pub mod embedded;
 mod enforcement;
@@ -39,17 +39,17 @@ pub use sovereignty::{SovereigntyProfile, can_be_jurisdiction};
 pub use tool::Tool;
 pub use warning::{ContentWarning, warnings};
 
-/// Most values in one content, members and items counted at every depth.
+/// Maximum number of values in one content; members and items count at every depth.
 pub const MAX_VALUES: usize = 50_000;
 
-/// Whether content of a kind may carry patterns or schemas that a run plan holds compiled, apart from a policy.
+/// Whether content of a kind may contain patterns or schemas that a run plan compiles. Policy bundles are counted
+/// elsewhere.
 #[must_use]
 pub const fn may_compile(kind: AssetKind) -> bool {
     matches!(kind, AssetKind::GuardrailConfig | AssetKind::ToolDefinition | AssetKind::PromptTemplate)
 }
 
-/// About as much memory as the patterns and schemas of content take once they are compiled, in bytes. Nothing is compiled
-/// to know it.
+/// Estimated memory of the content's patterns and schemas once compiled, in bytes. The estimate compiles nothing.
 #[must_use]
 pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     let schemas = |holder: &Value, names: &[&str]| {
@@ -66,12 +66,12 @@ pub fn compiled_bytes(kind: AssetKind, content: &Value) -> usize {
     if may_compile(kind) { schemas(content, &["input_schema", "output_schema"]) } else { 0 }
 }
 
-/// Content as what it is.
+/// Parsed content, by kind.
 #[derive(Clone, PartialEq, Debug)]
 pub enum CheckedContent {
     /// A prompt template.
     PromptTemplate(PromptTemplate),
-    /// A model policy, or a legacy configuration in its words.
+    /// A model policy, or a legacy configuration converted to one.
     ModelPolicy(ModelPolicy),
     /// A policy bundle, compiled.
     PolicyBundle(CompiledPolicy),
@@ -81,17 +81,17 @@ pub enum CheckedContent {
     Sovereignty(SovereigntyProfile),
     /// A tool.
     Tool(Box<Tool>),
-    /// Any other kind: what reads it reads it as JSON.
+    /// Any other kind; consumers read its JSON.
     Plain,
 }
 
 /// Why content is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ContentRefusal {
-    /// Everything that is wrong with the content.
+    /// Every problem in the content.
     #[error("the content does not satisfy the schema or the rules of its kind")]
     Invalid(Vec<ContentProblem>),
-    /// A token of a prompt template is wrong.
+    /// A malformed token in a prompt template.
     #[error(transparent)]
     Prompt(PromptRefusal),
 }
@@ -107,10 +107,10 @@ impl ContentRefusal {
     }
 }
 
-/// Checks the content of a version of an asset of that kind, before it is made.
+/// Validates the content of a new version of the given kind.
 ///
 /// # Errors
-/// With everything that is wrong, each with a JSON pointer; a malformed token of a prompt template on its own.
+/// Returns every problem with its JSON pointer; a malformed token of a prompt template is returned alone.
 pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let problems = problems(kind, content);
     if !problems.is_empty() {
@@ -119,7 +119,7 @@ pub fn check(kind: AssetKind, content: &Value) -> Result<CheckedContent, Content
     told(made(kind, content))
 }
 
-/// As much of a refusal as is told at once: one content can be wrong in thousands of places.
+/// Limits the problems of a refusal, because one content can have thousands of them.
 fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedContent, ContentRefusal> {
     checked.map_err(|refusal| match refusal {
         ContentRefusal::Invalid(mut problems) => {
@@ -130,14 +130,14 @@ fn told(checked: Result<CheckedContent, ContentRefusal>) -> Result<CheckedConten
     })
 }
 
-/// Reads content that is new.
+/// Reads new content.
 fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     let checked = read(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
             policy.problems_when_made(content)
         } else {
-            // Its reader tells what cannot be run, and not what should not be made.
+            // The parser reports only what cannot run; the rules report the rest.
             CompiledPolicy::rule_problems(content)
         };
         if !problems.is_empty() {
@@ -147,12 +147,12 @@ fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefus
     checked
 }
 
-/// Reads the content of a version that exists. It was judged when it was made, by the schema and the rules of that day,
-/// and its policy's tests were run: a version does not change, so what was said of it stands. A server that has become
-/// stricter since then still runs what is active, and still goes back to what was (spec: versioning).
+/// Reads the content of an existing version. The version passed the schema, the rules and the policy tests of its
+/// creation time, and it is immutable. A server with stricter rules therefore still runs active releases and still
+/// rolls back (spec: versioning).
 ///
 /// # Errors
-/// When it cannot be read as what it is.
+/// Returns an error when the content cannot be parsed as its kind.
 pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefusal> {
     match kind {
         AssetKind::PromptTemplate => {
@@ -194,15 +194,15 @@ fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
     Flow::from_content(content).map_err(|problems| problems.into_iter().map(stated).collect())
 }
 
-/// What schema and rules say against the content, each thing once.
+/// Problems that the schema and the rules report, without duplicates.
 fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     if values_beyond(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
     let Some(published) = schema::compiled(kind) else {
-        return vec![ContentProblem::new("", "invalid_content", "nothing of this kind can be checked")];
+        return vec![ContentProblem::new("", "invalid_content", "the schema of this kind does not compile")];
     };
-    // The validator would look at every entry of a list that is far too long, and tell of each.
+    // The validator would visit every entry of an oversized list and report each of them.
     let crowded = schema::crowded(kind, content);
     if !crowded.is_empty() {
         return crowded;
@@ -210,33 +210,36 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut problems = published.problems(content);
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
     let mut ruled = rule::problems(kind, content);
-    // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.
+    // Parsers report problems when content is read. Refused content is not read, so they run here and the report is
+    // complete.
     let unread = !problems.is_empty() || !ruled.is_empty();
     if unread && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
     } else if unread && kind == AssetKind::OrchestrationFlow {
         ruled.extend(flow(content).err().unwrap_or_default());
     }
-    // Of what the schema has refused, nothing else need be said.
-    let mut said = BTreeSet::new();
-    ruled.retain(|problem| !refused.contains(&problem.pointer) && said.insert((problem.pointer.clone(), problem.code)));
+    // A schema problem hides rule problems at the same pointer.
+    let mut reported = BTreeSet::new();
+    ruled.retain(|problem| {
+        !refused.contains(&problem.pointer) && reported.insert((problem.pointer.clone(), problem.code))
+    });
     problems.extend(ruled);
     problems.truncate(schema::MAX_PROBLEMS);
     problems
 }
 
-/// Whether there are more than `most` values; looks no further than that.
-fn values_beyond(content: &Value, most: usize) -> bool {
-    let mut waiting = vec![content];
+/// Whether the content has more than `limit` values; stops at the limit.
+fn values_beyond(content: &Value, limit: usize) -> bool {
+    let mut pending = vec![content];
     let mut seen = 0_usize;
-    while let Some(value) = waiting.pop() {
+    while let Some(value) = pending.pop() {
         seen += 1;
-        if seen + waiting.len() > most {
+        if seen + pending.len() > limit {
             return true;
         }
         match value {
-            Value::Object(members) => waiting.extend(members.values()),
-            Value::Array(items) => waiting.extend(items),
+            Value::Object(members) => pending.extend(members.values()),
+            Value::Array(items) => pending.extend(items),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }

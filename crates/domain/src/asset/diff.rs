@@ -1,41 +1,39 @@
-//! What changed between two versions: for programs as a JSON Patch (RFC 6902), for people in lines.
+//! Differences between two versions: a JSON Patch (RFC 6902) for programs, lines of text for people.
 //!
-//! Both are bounded. A document can be made whose patch is many times its size (a long key above many changed values
-//! is repeated for each of them, and every step has words of its own), so the walk that writes the lines counts what the
-//! patch would weigh in memory, and beyond [`HEAVIEST`] the patch replaces the document whole, which turns one into the
-//! other just as well and takes no room that the document does not take.
+//! Both outputs are bounded. A document can have a patch many times its size: a long key above many changed values is
+//! repeated in each operation. The walk that writes the lines therefore estimates the memory of the patch. Beyond
+//! [`MAX_PATCH_BYTES`] the patch replaces the whole document and takes no more memory than it.
 
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::fmt::Write as _;
 
-/// Most bytes of memory that the steps of a patch may take together.
+/// Maximum memory of the operations of a patch, in bytes.
 const HEAVIEST: usize = 4 << 20;
-/// What a step takes beside its path and its value.
+/// Estimated memory of an operation besides its path and value, in bytes.
 const STEP: usize = 128;
-/// What a value takes where it stands, with the piece of memory that it may have of its own, and an object's first member
-/// besides.
+/// Estimated memory of a value with its heap allocation, in bytes. An object's first map node counts separately.
 const VALUE: usize = 48;
 const NODE: usize = 640;
-/// Most bytes of the lines for people.
+/// Maximum length of the readable lines, in bytes.
 const LONGEST: usize = 256 << 10;
-/// Most characters of one value in a line.
+/// Maximum length of one value in a line, in characters.
 const WIDEST: usize = 2_000;
-/// Most lines of a text that is compared line by line; comparing takes up to the square of them.
+/// Maximum number of lines of a text that is compared line by line; the comparison is quadratic in them.
 const MOST_LINES: usize = 1_000;
 
-/// What changed between two versions.
+/// The differences between two versions.
 #[derive(Clone, PartialEq, Debug)]
 pub struct VersionDiff {
-    /// Turns the one content into the other.
+    /// Operations that turn the first content into the second.
     pub patch: json_patch::Patch,
-    /// The same for people: a line a change, `+` added, `-` removed, `~` changed, each with its JSON pointer.
+    /// The same for people: one line for each change (`+` added, `-` removed, `~` changed), each with its JSON pointer.
     pub readable: String,
-    /// About how many bytes of memory the patch takes, which is more than its text.
+    /// Estimated memory of the patch in bytes, which exceeds its text.
     pub weight: usize,
 }
 
-/// Compares two contents, which may be large: the patch is made of what they are made of where it can be.
+/// Compares two contents. Takes them by value, so that a whole-document patch needs no copy.
 #[must_use]
 pub fn diff(from: Value, to: Value) -> VersionDiff {
     let mut lines = Lines::default();
@@ -58,7 +56,7 @@ fn whole(to: Value) -> json_patch::Patch {
     json_patch::Patch(vec![json_patch::PatchOperation::Replace(replace)])
 }
 
-/// What a copy of a value takes, near enough.
+/// Estimated memory of a copy of the value, in bytes.
 fn weight(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => VALUE,
@@ -70,12 +68,12 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// The lines so far, and the place in the document that is looked at.
+/// The lines written so far, and the current position in the document.
 #[derive(Default)]
 struct Lines {
     text: String,
     pointer: String,
-    /// What the patch weighs so far.
+    /// Estimated memory of the patch so far, in bytes.
     weight: usize,
     cut: bool,
 }
@@ -110,7 +108,7 @@ impl Lines {
         }
     }
 
-    /// Looks at a member, and comes back.
+    /// Runs `look` at a member, then restores the position.
     fn at(&mut self, key: &str, look: impl FnOnce(&mut Self)) {
         let back = self.pointer.len();
         self.pointer.push('/');
@@ -119,17 +117,17 @@ impl Lines {
         self.pointer.truncate(back);
     }
 
-    /// A line, and the step of the patch that it stands for, with the value that this carries.
+    /// Writes one line and counts its patch operation with the value that the operation carries.
     fn say(&mut self, mark: char, carried: Option<&Value>, what: impl FnOnce() -> String) {
         let step = STEP.saturating_add(self.pointer.len()).saturating_add(carried.map_or(0, weight));
         self.weight = self.weight.saturating_add(step);
         if self.has_room() {
-            // Writing into a text cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(self.text, "{mark} {}: {}", excerpt(&self.pointer), what());
         }
     }
 
-    /// A text of several lines, line by line.
+    /// Compares a text of several lines, line by line.
     fn texts(&mut self, old: &str, new: &str, carried: &Value) {
         if old.lines().count().max(new.lines().count()) > MOST_LINES {
             let (old, new) = (old.lines().count(), new.lines().count());
@@ -160,7 +158,7 @@ fn has_lines(text: &str) -> bool {
     text.contains('\n')
 }
 
-/// A value in one line, cut where it is too wide. Only as much of it is written as is shown.
+/// Renders a value in one line, truncated to the maximum width before it is written.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => excerpt(&Value::String(text.chars().take(WIDEST).collect()).to_string()).to_owned(),
@@ -172,7 +170,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The beginning of a text.
+/// The first characters of a text, up to the maximum width.
 fn excerpt(text: &str) -> &str {
     text.char_indices().nth(WIDEST).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }

@@ -1,4 +1,4 @@
-//! Grants: an asset shown to somebody who would not see it.
+//! Grants: read access to an asset beyond its namespace.
 
 use super::{Asset, AssetRefusal};
 use crate::{
@@ -13,35 +13,35 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Value, json};
 
-/// Whom an asset is shown to.
+/// Recipient of a grant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Grantee {
-    /// A user, a group or a service, wherever they look from.
+    /// A user, a group or a service, from any workspace.
     Principal(ActorRef),
-    /// Whoever may view the assets of this workspace, and the releases of its workloads.
+    /// Every principal that may view the assets of this workspace, and the releases of its workloads.
     Workspace(WorkspaceId),
 }
 
-/// An asset shown to somebody who would not see it. It lets them view it and never change it.
+/// Read access to an asset for a grantee that would not see it otherwise. It never permits changes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AssetGrant {
-    /// Its identifier.
+    /// Identifier.
     pub grant_id: AssetGrantId,
-    /// The asset.
+    /// Granted asset.
     pub asset_id: AssetId,
-    /// Whom it is shown to.
+    /// Recipient.
     pub grantee: Grantee,
-    /// When it was granted.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Actor that created the grant.
     pub created_by: ActorRef,
 }
 
 impl AssetGrant {
-    /// Shows an asset to somebody.
+    /// Grants read access to an asset.
     ///
     /// # Errors
-    /// When a principal is none that can hold anything.
+    /// Returns [`AssetRefusal::Principal`] when the principal is not a user, a group or a service.
     pub fn create(
         grant_id: AssetGrantId,
         asset: &Asset,
@@ -60,7 +60,7 @@ impl AssetGrant {
         Ok(Change::creating(next, fact))
     }
 
-    /// The fact of this grant or of its end.
+    /// The fact that records the creation or revocation of this grant.
     #[must_use]
     pub fn fact(&self, kind: FactKind, asset: &Asset, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset_grant", id: self.grant_id.uuid() };
@@ -75,19 +75,19 @@ impl AssetGrant {
     }
 }
 
-/// Keeps grants.
+/// Stores grants.
 #[async_trait]
 pub trait AssetGrantStore: Send + Sync {
-    /// One grant of an asset.
+    /// Finds one grant of an asset.
     async fn find(
         &self,
         scope: TenantScope,
         asset: AssetId,
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError>;
-    /// A page of an asset's grants, newest first.
+    /// Lists an asset's grants, newest first.
     async fn list(&self, scope: TenantScope, asset: AssetId, page: Paging) -> Result<Listed<AssetGrant>, StoreError>;
-    /// Whether the asset is granted to one of the principals, or to a workspace of the reach.
+    /// Whether the asset is granted to one of the principals, or to a workspace in the given scopes.
     async fn is_granted(
         &self,
         scope: TenantScope,
@@ -97,7 +97,7 @@ pub trait AssetGrantStore: Send + Sync {
     ) -> Result<bool, StoreError> {
         Ok(!self.granted(scope, &[asset], principals, reach).await?.is_empty())
     }
-    /// Those of the assets that are granted to one of the principals, or to a workspace of the reach.
+    /// The subset of the assets that is granted to one of the principals, or to a workspace in the given scopes.
     async fn granted(
         &self,
         scope: TenantScope,
@@ -105,7 +105,7 @@ pub trait AssetGrantStore: Send + Sync {
         principals: &[ActorRef],
         reach: &Reach,
     ) -> Result<Vec<AssetId>, StoreError>;
-    /// Whether anything at all is granted to one of the principals.
+    /// Whether one of the principals holds any grant.
     async fn holds_any(&self, scope: TenantScope, principals: &[ActorRef]) -> Result<bool, StoreError>;
     /// Stores a grant.
     async fn commit_grant(
@@ -114,6 +114,6 @@ pub trait AssetGrantStore: Send + Sync {
         change: Change<AssetGrant>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Takes a grant back.
+    /// Revokes a grant.
     async fn commit_end(&self, scope: TenantScope, id: AssetGrantId, fact: Fact) -> Result<(), CommitError>;
 }

@@ -1,5 +1,4 @@
-//! What stands on an asset: the releases that bind a version of it, directly or through other assets whose content
-//! refers to it.
+//! Impact analysis: the releases that bind a version of an asset, directly or through referring assets.
 
 use super::{Asset, VersionLabel};
 use crate::{
@@ -11,34 +10,34 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// What is looked for in references: an asset, at any version or at some.
+/// A reference target: an asset at any version, or at some of its versions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
-    /// The asset's slug, which is how contents refer to it.
+    /// Slug of the asset, as references name it.
     pub slug: Slug,
-    /// The labels of the versions that count; `None` for any. A reference without a label may come to mean any version,
-    /// so it always counts.
+    /// Labels of the versions to find; `None` for all. A reference without a label may resolve to any version, so it
+    /// always matches.
     pub labels: Option<Vec<VersionLabel>>,
 }
 
 /// A version whose content refers to a target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Referrer {
-    /// The asset of the version.
+    /// Asset of the referring version.
     pub asset: Asset,
-    /// The version.
+    /// Referring version.
     pub asset_version_id: AssetVersionId,
-    /// Its label.
+    /// Label of the referring version.
     pub version_label: VersionLabel,
-    /// The slug that it refers to.
+    /// Slug that the reference names.
     pub target_slug: Slug,
-    /// The label that it refers to, if it names one.
+    /// Label that the reference names, if any.
     pub target_label: Option<VersionLabel>,
-    /// Where in the content, as a JSON pointer.
+    /// JSON pointer to the reference.
     pub pointer: String,
 }
 
-/// What is looked for in bindings.
+/// A binding target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bound<'a> {
     /// Any version of this asset.
@@ -47,46 +46,45 @@ pub enum Bound<'a> {
     Versions(&'a [AssetVersionId]),
 }
 
-/// A release that binds a version that was looked for.
+/// A release that binds a matching version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundRelease {
-    /// The release.
+    /// Identifier.
     pub release_id: ReleaseId,
-    /// Its state.
+    /// State.
     pub state: StateName,
-    /// Its environment.
+    /// Environment.
     pub environment: Slug,
-    /// Its workload.
+    /// Workload.
     pub workload_id: WorkloadId,
-    /// That workload's slug.
+    /// Slug of the workload.
     pub workload_slug: Slug,
-    /// Where the workload is.
+    /// Workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace.
+    /// Namespace of that workspace.
     pub namespace_id: NamespaceId,
-    /// The version that it binds.
+    /// Bound version.
     pub asset_version_id: AssetVersionId,
-    /// That version's label.
+    /// Label of the bound version.
     pub version_label: VersionLabel,
 }
 
-/// Reads references and bindings backwards.
+/// Reverse lookups of references and bindings.
 #[async_trait]
 pub trait ImpactStore: Send + Sync {
-    /// Versions that refer to one of the targets and are none of those that are known already, newest first, at most
-    /// `most`.
+    /// Versions that refer to one of the targets and are not in `known`, newest first, at most `limit`.
     async fn referrers(
         &self,
         scope: TenantScope,
         targets: &[Target],
         known: &[AssetVersionId],
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<Referrer>, StoreError>;
-    /// Releases that bind what is looked for, newest first, at most `most`; one row for each binding.
+    /// Releases that bind a matching version, newest first, at most `limit`; one row for each binding.
     async fn binding_releases(
         &self,
         scope: TenantScope,
         bound: Bound<'_>,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<BoundRelease>, StoreError>;
 }

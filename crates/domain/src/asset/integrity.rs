@@ -1,5 +1,5 @@
-//! Integrity of stored artifacts: bytes from the artifact store count only after a comparison with what the database
-//! names.
+//! Integrity of stored artifacts: callers reach bytes from the artifact store only through a comparison with the
+//! recorded checksum or content.
 
 use super::{AssetVersion, NewVersion, canonical::Checksum};
 use crate::{
@@ -10,36 +10,36 @@ use crate::{
 use serde_json::json;
 use std::fmt;
 
-/// Bytes as the artifact store returned them. Their content is reachable only through a comparison, so a reader cannot
-/// pass on bytes that it has not verified.
+/// Bytes as the artifact store returned them. Only a comparison gives access to them, so a reader cannot pass on
+/// unverified bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UnverifiedBytes(Content);
 
 #[derive(Clone, PartialEq, Eq)]
 enum Content {
-    /// At most as many bytes as were expected.
+    /// At most the expected number of bytes.
     Whole(Vec<u8>),
-    /// More bytes than were expected, which the store therefore did not read.
+    /// More bytes than expected; the store did not read them.
     TooLong,
 }
 
 impl UnverifiedBytes {
-    /// Bytes that a store returned.
+    /// Wraps bytes that a store returned.
     #[must_use]
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self(Content::Whole(bytes))
     }
 
-    /// An object with more bytes than were expected. It fails every comparison, so its bytes need not be read.
+    /// Marks an object with more bytes than expected. It fails every comparison, so its bytes need not be read.
     #[must_use]
     pub const fn too_long() -> Self {
         Self(Content::TooLong)
     }
 
-    /// The bytes, if their BLAKE3 checksum is the expected one.
+    /// Returns the bytes if their BLAKE3 checksum equals the expected one.
     ///
     /// # Errors
-    /// [`IntegrityDefect::Different`] for every other checksum.
+    /// Returns [`IntegrityDefect::Different`] for every other checksum.
     pub fn verify(self, expected: &Checksum) -> Result<Vec<u8>, IntegrityDefect> {
         match self.0 {
             Content::Whole(bytes) if Checksum::of(&bytes) == *expected => Ok(bytes),
@@ -47,7 +47,7 @@ impl UnverifiedBytes {
         }
     }
 
-    /// Whether these are exactly the expected bytes.
+    /// Whether these bytes equal the expected bytes.
     #[must_use]
     pub fn is_equal_to(&self, expected: &[u8]) -> bool {
         matches!(&self.0, Content::Whole(bytes) if bytes == expected)
@@ -63,10 +63,10 @@ impl fmt::Debug for UnverifiedBytes {
     }
 }
 
-/// How a stored artifact fails its comparison.
+/// How a stored artifact fails verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IntegrityDefect {
-    /// The store has nothing at the path of a version whose row exists. A store that serves stale listings answers so too.
+    /// The store has no object at the path of an existing row. A store with stale listings also answers so.
     Missing,
     /// The store has other bytes there: truncated, damaged, too many, or those of another object.
     Different,
@@ -83,17 +83,17 @@ impl IntegrityDefect {
     }
 }
 
-/// Whose bytes fail their comparison.
+/// The record that an artifact belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ArtifactOwner {
-    /// The artifact of a version.
+    /// Artifact of an asset version.
     Version {
         /// The asset.
         asset_id: AssetId,
         /// The version.
         asset_version_id: AssetVersionId,
     },
-    /// A document of a release.
+    /// Document of a release.
     Release {
         /// The release.
         release_id: ReleaseId,
@@ -102,21 +102,21 @@ pub enum ArtifactOwner {
     },
 }
 
-/// A stored artifact is not what its checksum names.
+/// A stored artifact does not match its checksum.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a stored artifact is not what its checksum names")]
+#[error("a stored artifact does not match its checksum")]
 pub struct IntegrityMismatch {
-    /// Whose artifact it is.
+    /// Record that the artifact belongs to.
     pub owner: ArtifactOwner,
-    /// What the bytes should be.
+    /// Expected checksum.
     pub expected: Checksum,
-    /// What is wrong with them.
+    /// Defect.
     pub defect: IntegrityDefect,
 }
 
 impl IntegrityMismatch {
-    /// The fact of the mismatch: an incident, because what serves people is damaged, and a compliance finding. The
-    /// checksum of the wrong bytes stays out, because they may be those of another tenant's object.
+    /// Builds the fact of the mismatch. It is an incident, because a damaged artifact affects what is served, and a
+    /// compliance finding. It omits the actual checksum: those bytes may belong to another tenant's object.
     #[must_use]
     pub fn fact(&self, workspace: WorkspaceId, stamp: &Stamp) -> Fact {
         let (checksum, defect) = (self.expected.as_str(), self.defect.as_str());
@@ -138,17 +138,17 @@ impl IntegrityMismatch {
 }
 
 impl AssetVersion {
-    /// How many bytes the version's artifact has.
+    /// Length of the version's artifact in bytes.
     #[must_use]
     pub const fn artifact_len(&self) -> usize {
         self.canonical.len()
     }
 
-    /// The version's artifact, if the store returned exactly the bytes that the version's checksum names. `stored` is
-    /// `None` where the store has no object at the path.
+    /// Returns the artifact's bytes if they match the version's checksum. `stored` is `None` when the store has no
+    /// object at the path.
     ///
     /// # Errors
-    /// The mismatch, in every other case.
+    /// Returns the mismatch otherwise.
     pub fn verify_artifact(&self, stored: Option<UnverifiedBytes>) -> Result<Vec<u8>, IntegrityMismatch> {
         let verified = stored.ok_or(IntegrityDefect::Missing).and_then(|stored| stored.verify(&self.checksum));
         verified.map_err(|defect| IntegrityMismatch {
@@ -160,7 +160,7 @@ impl AssetVersion {
 }
 
 impl NewVersion {
-    /// The mismatch of a version whose path holds other bytes already.
+    /// The mismatch of a version whose path already holds other bytes.
     #[must_use]
     pub fn occupied(&self) -> IntegrityMismatch {
         IntegrityMismatch {

@@ -1,49 +1,49 @@
-//! The kinds of governed assets, which are also the roles that a release binds them in.
+//! Kinds of governed assets. A release binds an asset in the role of its kind.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What an asset is. The spellings are part of the API and never change.
+/// Kind of an asset. The wire spellings are part of the API and never change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AssetKind {
-    /// The instructions of a model call.
+    /// Instructions of a model call.
     PromptTemplate,
-    /// Documents that a run may retrieve from, and who may.
+    /// Documents for retrieval, with their access rules.
     KnowledgeBase,
-    /// Which model is called, by which route.
+    /// Selection of models and routes.
     ModelPolicy,
-    /// The older form of a model policy, still bound by old releases.
+    /// Older form of a model policy; old releases still bind it.
     ModelConfig,
-    /// The rules that decide whether a run may happen.
+    /// Rules that decide whether a run may proceed.
     PolicyBundle,
-    /// A tool that a model may call.
+    /// Tool that a model may call.
     ToolDefinition,
-    /// Something that happens before or after a step.
+    /// Handler that runs before or after a step.
     HookDefinition,
-    /// A server of tools.
+    /// Server that provides tools.
     McpServer,
     /// Instructions and files for one task.
     Skill,
-    /// An agent: instructions with tools, budgets and helpers.
+    /// Instructions with tools, budgets and sub-agents.
     Agent,
-    /// The steps of a run.
+    /// Steps of a run.
     OrchestrationFlow,
-    /// What is remembered between turns.
+    /// State that a conversation keeps between turns.
     Memory,
-    /// Examples and gates that a release is measured by.
+    /// Examples and thresholds that evaluate a release.
     EvaluationSuite,
-    /// Detectors around inputs and outputs.
+    /// Detectors for inputs and outputs.
     GuardrailConfig,
-    /// The shape of a connection to another system.
+    /// Settings of a connection to another system.
     ConnectorDefinition,
-    /// Where data may go and who may operate it.
+    /// Permitted data locations and operators.
     SovereigntyProfile,
-    /// What a workload needs and how risky it is.
+    /// Requirements and risk class of a workload.
     WorkloadProfile,
-    /// The walls around executed code.
+    /// Isolation limits of executed code.
     SandboxProfile,
-    /// A runtime around a flow or an agent.
+    /// Runtime around a flow or an agent.
     WorkloadHarness,
 }
 

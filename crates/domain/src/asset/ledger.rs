@@ -1,5 +1,4 @@
-//! The books on what lies in the artifact store: which rows there are for what is stored, and what is stored for
-//! which row.
+//! Index of the artifact store: compares stored objects with the rows that name them.
 
 use super::ports::StoredObject;
 use crate::{
@@ -10,40 +9,40 @@ use crate::{
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// A version's name in the books, over all tenants.
+/// Key of a version across all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BookedVersion {
-    /// The tenant.
+    /// Tenant.
     pub tenant_id: TenantId,
-    /// The version.
+    /// Version.
     pub asset_version_id: AssetVersionId,
 }
 
-/// A version's row exactly as it is stored, believed in nothing.
+/// A version's row as stored, unvalidated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VersionRow {
-    /// The asset that it names.
+    /// Asset identifier in the row.
     pub asset_id: Uuid,
-    /// What it says the content is.
+    /// Content in the row.
     pub content: String,
-    /// Where it says the artifact lies.
+    /// Artifact path in the row.
     pub artifact_ref: String,
-    /// What it says the checksum is.
+    /// Checksum in the row.
     pub checksum: String,
 }
 
-/// The books, for relays and commands that look after all tenants.
+/// Index of artifacts, for background tasks and commands that work across tenants.
 #[async_trait]
 pub trait ArtifactLedger: Send + Sync {
-    /// Versions behind this one in the order of the books, at most `most`.
-    async fn versions(&self, behind: Option<BookedVersion>, most: u32) -> Result<Vec<BookedVersion>, StoreError>;
-    /// A version's row; `None` when there is none.
+    /// Versions after this key in key order, at most `limit`.
+    async fn versions(&self, after: Option<BookedVersion>, limit: u32) -> Result<Vec<BookedVersion>, StoreError>;
+    /// Reads a version's row; `None` when it does not exist.
     async fn row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError>;
-    /// The identifier of this installation: the same for every process over one database, and for its restored copy.
+    /// Identifier of this installation, equal for every process on one database and for its restored copy.
     async fn installation(&self) -> Result<Uuid, StoreError>;
-    /// Those of the objects at paths of versions that no row names, and that were put there more than a day ago by the
-    /// database's clock. Only they may be taken away: a younger one may belong to a request that has not committed.
+    /// The objects at version paths that no row names and that were put more than a day ago by the database's clock.
+    /// Only these may be removed: a newer object may belong to a request that has not committed.
     async fn orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError>;
-    /// Claims the next sweep; `false` while another one is recent. One process in all gets `true`.
+    /// Claims the next sweep; `false` while another claim is recent. Only one process gets `true`.
     async fn claim_sweep(&self) -> Result<bool, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! Where assets, their versions and their artifacts are kept.
+//! Storage ports of assets, versions and artifacts.
 
 use super::{Asset, AssetVersion, Lifecycle, NewVersion, VersionLabel, integrity::UnverifiedBytes, kind::AssetKind};
 use crate::{
@@ -16,45 +16,45 @@ use serde::{Serialize, Serializer};
 use std::{error::Error, fmt};
 use uuid::Uuid;
 
-/// A relative path in the artifact store. INVARIANT: made here alone, of identifiers and fixed words, so it can
-/// neither climb out of the store nor carry a name from outside.
+/// Relative path in the artifact store. INVARIANT: only this type builds paths, from identifiers and constants. A path
+/// therefore cannot escape the store or contain an external name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArtifactPath(String);
 
 impl ArtifactPath {
-    /// Where a version's content lies.
+    /// Path of a version's content.
     #[must_use]
     pub fn of_version(asset: AssetId, version: AssetVersionId) -> Self {
         Self(format!("{}/{asset}/{version}/content.json", Self::VERSIONS))
     }
 
-    /// Where a document of a run lies.
+    /// Path of an evidence document of a run.
     #[must_use]
     pub fn of_evidence(execution: ExecutionId, artifact: crate::id::ArtifactId, name: &'static str) -> Self {
         Self(format!("{}/{execution}/{artifact}/{name}", Self::EVIDENCE))
     }
 
-    /// Where an installation says that the store is its own.
+    /// Path of the object that names the owning installation.
     #[must_use]
     pub fn of_owner() -> Self {
         Self("installation".to_owned())
     }
 
-    /// The version whose content lies at a path like those of [`Self::of_version`]; `None` for every other path.
+    /// Parses a path of the form that [`Self::of_version`] writes; `None` for every other path.
     #[must_use]
     pub fn version_at(path: &str) -> Option<(AssetId, AssetVersionId)> {
         let (asset, rest) = path.strip_prefix(Self::VERSIONS)?.strip_prefix('/')?.split_once('/')?;
         let version = rest.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
             (Uuid::try_parse(asset).ok()?.into(), Uuid::try_parse(version).ok()?.into());
-        // Only the one spelling that we write ourselves.
+        // Accepts only the canonical spelling, because `try_parse` accepts several.
         (Self::of_version(ids.0, ids.1).as_str() == path).then_some(ids)
     }
 
-    /// Below this all contents of versions lie.
+    /// Prefix of all version content.
     pub const VERSIONS: &str = "assets";
 
-    /// Below this all documents of runs lie.
+    /// Prefix of all evidence documents.
     pub const EVIDENCE: &str = "evidence";
 
     /// The path as text.
@@ -76,169 +76,168 @@ impl Serialize for ArtifactPath {
     }
 }
 
-/// What a put found.
+/// Outcome of a put.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
-    /// Nothing was there; now the bytes are.
+    /// The store had no object at the path and wrote the bytes.
     Created,
-    /// The very same bytes were there already.
+    /// The store already held the same bytes.
     AlreadyThere,
 }
 
-/// The artifact store could not answer. Opaque: it is logged, never shown.
+/// Failure of the artifact store. Logged, never shown to callers.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// The store is away or too slow.
+    /// The store is unreachable or too slow.
     #[error("the artifact store is unavailable")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// Other bytes lie at a path whose bytes never change.
-    #[error("other bytes lie at this path")]
+    /// The path holds other bytes, and stored bytes are immutable.
+    #[error("the path already holds other bytes")]
     Conflict,
 }
 
-/// Something that lies in the store.
+/// An object in the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredObject {
-    /// Where.
+    /// Path.
     pub path: String,
-    /// When it was put there, by the store's clock.
+    /// Time of the put by the store's clock.
     pub put_at: Timestamp,
 }
 
-/// A walk through what lies in the store.
+/// Incremental listing of the objects in the store.
 #[async_trait]
 pub trait ArtifactWalk: Send {
-    /// The next objects, at most `most` of them; none at the end.
-    async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError>;
+    /// Returns the next objects, at most `limit`; an empty list at the end.
+    async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
 }
 
-/// Keeps bytes that never change.
+/// Store of immutable bytes.
 #[async_trait]
 pub trait ArtifactStore: Send + Sync {
-    /// Stores bytes where nothing lies yet; durable once it answers.
+    /// Stores bytes at an unused path; the bytes are durable when it returns.
     async fn put_if_absent(&self, path: &ArtifactPath, bytes: Vec<u8>) -> Result<Put, ArtifactError>;
-    /// The bytes at a path, for the caller to verify; `None` where nothing lies. `expected_len` is the recorded number of
-    /// bytes: an object with more of them is [`UnverifiedBytes::too_long`], and the store reads at most one byte beyond.
+    /// Reads the bytes at a path for the caller to verify; `None` without an object. `expected_len` is the recorded
+    /// length in bytes. A longer object returns [`UnverifiedBytes::too_long`]; the store reads at most one byte beyond.
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
-    /// What lies below a prefix, in portions; `None` at the end. Objects that are not ours may be among them.
+    /// Lists the objects below a prefix in portions. Foreign objects may be among them.
     fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_>;
-    /// Takes bytes away; whether they were there does not matter. Only for what no row names.
+    /// Removes an object; succeeds also when it does not exist. Only for objects that no row names.
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
-    /// Whether the store answers at all.
+    /// Checks that the store responds.
     async fn ready(&self) -> Result<(), ArtifactError>;
 }
 
-/// Whose eyes a list of assets is seen through.
+/// Visibility scope of a list of assets.
 #[derive(Clone, Debug)]
 pub enum AssetSight {
-    /// Those of somebody who may view the whole tenant.
+    /// All assets of the tenant.
     Tenant,
-    /// Those of somebody who stands in a workspace.
+    /// Assets visible from one workspace.
     From {
-        /// The namespace of that workspace: all its assets are seen.
+        /// Namespace of that workspace; all its assets are visible.
         namespace: NamespaceId,
-        /// The workspace, if the viewer may see what is granted to it.
+        /// The workspace, if the viewer may see assets granted to it.
         workspace: Option<WorkspaceId>,
-        /// Who looks: what is granted to them is seen besides.
+        /// The viewer's principals; assets granted to them are visible too.
         principals: Vec<ActorRef>,
     },
-    /// Those of somebody who may view some namespaces and workspaces.
+    /// Assets of some namespaces and workspaces.
     Within {
-        /// Which.
+        /// Visible namespaces and workspaces.
         reach: Reach,
-        /// Who looks: what is granted to them is seen besides.
+        /// The viewer's principals; assets granted to them are visible too.
         principals: Vec<ActorRef>,
     },
 }
 
-/// Which assets a list shows.
+/// Filter of an asset list.
 #[derive(Clone, Debug)]
 pub struct AssetFilter {
-    /// Those that are seen.
+    /// Visibility scope.
     pub sight: AssetSight,
-    /// Those of this kind.
+    /// Only this kind.
     pub kind: Option<AssetKind>,
-    /// Those in this state.
+    /// Only this lifecycle state.
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// A release that is not over and binds a version of an asset.
+/// A live release that binds a version of an asset.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockingRelease {
-    /// The release.
+    /// Identifier.
     pub release_id: ReleaseId,
-    /// Its state.
+    /// State.
     pub state: StateName,
-    /// Its workload.
+    /// Workload.
     pub workload_id: WorkloadId,
-    /// Where that workload is.
+    /// Workspace of the workload.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace.
+    /// Namespace of that workspace.
     pub namespace_id: NamespaceId,
-    /// Its environment.
+    /// Environment.
     pub environment: Slug,
 }
 
-/// Keeps assets and versions.
+/// Stores assets and versions.
 #[async_trait]
 pub trait AssetStore: Send + Sync {
-    /// One asset.
+    /// Finds one asset.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
-    /// A page of assets, newest first.
+    /// Lists assets, newest first.
     async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError>;
-    /// Makes an asset.
+    /// Creates an asset.
     async fn commit_new(
         &self,
         scope: TenantScope,
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores another state of an asset's life. Archiving conflicts with `AssetInUse` while a release that is not over
-    /// binds a version of it, also one that is bound at the same moment.
+    /// Stores another lifecycle state of an asset. Archiving conflicts with `AssetInUse` while a live release binds one
+    /// of its versions; the statement also sees bindings committed concurrently.
     async fn commit_move(
         &self,
         scope: TenantScope,
         change: Change<Asset>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Releases that keep the asset from being archived, newest first, at most `limit`.
+    /// Releases that prevent archiving of the asset, newest first, at most `limit`.
     async fn blocking_releases(
         &self,
         scope: TenantScope,
         id: AssetId,
         limit: u32,
     ) -> Result<Vec<BlockingRelease>, StoreError>;
-    /// Adds a version and answers with it, label included. Stale when the asset takes no versions any more.
+    /// Stores a version and returns it with its label. Stale when the asset no longer accepts versions.
     async fn commit_version(
         &self,
         scope: TenantScope,
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError>;
-    /// Makes an asset with its first version, and answers with the version.
+    /// Creates an asset with its first version, and returns the version.
     async fn commit_flow(
         &self,
         scope: TenantScope,
         change: Change<(Asset, NewVersion)>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError>;
-    /// One version, with its asset.
+    /// Finds one version with its asset.
     async fn find_version(
         &self,
         scope: TenantScope,
         id: AssetVersionId,
     ) -> Result<Option<(Asset, AssetVersion)>, StoreError>;
-    /// A page of an asset's versions, newest first: in the order of their commits, whatever the clocks said that made
-    /// their identifiers. It may be shorter than its limit and go on all the same: versions can be large, and a page is
-    /// bounded by their length too.
+    /// Lists an asset's versions in reverse commit order, regardless of the clocks in their identifiers. The page
+    /// length in bytes is bounded too, because versions can be large: a page may be shorter than its limit and still
+    /// have a successor.
     async fn list_versions(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
     ) -> Result<Listed<AssetVersion>, StoreError>;
-    /// Whether the model policy is active, and no version of it that was committed after this one suspends or retires the
-    /// route.
+    /// Whether the model policy is active and no version committed after this one suspends or retires the route.
     async fn route_stands(
         &self,
         scope: TenantScope,
@@ -246,18 +245,18 @@ pub trait AssetStore: Send + Sync {
         version: AssetVersionId,
         route_id: &str,
     ) -> Result<bool, StoreError>;
-    /// The identifier of the asset of a slug.
+    /// Finds the identifier of an asset by slug.
     async fn find_id(&self, scope: TenantScope, slug: &Slug) -> Result<Option<AssetId>, StoreError>;
-    /// The asset of a slug, with its version of that label, or with the one that was committed last where none is named.
+    /// Finds an asset by slug, with the version of that label, or with the last committed version without a label.
     async fn find_by_slug(
         &self,
         scope: TenantScope,
         slug: &Slug,
         label: Option<&VersionLabel>,
     ) -> Result<Option<(Asset, Option<AssetVersion>)>, StoreError>;
-    /// Whether a version's content refers to anything, as was noted when it was made.
+    /// Whether the recorded references of a version are not empty.
     async fn refers(&self, scope: TenantScope, version: AssetVersionId) -> Result<bool, StoreError>;
-    /// The text that a version was made from, where one was kept (a flow's YAML).
+    /// The stored source text of a version, if any (a flow's YAML).
     async fn source_text(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<String>, StoreError>;
 }
 

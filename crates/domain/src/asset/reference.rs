@@ -1,7 +1,7 @@
-//! References between assets that stand inside content.
+//! References between assets inside content.
 //!
-//! Where a reference may stand is a matter of the schema, so that an object that merely looks like one, inside a free
-//! map or a carried JSON Schema, is none (spec: prompt template grammar; kinds: `{slug, version?}`).
+//! The schema determines where a reference may occur. An object of the same shape inside a free map or an embedded JSON
+//! Schema is not a reference (spec: prompt template grammar; kinds: `{slug, version?}`).
 
 use super::{
     VersionLabel,
@@ -17,37 +17,37 @@ use crate::{
 };
 use serde_json::Value;
 
-/// What the schemas call the shape of a reference.
+/// `$ref` that marks a reference in the schemas.
 const SHAPE: &str = "#/$defs/reference";
 
 /// A reference from the content of one asset to another asset of the same tenant.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct AssetReference {
-    /// The asset.
+    /// Slug of the referenced asset.
     pub slug: Slug,
-    /// The version, or `None` for the one that is current when the release leaves draft.
+    /// Version label; `None` resolves to the current version when the release leaves draft.
     pub version: Option<VersionLabel>,
-    /// JSON pointer to the reference in the content (RFC 6901); of a token in a prompt, to the prompt's text.
+    /// JSON pointer to the reference in the content (RFC 6901); for a prompt token, to the prompt's text.
     pub pointer: String,
-    /// What an asset that it names may be, by the schema's `x-asset-kinds`. Where a schema says nothing, nothing may
-    /// stand there.
+    /// Permitted kinds of the referenced asset, from the schema's `x-asset-kinds`. Without that annotation no kind is
+    /// permitted.
     pub kinds: Vec<AssetKind>,
 }
 
 impl AssetReference {
-    /// Whether an asset of that kind may stand here. An asset of that slug may come only later, so this is asked when
-    /// the reference is settled.
+    /// Whether the reference may name an asset of that kind. The resolver checks it, because the asset may be created
+    /// after the reference.
     #[must_use]
     pub fn may_name(&self, kind: AssetKind) -> bool {
         self.kinds.contains(&kind)
     }
 }
 
-/// What prompts may include.
+/// Kinds that a prompt may include.
 const INCLUDED: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
-/// Every reference to another asset in content of that kind, in the order of the content; one that stands there twice
-/// is listed twice. What is no well-formed reference is left out: the checks of the kind have refused it.
+/// Every reference in content of that kind, in document order, repeated references included. Malformed references are
+/// skipped, because validation of the kind refuses them.
 #[must_use]
 pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
     let mut found = Vec::new();
@@ -153,13 +153,13 @@ mod tests {
         let kinds = |pointer: &str| found.iter().find(|found| found.pointer == pointer).map(|found| &*found.kinds);
         assert_eq!(kinds("/memory_ref"), Some(&[AssetKind::Memory][..]));
         assert_eq!(kinds("/sub_agents/0/ref"), Some(&[AssetKind::Agent][..]));
-        // One of two shapes of the same place.
+        // `handler` has several shapes in the schema.
         let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
         let [handler] = &*references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
         assert!(handler.may_name(AssetKind::PromptTemplate) && !handler.may_name(AssetKind::Memory));
     }
 
-    /// A place without kinds would refuse everything; a kind that is misspelled would be lost.
+    /// A reference without kinds would refuse every asset; a misspelled kind would be lost.
     #[test]
     fn every_reference_of_every_schema_says_what_it_may_name() {
         fn each(schema: &Value, seen: &mut usize) {
