@@ -1,4 +1,4 @@
-//! Who the caller is, and the one table that says what an operation demands.
+//! Identification and authorization of callers.
 
 pub(crate) mod gate;
 mod grants;

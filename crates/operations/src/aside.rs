@@ -1,8 +1,7 @@
-//! Long work that waits for nothing, beside the threads that serve.
+//! CPU-bound work of a tenant on the blocking pool, with fair shares of the processors.
 //!
-//! A serving thread takes its requests in turns, and whatever computes between two turns keeps all of them waiting.
-//! Content may be large, and what it asks for larger: a bundle's tests, patterns to compile, a YAML text full of aliases
-//! may each take a second (threats: T12, T13).
+//! A long computation on a serving thread delays every request on that thread. Content may take a second of
+//! computation: test cases of a bundle, patterns to compile, a YAML text full of aliases (threats: T12, T13).
 
 use crate::Failure;
 use fairway_domain::{
@@ -13,18 +12,19 @@ use fairway_domain::{
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{sync::LazyLock, thread::available_parallelism, time::Duration};
 
-/// Work of one tenant that waits at most. Each holds content of up to 4 MiB.
+/// Maximum number of waiting work items of one tenant. Each holds content of up to 4 MiB.
 const MAX_WAITING: usize = 64;
 
-/// As much at once as there are processors: more would not be done sooner, and every thread that computes takes its share
-/// from those that serve. Tenants whose work waits take turns.
+/// One permit per processor: more threads finish no sooner and slow down the serving threads. Tenants with waiting
+/// work take turns.
 static PROCESSORS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(limits(processors())));
 
 fn processors() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// One tenant leaves a processor to others, where there is another one: work may take a second, and is never interrupted.
+/// Limits of one tenant. Where there are several processors, one tenant leaves one to others: work may take a second
+/// and is never interrupted.
 const fn limits(processors: usize) -> Limits {
     let permits_per_key = if processors > 1 { processors.saturating_sub(1) } else { 1 };
     Limits { permits_per_key, waiting_per_key: MAX_WAITING, ..Limits::of(processors) }
@@ -33,9 +33,9 @@ const fn limits(processors: usize) -> Limits {
 /// How long work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Deadline {
-    /// Of a request: its caller can come back.
+    /// Work of a request, 10 seconds: the caller can retry.
     Request,
-    /// Of a run that was accepted: it has nowhere to come back to, and a deadline of its own.
+    /// Work of an accepted run, 60 seconds: a run has no retry and a deadline of its own.
     Run,
 }
 
@@ -48,36 +48,37 @@ impl Deadline {
     }
 }
 
-/// A processor that a tenant may use for one piece of work.
+/// A processor permit of a tenant for one work item.
 pub(crate) struct Processor(Permit<TenantId>);
 
 impl Processor {
-    /// Waits for a processor. Whoever loads much for its work loads it afterwards, so that work that waits holds little.
+    /// Waits for a processor. A caller loads large data after this, so that waiting work holds little memory.
     ///
     /// # Errors
-    /// Unavailable when no processor becomes free for this tenant in time, or too much of its work waits.
+    /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
     pub(crate) async fn acquire((scope, deadline): (TenantScope, Deadline)) -> Result<Self, Failure> {
         PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
-    /// Does some work on another thread.
+    /// Runs the work on the blocking pool.
     ///
     /// # Errors
     /// When the work panics.
     pub(crate) async fn run<T: Send + 'static>(self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let done = tokio::task::spawn_blocking(move || {
-            // The permit is given back when the work is done, not when nobody waits for it any more.
+            // The permit is released when the work ends, even if its caller no longer waits.
             let _permit = self.0;
             work()
         });
-        done.await.map_err(|_| Failure::Corrupt("work that was done aside did not come to its end"))
+        done.await.map_err(|_| Failure::Corrupt("blocking work panicked"))
     }
 }
 
-/// Does some work of a tenant on another thread.
+/// Runs work of a tenant on the blocking pool.
 ///
 /// # Errors
-/// Unavailable when no processor becomes free for this tenant in time, or too much of its work waits; then nothing was done.
+/// Unavailable when no processor becomes free for this tenant in time, or its queue is full; then the work does not
+/// run.
 pub(crate) async fn aside<T: Send + 'static>(
     turn: (TenantScope, Deadline),
     work: impl FnOnce() -> T + Send + 'static,
@@ -85,7 +86,7 @@ pub(crate) async fn aside<T: Send + 'static>(
     Processor::acquire(turn).await?.run(work).await
 }
 
-/// What a caller is told whose turn did not come: nothing was done, and a later try may succeed.
+/// The failure of a permit that was not granted: the work did not run, and a later attempt may succeed.
 pub(crate) fn busy(refused: AcquireError) -> Failure {
     StoreError { source: Box::new(refused), fault: StoreFault::Unavailable }.into()
 }
@@ -109,7 +110,7 @@ mod tests {
     #[tokio::test]
     async fn the_thread_goes_on_meanwhile() {
         let (say, heard) = mpsc::channel();
-        // Ends only once the same thread has come to the second half.
+        // Ends only once the same thread has reached the second future.
         let work = aside(request(1), move || heard.recv_timeout(LONG));
         let (done, ()) = tokio::join!(work, async { say.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
@@ -123,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Every processor: the first held by another tenant where there are several, the others by this one.
+    /// Acquires every processor: another tenant holds the first where there are several, this tenant the others.
     async fn all_processors(scope: TenantScope) -> Vec<Permit<TenantId>> {
         let mut held = Vec::new();
         for at in 0..processors() {
@@ -177,7 +178,7 @@ mod tests {
             }
         }
         drop(held.remove(0));
-        assert_eq!(order.recv().await, Some(2), "the tenant that holds no processor is next");
+        assert_eq!(order.recv().await, Some(2), "the tenant without a processor is next");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
-//! Caches of these operations, each bounded by the bytes of its entries.
+//! Caches of the operations, each bounded by the bytes of its entries.
 //!
-//! A caller chooses many of the keys, so a bound on the number of entries bounds no memory. [`MAX_BYTES`] lists every cache
-//! with its share of the process's memory ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
+//! Callers choose many of the keys, so a bound on the number of entries bounds no memory. [`MAX_BYTES`] lists every
+//! cache with its share of the process's memory
+//! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
 use fairway_domain::{access::Caller, execution::ports::RuntimeEntry, workload::interface::InterfaceConfig};
@@ -9,12 +10,13 @@ use moka::sync::{Cache, CacheBuilder};
 use std::{fmt, hash::Hash, sync::Arc};
 use tokio::sync::OnceCell;
 
-/// Bytes that a cache may hold.
+/// Size limits of the caches, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MaxBytes {
     /// Compiled run plans.
     pub(crate) plans: u64,
-    /// Workloads with their deployment, by slug and, for workers, by identifier: each of the two.
+    /// Workloads with their deployments. The cache by slug and the workers' cache by identifier have this limit
+    /// each.
     pub(crate) entries: u64,
     /// Callers with their rights.
     pub(crate) callers: u64,
@@ -28,13 +30,13 @@ pub(crate) struct MaxBytes {
     pub(crate) summaries: u64,
     /// Clients that the rate limit refuses.
     pub(crate) refused_clients: u64,
-    /// Public workloads that were looked up lately.
+    /// Public workloads whose access mode was read recently.
     pub(crate) public_workloads: u64,
-    /// Damaged artifacts whose mismatch was recorded lately.
+    /// Damaged artifacts whose mismatch was recorded recently.
     pub(crate) mismatches: u64,
 }
 
-/// 73 MiB together.
+/// 73 MiB in total.
 pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     plans: 40 << 20,
     entries: 6 << 20,
@@ -48,15 +50,15 @@ pub(crate) const MAX_BYTES: MaxBytes = MaxBytes {
     mismatches: 1 << 20,
 };
 
-/// The largest run plan that its cache keeps, in bytes: the cache counts the key and the entry beside it.
+/// The largest run plan that the cache holds, in bytes. The cache counts key and entry overhead in addition.
 pub(crate) const MAX_PLAN_BYTES: usize = (40 << 20) - (4 << 10);
 
-/// Memory of an entry beside its key and its value, in bytes: the node of the hash table and those of the access and write
-/// queues.
+/// Memory of an entry besides its key and value, in bytes: the node of the hash table and those of the access and
+/// write queues.
 const ENTRY_OVERHEAD: usize = 384;
 
-/// A builder of a cache that holds entries of at most `max_bytes` together. `bytes` estimates the memory of a key and its
-/// value, what they point to included.
+/// A builder of a cache whose entries hold at most `max_bytes` together. `bytes` estimates the heap memory of a key
+/// and its value.
 pub(crate) fn weighed<K, V>(
     max_bytes: u64,
     bytes: impl Fn(&K, &V) -> usize + Send + Sync + 'static,
@@ -73,7 +75,7 @@ where
     Cache::builder().max_capacity(max_bytes).weigher(weigher)
 }
 
-/// Values that are being made: whoever wants one meanwhile waits for it and makes no second one.
+/// Request coalescing: concurrent requests for the same key await one computation.
 pub(crate) struct InFlight<K, V>(Cache<K, Arc<OnceCell<V>>>);
 
 impl<K, V> fmt::Debug for InFlight<K, V> {
@@ -82,7 +84,7 @@ impl<K, V> fmt::Debug for InFlight<K, V> {
     }
 }
 
-/// Most values that are being made at once. Beyond, a value may be made twice.
+/// Maximum number of concurrent computations. Beyond it, a value may be computed twice.
 const MAX_IN_FLIGHT: u64 = 1_024;
 
 impl<K, V> InFlight<K, V>
@@ -94,8 +96,8 @@ where
         Self(Cache::builder().max_capacity(MAX_IN_FLIGHT).build())
     }
 
-    /// Makes a value, or waits for the one that is being made. A failure is of the request that made it alone: the next one
-    /// tries again.
+    /// Computes a value, or awaits the computation in progress. A failure reaches only the request that computes;
+    /// the next one retries.
     pub(crate) async fn make<E>(&self, key: K, make: impl Future<Output = Result<V, E>>) -> Result<V, E>
     where
         K: Clone,
@@ -109,10 +111,10 @@ where
     }
 }
 
-/// A rough mean of what a reference to an actor takes on the heap, in bytes; its name has at most 127.
+/// Approximate heap memory of an actor reference, in bytes. Its name has at most 127 bytes.
 const ACTOR_BYTES: usize = 96;
 
-/// The heap memory of what a request claims, in bytes.
+/// The heap memory of identity claims, in bytes.
 pub(crate) const fn claims_bytes(claims: &Claims) -> usize {
     claims.groups.len().saturating_add(1).saturating_mul(ACTOR_BYTES)
 }

@@ -1,4 +1,4 @@
-//! Why an operation did not do what was asked.
+//! Failures of operations: refusals that a caller can act on, and faults of stores.
 
 use crate::generator::GenerateRefusal;
 use fairway_domain::{
@@ -24,176 +24,176 @@ use fairway_domain::{
     workload::{WorkloadRefusal, interface::Finding},
 };
 
-/// A field of a request that cannot be as it is.
+/// An invalid field of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldProblem {
-    /// Which field.
+    /// Path of the field.
     pub path: &'static str,
-    /// Why, as a code.
+    /// Stable code of the problem.
     pub code: &'static str,
-    /// Why, for people.
+    /// Description of the problem for people.
     pub message: &'static str,
 }
 
-/// Why an operation did not do what was asked.
+/// Reason why an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Nothing of that name, or nothing that the caller may see.
-    #[error("nothing of that name")]
+    /// The resource does not exist, or the caller may not see it.
+    #[error("not found")]
     NotFound,
-    /// The caller sees it and may not do that to it.
+    /// The caller sees the resource and lacks the permission for the operation.
     #[error("the permission {} is missing", .0.as_str())]
     Forbidden(Permission),
-    /// The caller said nothing of who it is, and must.
-    #[error("an identity with the permission {} is needed", .0.as_str())]
+    /// The caller is anonymous, and the operation requires an identity.
+    #[error("an identity with the permission {} is required", .0.as_str())]
     Anonymous(Permission),
-    /// A field cannot be as it is.
-    #[error("a field cannot be as it is")]
+    /// A field is invalid.
+    #[error("a field is invalid")]
     Field(FieldProblem),
-    /// The inputs of a run are not what the workload's form asks for.
-    #[error("the inputs are not what the workload asks for")]
+    /// The inputs of a run do not match the workload's form.
+    #[error("the inputs do not match the form of the workload")]
     Inputs(Vec<Finding>),
-    /// The caller named no workspace, and its roles do not name one either.
-    #[error("no workspace was named")]
+    /// The request names no workspace, and the caller's roles do not determine one.
+    #[error("the request names no workspace")]
     WorkspaceRequired,
-    /// The resource is not as the caller expects it to be.
+    /// The resource has another revision than `If-Match` names.
     #[error("the resource has changed")]
     PreconditionFailed,
-    /// Others changed the resource over and over while this was decided.
-    #[error("the resource keeps changing")]
+    /// Concurrent changes invalidated the decision too often.
+    #[error("concurrent changes to the resource prevented the change")]
     Contended,
-    /// A change was committed without an idempotency key, and its outcome cannot be read back now.
+    /// A change without an idempotency key is committed, and its outcome cannot be read back now.
     #[error("the outcome of a committed change cannot be read")]
     OutcomeLost,
-    /// A rule over several rows refused.
-    #[error("a rule over several rows refused")]
+    /// A constraint across several rows refused the change.
+    #[error("a constraint across several rows refused the change")]
     Conflict(Conflict),
-    /// The idempotency key came with another body before.
-    #[error("the idempotency key came with another body")]
+    /// An earlier request used the idempotency key with another body.
+    #[error("an earlier request used the idempotency key with another body")]
     KeyOtherBody,
-    /// The first request with that idempotency key still runs.
-    #[error("the first request with that key still runs")]
+    /// The first request with that idempotency key is still in progress.
+    #[error("the first request with the idempotency key is still in progress")]
     KeyInProgress,
-    /// About tenants and workspaces.
+    /// Refusal of a change to a tenant or workspace.
     #[error(transparent)]
     Tenant(#[from] TenantRefusal),
-    /// About grants.
+    /// Refusal of a role binding.
     #[error(transparent)]
     Grant(#[from] GrantRefusal),
-    /// About principal bindings.
+    /// Refusal of a principal binding.
     #[error(transparent)]
     Principal(#[from] PrincipalRefusal),
-    /// About assets.
+    /// Refusal of a change to an asset.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// Releases that are not over keep the asset from being archived.
-    #[error("releases that are not over bind versions of the asset")]
+    /// Unfinished releases prevent that the asset is archived.
+    #[error("unfinished releases bind versions of the asset")]
     AssetInUse {
-        /// Those that the caller may see, newest first.
+        /// The blocking releases that the caller may see, newest first.
         shown: Vec<BlockingRelease>,
-        /// How many more there are that it may not see, or that the answer has no room for.
+        /// Number of further blocking releases: those that the caller may not see, or that exceed the response.
         hidden: usize,
     },
-    /// About a version's content.
-    #[error("the content is not allowed")]
+    /// The content of a version is invalid.
+    #[error("the content is invalid")]
     Content(ContentRefusal),
-    /// About what a version's content can be at all.
+    /// The content of a version has no canonical form.
     #[error(transparent)]
     Canonical(#[from] CanonicalRefusal),
-    /// About a flow.
-    #[error("the flow is not allowed")]
+    /// The flow is invalid.
+    #[error("the flow is invalid")]
     Flow(Vec<FlowProblem>),
-    /// About documents and contracts of knowledge bases.
+    /// Refusal of a change to documents or access contracts.
     #[error(transparent)]
     Knowledge(#[from] KnowledgeRefusal),
-    /// About workloads.
+    /// Refusal of a change to a workload.
     #[error(transparent)]
     Workload(#[from] WorkloadRefusal),
-    /// About releases.
+    /// Refusal of a change to a release.
     #[error(transparent)]
     Release(#[from] ReleaseRefusal),
-    /// What an environment asks for is not allowed.
+    /// The settings of an environment are invalid.
     #[error(transparent)]
     Environment(#[from] EnvironmentRefusal),
-    /// What is wanted of a share link is not allowed.
+    /// The terms of a share link are invalid.
     #[error(transparent)]
     ShareTerms(#[from] ShareTermsRefusal),
-    /// A share token is missing, or opens nothing here.
+    /// The share token is missing or invalid for the workload.
     #[error(transparent)]
     Token(#[from] TokenRefusal),
-    /// The client asks too often.
-    #[error("the client asks too often")]
+    /// The client exceeds its rate limit.
+    #[error("the client exceeds its rate limit")]
     Throttled(Throttled),
-    /// About running.
+    /// Refusal to run a workload.
     #[error(transparent)]
     Run(#[from] RunRefusal),
-    /// About generating drafts.
+    /// Refusal to generate a draft.
     #[error(transparent)]
     Generate(#[from] GenerateRefusal),
-    /// About reviewing what a run answered.
+    /// Refusal to review the answer of a run.
     #[error(transparent)]
     Review(#[from] ReviewRefusal),
-    /// About settling how a run came out.
+    /// Refusal to resolve a run with an unknown outcome.
     #[error(transparent)]
     Settle(#[from] SettleRefusal),
-    /// About tools.
+    /// Refusal of a tool call.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),
-    /// A store could not answer.
+    /// A store failed.
     #[error(transparent)]
     Store(StoreError),
-    /// The artifact store could not answer.
+    /// The artifact store failed.
     #[error(transparent)]
     Artifact(#[from] ArtifactError),
-    /// The artifact store returned other bytes than the database names.
+    /// The artifact store returned other bytes than the database records.
     #[error(transparent)]
     Integrity(#[from] IntegrityMismatch),
-    /// What is stored contradicts itself.
-    #[error("what is stored contradicts itself: {0}")]
+    /// Stored data is inconsistent.
+    #[error("stored data is inconsistent: {0}")]
     Corrupt(&'static str),
-    /// The key was taken while this was decided; the first outcome is to be looked up.
-    #[error("the idempotency key was taken meanwhile")]
+    /// A concurrent request committed with the same key; the caller of this operation reads the first outcome.
+    #[error("a concurrent request took the idempotency key")]
     KeyTaken,
 }
 
-/// Why a workload is not run.
+/// Reason why a workload is not run.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RunRefusal {
     /// The kill switch is on.
     #[error("the workload is suspended")]
     Suspended,
-    /// It is over.
+    /// The workload is retired.
     #[error("the workload is retired")]
     Retired,
-    /// No lane that serves the caller has a release.
+    /// No lane that serves the caller has an active release.
     #[error("no release is active")]
     NoActiveRelease,
-    /// The release binds no flow, and not both a prompt and a model policy.
-    #[error("the release binds nothing to run")]
+    /// The release binds neither a flow nor both a prompt and a model policy.
+    #[error("the release binds neither a flow nor a prompt with a model policy")]
     NothingToRun,
-    /// Who a run is to be for is not bound to the workload.
-    #[error("who the run is for is not bound to the workload")]
+    /// The principal on whose behalf the run would execute is not bound to the workload.
+    #[error("the principal of the run is not bound to the workload")]
     PrincipalNotBound,
-    /// This deployment takes no asynchronous runs.
-    #[error("asynchronous runs are not taken here")]
+    /// This deployment accepts no asynchronous runs.
+    #[error("this deployment accepts no asynchronous runs")]
     NoAsync,
-    /// As many runs of the tenant wait in line as may.
-    #[error("too many runs wait")]
+    /// The tenant has reached its limit of queued runs.
+    #[error("too many runs are queued")]
     LineFull,
-    /// The release binds a sandbox profile that does not list the language of the script.
+    /// The bound sandbox profile does not list the language of the script.
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
-    /// The release binds a sandbox profile with a runtime or an image that scripts do not get here.
-    #[error("the sandbox profile of the release asks for a runtime or an image that scripts do not get here")]
+    /// The bound sandbox profile requires a runtime or an image that this deployment does not have.
+    #[error("the sandbox profile of the release requires a runtime or an image that is not available here")]
     SandboxUnavailable,
-    /// As many scripts of the tenant run as may.
+    /// The tenant has reached its limit of concurrent scripts.
     #[error("too many scripts run")]
     TooManyScripts,
-    /// The run has ended, or nobody can stop it any more.
-    #[error("the run cannot be cancelled any more")]
+    /// The run has ended or has passed the last point of cancellation.
+    #[error("the run can no longer be cancelled")]
     NotCancellable,
-    /// Whether the run was accepted could not be found out; it may be read under this identifier.
-    #[error("whether the run was accepted is not known")]
+    /// The outcome of accepting the run is unknown; the run may be readable under this identifier.
+    #[error("it is unknown whether the run was accepted")]
     Unsettled(ExecutionId),
 }
 
@@ -218,22 +218,22 @@ impl RunRefusal {
     }
 }
 
-/// Why a tool gave nothing.
+/// Reason why a tool call gave no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolRefusal {
-    /// Its arguments are not what its schema asks for.
-    #[error("the arguments are not what the tool asks for")]
+    /// The arguments do not match the tool's schema.
+    #[error("the arguments do not match the schema of the tool")]
     Arguments(Vec<ContentProblem>),
-    /// The knowledge base's access contract does not allow its caller to retrieve.
+    /// The access contract of the knowledge base does not allow the caller to retrieve.
     #[error("the knowledge base's access contract does not allow this")]
     Contract,
-    /// The knowledge base's index was made by another model than the one that queries go to.
-    #[error("the index of the knowledge base was made by another embedding model")]
+    /// Another embedding model made the index of the knowledge base than the one that embeds queries.
+    #[error("another embedding model made the index of the knowledge base")]
     OtherModel,
-    /// Whether the tool did what it was called for could not be found out; its run may be read under this identifier.
+    /// The outcome of the tool call is unknown; its run may be readable under this identifier.
     #[error("the tool's answer was lost; it was not called again")]
     Lost(ExecutionId),
-    /// What the tool answered cannot be read; its run may be read under this identifier.
+    /// The tool returned an unreadable response; its run may be readable under this identifier.
     #[error("the tool's answer cannot be read; it was not called again")]
     Malformed(ExecutionId),
 }
@@ -280,7 +280,7 @@ impl Failure {
         Self::Field(FieldProblem { path, code, message })
     }
 
-    /// The code of a prompt refusal that a run met.
+    /// A failure of a run's prompt.
     #[must_use]
     pub fn prompt(refusal: PromptRefusal) -> Self {
         Self::Content(ContentRefusal::Prompt(refusal))

@@ -1,5 +1,5 @@
-//! One function an operation: check that the caller may, load, decide in the domain, commit. The run engine and the
-//! relays that work in the background are here too.
+//! One function per operation: authorize the caller, load, decide in the domain, commit. The run engine and the
+//! background tasks are here too.
 
 pub mod access;
 mod aside;

@@ -1,4 +1,4 @@
-//! Requests that are sent again, and resources that moved: idempotency keys and preconditions.
+//! Idempotency keys and preconditions: replay of repeated requests, and retries of decisions on changed resources.
 
 use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
@@ -11,16 +11,16 @@ use uuid::Uuid;
 
 mod reservation;
 
-/// How often a decision is taken again after somebody else was faster.
+/// Attempts of a decision whose commit loses against a concurrent change.
 pub(crate) const ATTEMPTS: usize = 3;
 
 /// The revisions that a caller accepts, from `If-Match`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Expected {
-    /// Whatever is there.
+    /// Any revision.
     #[default]
     Any,
-    /// One of these.
+    /// One of these revisions.
     OneOf(Vec<Revision>),
 }
 
@@ -33,7 +33,7 @@ impl Expected {
         }
     }
 
-    /// The same where nothing is there yet: whoever names a revision has seen something else.
+    /// Checks the precondition of a resource that does not exist yet: no revision matches it.
     pub(crate) fn check_absent(&self) -> Result<(), Failure> {
         match self {
             Self::Any => Ok(()),
@@ -41,7 +41,8 @@ impl Expected {
         }
     }
 
-    /// What a lost guard means: somebody who named a revision is told, everybody else's decision is taken again.
+    /// The failure of a stale commit for a caller that named a revision. Without a precondition the decision is
+    /// retried.
     pub(crate) const fn on_stale(&self) -> Option<Failure> {
         match self {
             Self::Any => None,
@@ -50,12 +51,12 @@ impl Expected {
     }
 }
 
-/// What an operation gives, and whether this request or an earlier one with its key did it.
+/// The result of an operation, and whether an earlier request with the same key committed it.
 #[derive(Clone, Debug)]
 pub struct Done<T> {
-    /// The resource as it may be read now.
+    /// The resource as the caller may read it now.
     pub value: T,
-    /// The status of the first answer, where this one repeats it.
+    /// The status of the first response, if this one replays it.
     pub replayed: Option<u16>,
 }
 
@@ -64,12 +65,12 @@ impl<T> Done<T> {
         Self { value, replayed: None }
     }
 
-    /// The resource, and the rest without it.
+    /// Splits the resource from the replay status.
     pub fn apart(self) -> (T, Done<()>) {
         (self.value, Done { value: (), replayed: self.replayed })
     }
 
-    /// The same about something else.
+    /// The same replay status with another value.
     pub(crate) fn with<U>(self, value: U) -> Done<U> {
         Done { value, replayed: self.replayed }
     }
@@ -80,7 +81,7 @@ pub(crate) fn keyed(key: Option<&RequestKey>, status: u16, resource: Uuid) -> Op
 }
 
 impl Services {
-    /// Does something once for a key: an earlier outcome is read again under the caller's present rights instead.
+    /// Runs an effect once per key. A replay reads the earlier outcome under the caller's current rights.
     pub(crate) async fn once<T>(
         &self,
         scope: TenantScope,
@@ -93,7 +94,7 @@ impl Services {
         }
         match effect().await {
             Err(Failure::KeyTaken) => {
-                // Somebody else with the same key was faster, and has committed.
+                // A concurrent request with the same key has committed.
                 let outcome = self.earlier(scope, key).await?.ok_or(Failure::Contended)?;
                 Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) })
             }
@@ -105,8 +106,8 @@ impl Services {
         }
     }
 
-    /// A refusal may be the echo of this very request: a twin with the same key that was faster may have taken the
-    /// slug or moved the state. Then its outcome is the answer.
+    /// A refusal may result from a concurrent request with the same key, which took the slug or changed the state
+    /// first. Its outcome is then the response.
     async fn after_failure<T>(
         &self,
         scope: TenantScope,
@@ -130,13 +131,13 @@ impl Services {
         }
         match self.earlier(scope, key).await {
             Ok(Some(outcome)) => Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) }),
-            // This request released its reservation, and a twin reserved the key since.
+            // This request released its reservation, and another request reserved the key since.
             Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
             Err(other) => Err(other),
         }
     }
 
-    /// What an earlier request with this key did.
+    /// The outcome of an earlier request with this key.
     pub(crate) async fn earlier(
         &self,
         scope: TenantScope,
@@ -148,13 +149,13 @@ impl Services {
             Known::OtherBody => Err(Failure::KeyOtherBody),
             Known::Reserved => Err(Failure::KeyInProgress),
             Known::Done(outcome) => Ok(Some(outcome)),
-            Known::AsResource(_) => Err(Failure::Corrupt("a key of an execution stands at another route")),
+            Known::AsResource(_) => Err(Failure::Corrupt("another route holds the idempotency key of an execution")),
         }
     }
 }
 
-/// What is read after a commit. Where that fails, a caller without a key hears that the change may have happened; with a key, a
-/// repeat reads the outcome.
+/// The result of the read that follows a commit. If that read fails, a caller without a key gets
+/// [`Failure::OutcomeLost`]; a caller with a key repeats the request.
 pub(crate) fn after_commit<T>(read: Result<T, Failure>, key: Option<&RequestKey>) -> Result<T, Failure> {
     match read {
         Err(Failure::Store(StoreError { fault: StoreFault::Unavailable, .. })) if key.is_none() => {

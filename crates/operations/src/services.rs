@@ -1,4 +1,4 @@
-//! What every operation works with.
+//! The dependencies and settings of every operation.
 
 use crate::{
     access::IdentityMode,
@@ -43,14 +43,14 @@ use moka::sync::Cache;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::Notify;
 
-/// The stores of one process or of one worker thread.
+/// The stores of one process or of one worker thread, as domain ports.
 #[derive(Clone)]
 pub struct Stores {
     /// Tenants.
     pub tenants: Arc<dyn TenantStore>,
     /// Workspaces.
     pub workspaces: Arc<dyn WorkspaceStore>,
-    /// What environments ask for.
+    /// Settings of environments.
     pub environments: Arc<dyn EnvironmentStore>,
     /// Role bindings.
     pub access: Arc<dyn AccessStore>,
@@ -58,21 +58,21 @@ pub struct Stores {
     pub principal_bindings: Arc<dyn PrincipalBindingStore>,
     /// Assets and versions.
     pub assets: Arc<dyn AssetStore>,
-    /// Grants of assets.
+    /// Asset grants.
     pub asset_grants: Arc<dyn AssetGrantStore>,
-    /// What stands on assets.
+    /// Which releases, references and workloads depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
-    /// The books on the artifact store.
+    /// The index of the artifact store.
     pub ledger: Arc<dyn ArtifactLedger>,
-    /// Documents of knowledge bases, and the ends of their contracts.
+    /// Documents of knowledge bases, and the revocations of access contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
-    /// Turns of conversations.
+    /// Conversation turns.
     pub memory: Arc<dyn MemoryStore>,
     /// Workloads.
     pub workloads: Arc<dyn WorkloadStore>,
     /// Share links.
     pub share_links: Arc<dyn ShareLinkStore>,
-    /// How often clients without a name have asked.
+    /// Rate limit counters of anonymous clients and share links.
     pub throttle: Arc<dyn ThrottleStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
@@ -80,9 +80,9 @@ pub struct Stores {
     pub rollouts: Arc<dyn RolloutStore>,
     /// Executions and their evidence.
     pub executions: Arc<dyn ExecutionStore>,
-    /// Those that wait for a person.
+    /// Runs that wait for a human review.
     pub reviews: Arc<dyn ReviewStore>,
-    /// What people say of runs of which nobody knows.
+    /// Manual resolutions of runs with an unknown outcome.
     pub settlements: Arc<dyn SettlementStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
@@ -90,60 +90,60 @@ pub struct Stores {
     pub idempotency: Arc<dyn IdempotencyStore>,
 }
 
-/// What can be set about operations.
+/// The settings of operations.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a synchronous run may keep its caller waiting.
+    /// How long a synchronous run may block its caller.
     pub sync_wait: Duration,
-    /// How long a run may take.
+    /// How long a run may take in total.
     pub execution_deadline: Duration,
-    /// How long a run's lease lasts unless renewed.
+    /// How long a run's lease lasts unless it is renewed.
     pub lease: Duration,
-    /// How often one client may come to one public workload.
+    /// Requests that one client may send to one public workload.
     pub public_rate: Quota,
-    /// Where runs run.
+    /// Where runs execute: in the request's process or on workers.
     pub dispatch: Dispatch,
-    /// Whether tenants are given a generator.
+    /// Whether new tenants get a draft generator.
     pub generator: Provisioning,
-    /// How long a person may take to review an answer.
+    /// How long a reviewer has to review an answer.
     pub review_deadline: Duration,
-    /// Most runs of a tenant that may wait in line.
+    /// Maximum number of queued runs of one tenant.
     pub queue_cap: u32,
-    /// How far a claim of identity is believed.
+    /// How identity claims of requests are verified.
     pub identity: IdentityMode,
-    /// Services whose word on behalf of others is taken.
+    /// Services that may act on behalf of other principals.
     pub internal_clients: Vec<ActorRef>,
-    /// Host names that no tenant may answer to: those of the server and of what it works with.
+    /// Host names that no tenant may claim: those of the server and of its dependencies.
     pub operator_hosts: Vec<String>,
-    /// Masks personal data in the outputs of runs whose policy wants it.
+    /// Masks personal data in the outputs of runs whose policy requires it.
     pub redactor: Arc<Redactor>,
-    /// What knowledge bases work with.
+    /// Settings of knowledge bases.
     pub knowledge: KnowledgeSettings,
 }
 
-/// Tells the sequencer that facts wait. One wake is enough for any number of them.
+/// Wakes the sequencer when facts are pending. One wakeup covers any number of facts.
 #[derive(Debug, Default)]
 pub struct Wake(Notify);
 
 impl Wake {
-    /// Says that facts wait.
+    /// Reports that facts are pending.
     pub fn facts(&self) {
         self.0.notify_one();
     }
 
-    /// Waits until some do.
+    /// Waits until facts are pending.
     pub async fn wait(&self) {
         self.0.notified().await;
     }
 }
 
-/// All operations, with what they work with. Cheap to clone; caches are shared by all clones.
+/// All operations with their dependencies. Cheap to clone; all clones share the caches.
 #[derive(Clone)]
 pub struct Services {
     pub(crate) stores: Stores,
     pub(crate) artifacts: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
-    /// Calls the addresses of tools and hooks.
+    /// Sends HTTP calls of tools and hooks.
     pub(crate) outward: Arc<dyn Outward>,
     /// Runs scripts.
     pub(crate) gateway: Arc<dyn CodeGateway>,
@@ -152,13 +152,13 @@ pub struct Services {
     pub(crate) settings: Settings,
     pub(crate) plans: Arc<PlanCache>,
     pub(crate) active: Arc<ActiveReleaseCache>,
-    /// A workspace's namespace never changes.
+    /// The namespace of each workspace. It never changes.
     pub(crate) places: Cache<WorkspaceId, NamespaceId>,
-    /// What versions say to the rules of releases. A version never changes.
+    /// Summaries of version content for the activation checks. A version never changes.
     pub(crate) said: Cache<(TenantId, AssetVersionId), Arc<Said>>,
-    /// Mismatches that were recorded lately.
+    /// Artifact mismatches that this process recorded recently.
     pub(crate) mismatches: RecordedMismatches,
-    /// Clients that have to wait.
+    /// Clients that the rate limit refuses at present.
     pub(crate) refused: Refused,
     pub(crate) wake: Arc<Wake>,
     pub(crate) live: Arc<LiveRuns>,
@@ -169,7 +169,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Operations over these stores, with fresh caches.
+    /// Creates operations over these stores, with empty caches.
     #[must_use]
     pub fn new(
         stores: Stores,
@@ -202,37 +202,37 @@ impl Services {
         }
     }
 
-    /// The same operations over other connections: caches, wake and everything else stay shared.
+    /// Returns the same operations over other connections: caches and wakeups stay shared.
     #[must_use]
     pub fn over(&self, stores: Stores) -> Self {
         Self { stores, ..self.clone() }
     }
 
-    /// What wakes the sequencer.
+    /// The wakeup of the sequencer.
     #[must_use]
     pub fn wake(&self) -> Arc<Wake> {
         Arc::clone(&self.wake)
     }
 
-    /// Wakes whoever waits for this, here and in other processes.
+    /// Publishes a wakeup to the subscribers in this process and in other processes.
     pub(crate) fn signal(&self, signal: Signal) {
         self.signals.give(signal, &self.live);
     }
 
-    /// Wakes whoever waits for this here, where nobody else can.
+    /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
     pub(crate) fn signal_here(&self, signal: Signal) {
         self.signals.heard(signal, &self.live);
     }
 
-    /// Exchanges signals with the other processes, for ever.
+    /// Exchanges wakeups with the other processes, forever.
     pub async fn exchange_signals(&self, line: Arc<dyn SignalLine>) {
         exchange_forever(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;
     }
 
-    /// Whether the artifact store answers.
+    /// Checks that the artifact store is available.
     ///
     /// # Errors
-    /// When it does not.
+    /// When the artifact store does not respond.
     pub async fn artifacts_ready(&self) -> Result<(), fairway_domain::asset::ports::ArtifactError> {
         self.artifacts.ready().await
     }

@@ -1,5 +1,5 @@
-//! Signals within this process and to the others: who waits for work, for the next event of a run, or for a word that a run
-//! is to be stopped, is woken and does not find out with its next look alone.
+//! Wakeups within this process and between processes. They notify workers of new work, streams of new run events and
+//! runs of cancellations before the next poll.
 
 use crate::execution::live::LiveRuns;
 use fairway_domain::{
@@ -17,18 +17,18 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How often this process tells the others while there is much to tell: what comes in between is told together.
+/// Interval between messages under load. Wakeups in between share a message.
 const EVERY: Duration = Duration::from_millis(4);
-/// Messages that are told at once after a quiet time.
+/// Messages that are sent without delay after an idle period.
 const AT_ONCE: u32 = 4;
-/// Signals that one message has room for.
+/// Maximum number of wakeups in one message.
 const ROOM: usize = 150;
-/// Signals that wait to be told. What comes beyond is found by whoever looks.
+/// Maximum number of wakeups that wait to be sent. The receivers' polling covers the rest.
 const MOST: usize = 4_096;
-/// How long a line that broke is left alone.
+/// Delay before receiving again after a failure.
 const BROKEN: Duration = Duration::from_millis(500);
 
-/// Who waits in this process, and what is to be told to others.
+/// Subscribers of this process, and wakeups to send to other processes.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     work: Notify,
@@ -37,32 +37,32 @@ pub(crate) struct Signals {
     told: Notify,
 }
 
-/// What of a run was stored, as far as this process was told.
+/// Progress of a run that this process knows to be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stored {
     Something,
     TheEnd,
 }
 
-/// Somebody who follows a run; until it is dropped.
+/// A subscription to the progress of a run; it ends when dropped.
 #[derive(Debug)]
 pub struct Following {
     of: Arc<Signals>,
     run: ExecutionId,
-    /// Gone with this alone.
+    /// `None` only while the subscription is dropped.
     told: Option<watch::Receiver<Stored>>,
 }
 
 impl Following {
-    /// Waits until something of the run was stored, but not longer than this. What was stored before this was called and
-    /// after the run was followed counts.
+    /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
+    /// call counts.
     pub async fn changed(&mut self, at_most: Duration) {
         if let Some(told) = &mut self.told {
             let _woken = tokio::time::timeout(at_most, told.changed()).await;
         }
     }
 
-    /// Waits until somebody says that the run's end was stored, but not longer than this.
+    /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn ended(&mut self, at_most: Duration) {
         if let Some(told) = &mut self.told {
             let _woken = tokio::time::timeout(at_most, told.wait_for(|stored| *stored == Stored::TheEnd)).await;
@@ -73,7 +73,7 @@ impl Following {
 impl Drop for Following {
     fn drop(&mut self) {
         let mut followers = self.of.followers();
-        // Under the lock, so that of two that go at the same time the second sees that nobody is left.
+        // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
         drop(self.told.take());
         if followers.get(&self.run).is_some_and(|told| told.receiver_count() == 0) {
             followers.remove(&self.run);
@@ -83,7 +83,7 @@ impl Drop for Following {
 
 impl Signals {
     fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<Stored>>> {
-        // A panic elsewhere leaves the map whole: each change of it is one call.
+        // A panic elsewhere leaves the map consistent: each change is one call.
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,19 +91,19 @@ impl Signals {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows a run.
+    /// Subscribes to a run.
     #[must_use]
     pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> Following {
         let told = self.followers().entry(run).or_insert_with(|| watch::Sender::new(Stored::Something)).subscribe();
         Following { of: Arc::clone(self), run, told: Some(told) }
     }
 
-    /// Waits until a run may wait for a worker.
+    /// Waits until a run may be queued.
     pub(crate) async fn work(&self) {
         self.work.notified().await;
     }
 
-    /// Gives a signal to whoever waits here, and to the other processes with the next message.
+    /// Delivers a wakeup in this process, and to the other processes with the next message.
     pub(crate) fn give(&self, signal: Signal, live: &LiveRuns) {
         self.heard(signal, live);
         let mut outgoing = self.outgoing();
@@ -113,7 +113,7 @@ impl Signals {
         }
     }
 
-    /// Wakes whoever waits here for this.
+    /// Delivers a wakeup to the subscribers of this process.
     pub(crate) fn heard(&self, signal: Signal, live: &LiveRuns) {
         match signal {
             Signal::Work => self.work.notify_one(),
@@ -126,7 +126,7 @@ impl Signals {
 
     fn stored(&self, run: ExecutionId, what: Stored) {
         if let Some(told) = self.followers().get(&run) {
-            // Words overtake each other, and an end stays one.
+            // Wakeups may arrive out of order; the end is final.
             told.send_modify(|stored| *stored = if *stored == Stored::TheEnd { Stored::TheEnd } else { what });
         }
     }
@@ -142,13 +142,13 @@ impl Signals {
     }
 }
 
-/// Tells the others what happens here, and wakes whoever waits here for what others tell, for ever.
+/// Sends wakeups of this process to the others and delivers theirs, forever.
 pub(crate) async fn exchange_forever(signals: Arc<Signals>, live: Arc<LiveRuns>, line: Arc<dyn SignalLine>) {
     tokio::join!(tell_forever(&signals, line.as_ref()), hear_forever(&signals, &live, line.as_ref()));
 }
 
 async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
-    // When as much was told as may be told by then.
+    // The time at which the messages sent so far fit the interval.
     let mut paid = Instant::now();
     loop {
         let message = signals.next_message();
@@ -158,7 +158,7 @@ async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
         }
         paid = paid.max(Instant::now()) + EVERY;
         if let Err(error) = line.tell(&message).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "the others were not told");
+            tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish wakeups; receivers will poll");
         }
         sleep_until(paid.checked_sub(EVERY * AT_ONCE).unwrap_or(paid)).await;
     }
@@ -169,7 +169,7 @@ async fn hear_forever(signals: &Signals, live: &LiveRuns, line: &dyn SignalLine)
         match line.hear().await {
             Ok(heard) => heard.into_iter().for_each(|signal| signals.heard(signal, live)),
             Err(error) => {
-                tracing::debug!(error = &error as &dyn std::error::Error, "what the others tell is not heard");
+                tracing::debug!(error = &error as &dyn std::error::Error, "failed to receive wakeups; retrying");
                 sleep(BROKEN).await;
             }
         }

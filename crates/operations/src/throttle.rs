@@ -1,5 +1,5 @@
-//! How often clients without a name may ask. One counter in the store counts for all processes; what it refused is
-//! remembered here until it is over, so that whoever goes on asking costs the store nothing.
+//! Rate limits of anonymous clients. The store counts for all processes. This process caches refusals until they
+//! expire, so that a refused client costs the store nothing.
 
 use crate::{
     Failure, Services,
@@ -13,30 +13,31 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::time::{Duration, Instant};
 
-/// Longest time for which one is: longer than any wait of a quota of one a minute.
+/// Maximum lifetime of a cached refusal: longer than the wait of a quota of one request per minute.
 const LONGEST: Duration = Duration::from_secs(61);
 
-/// How often it is looked whether a workload is still public whose visitors are refused.
+/// How often the access mode of a workload is read again while its clients are refused.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What was refused, and until when. Nothing here refuses what the store would count.
+/// Cached refusals with their expiry. The cache refuses no request that the store would admit.
 #[derive(Clone, Debug)]
 pub(crate) struct Refused {
     clients: Cache<Counted, (Instant, Quota)>,
-    /// Workloads of which it was looked lately whether they are still public.
+    /// Workloads whose access mode was read recently.
     looked: Cache<WorkloadId, ()>,
 }
 
 impl Refused {
     pub(crate) fn new() -> Self {
         Self {
-            // The store decides about a client that has no room here.
+            // For a client beyond the capacity, the store decides.
             clients: weighed(MAX_BYTES.refused_clients, |_, _| 0).time_to_live(LONGEST).build(),
             looked: weighed(MAX_BYTES.public_workloads, |_, ()| 0).time_to_live(LOOK).build(),
         }
     }
 
-    /// Whether it is time to look whether a workload is still public. A crowd that is refused does not look each time.
+    /// Whether the access mode of a workload is due to be read again. A burst of refused requests reads it once per
+    /// interval.
     pub(crate) fn is_due(&self, workload: WorkloadId) -> bool {
         self.looked.entry(workload).or_insert(()).is_fresh()
     }
@@ -55,10 +56,10 @@ impl Refused {
 }
 
 impl Services {
-    /// Counts a request.
+    /// Counts a request against its quota.
     ///
     /// # Errors
-    /// When it is one too many.
+    /// When the quota is exceeded.
     pub(crate) async fn count(&self, scope: TenantScope, counted: Counted, quota: Quota) -> Result<(), Failure> {
         self.is_not_refused(&counted)?;
         match self.stores.throttle.take(scope, &counted, quota).await? {
@@ -70,15 +71,15 @@ impl Services {
         }
     }
 
-    /// Whether the next request would be refused, as far as this process knows. Nothing is counted.
+    /// Checks the cached refusals without counting a request.
     ///
     /// # Errors
-    /// When it would.
+    /// When a cached refusal applies.
     pub(crate) fn is_not_refused(&self, counted: &Counted) -> Result<(), Failure> {
         self.refused.still(counted).map_err(Failure::Throttled)
     }
 
-    /// Forgets clients that have nothing to wait for; answers how many.
+    /// Deletes expired counters of clients; returns their number.
     ///
     /// # Errors
     /// When the store does not answer.

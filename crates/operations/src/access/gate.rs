@@ -1,4 +1,4 @@
-//! The gate: no operation gets a tenant scope without passing it.
+//! Authorization. An operation gets its tenant scope only here.
 
 use super::{Demand, Operation};
 use crate::{Failure, Services};
@@ -8,7 +8,7 @@ use fairway_domain::{
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE, TenantScope},
 };
 
-/// What of a list a caller sees: everything, or what its grants reach.
+/// The part of a list that a caller sees: everything, or the scopes of its role bindings.
 pub type Visible = Option<Reach>;
 
 /// The refusal of a caller that lacks a permission.
@@ -21,7 +21,7 @@ pub(crate) fn refused(caller: &Caller, permission: Permission) -> Failure {
     }
 }
 
-/// Lets the caller through to an operation at a place, or says why not.
+/// Authorizes an operation on a resource scope.
 pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Result<TenantScope, Failure> {
     let scope = TenantScope::of(caller);
     let holds = |permission| caller.rights.allow(permission, place);
@@ -35,7 +35,7 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
         Demand::BelowWorkspace(needs) if holds(needs) => Ok(scope),
         Demand::BelowWorkspace(_) if caller.rights.is_empty() => Err(Failure::NotFound),
         Demand::BelowWorkspace(needs) => Err(refused(caller, needs)),
-        // A thing that the caller does not see does not exist for it, whatever else it may do.
+        // A resource that the caller may not see is not found, whatever else the caller may do.
         Demand::Place { sees, .. } if !holds(sees) => Err(Failure::NotFound),
         Demand::BelowWorkload { sees, .. } if !holds(sees) && holds(Permission::WorkloadView) => {
             Err(refused(caller, sees))
@@ -46,11 +46,11 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
     }
 }
 
-/// Lets the caller through to something that it sees, for whatever reason: what the operation needs beyond seeing, it
-/// needs where the thing is at home.
+/// Authorizes an operation on a resource that the caller sees for any reason. Permissions beyond visibility count in
+/// the resource's home scope.
 pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) -> Result<TenantScope, Failure> {
     let Demand::Place { sees, needs } = operation.demand() else {
-        return Err(Failure::Corrupt("what is somewhere must demand a permission there"));
+        return Err(Failure::Corrupt("an operation on a scoped resource requires a permission in its scope"));
     };
     if sees == needs || caller.rights.allow(needs, home) {
         Ok(TenantScope::of(caller))
@@ -59,10 +59,10 @@ pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) ->
     }
 }
 
-/// Lets the caller through to a list, with what of it can be seen.
+/// Authorizes a list, and returns the scopes that the caller sees.
 pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, Visible), Failure> {
     let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
-        return Err(Failure::Corrupt("a list must demand a permission at a place"));
+        return Err(Failure::Corrupt("a list requires a permission in a scope"));
     };
     match caller.rights.reach(needs) {
         Some(reach) if reach == Reach::default() => Err(refused(caller, needs)),
@@ -71,7 +71,8 @@ pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(Tenan
 }
 
 impl Services {
-    /// The place of a workspace of the caller's tenant. Who holds no role in the tenant does not learn which it has.
+    /// The resource scope of a workspace of the caller's tenant. A caller without a role in the tenant gets not
+    /// found for every workspace.
     pub(crate) async fn workspace_place(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
         if caller.rights.is_empty() {
             return Err(Failure::NotFound);
@@ -81,11 +82,11 @@ impl Services {
         place.ok_or(Failure::NotFound)
     }
 
-    /// The workspace that something is made in: the one that was named, else the one that the caller's roles name,
-    /// else, for who works in the whole default tenant, its first.
+    /// The workspace for a new resource: the named one, else the one of the caller's roles, else the default
+    /// workspace for a member of the default tenant.
     ///
-    /// Making things in a workspace that the tenant does not have is refused as not found; in one that it has and the
-    /// caller cannot see, as forbidden, because workspaces are known to all of the tenant.
+    /// A workspace that does not exist is refused as not found. One in which the caller lacks the permission is
+    /// refused as forbidden, because every member of a tenant sees its workspaces.
     pub(crate) async fn place_for(
         &self,
         caller: &Caller,
@@ -95,7 +96,7 @@ impl Services {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
         let home = || caller.rights.home_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
         let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
-            return Err(Failure::Corrupt("what is made in a workspace must demand a permission there"));
+            return Err(Failure::Corrupt("creating a resource requires a permission in its workspace"));
         };
         if caller.rights.is_empty() {
             return Err(refused(caller, needs));

@@ -1,4 +1,4 @@
-//! Granting roles and taking them back.
+//! Role bindings: granting and revoking roles.
 
 use super::{Operation, gate};
 use crate::{Done, Failure, Services, once::keyed};
@@ -11,18 +11,18 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// A role to grant.
+/// The parameters of a new role binding.
 #[derive(Clone, Debug)]
 pub struct NewGrant {
-    /// To whom.
+    /// The principal that gets the role.
     pub principal: ActorRef,
-    /// Which.
+    /// The role.
     pub role: Role,
-    /// Where.
+    /// The scope of the role.
     pub scope: GrantScope,
 }
 
-/// What granting at a scope takes.
+/// The permission to manage role bindings at a scope.
 const fn management(scope: &GrantScope) -> Permission {
     match scope {
         GrantScope::Platform => Permission::PlatformManage,
@@ -43,7 +43,7 @@ impl Services {
     /// Grants a role.
     ///
     /// # Errors
-    /// When the place is not found, the granter lacks a permission, or the role cannot be held there.
+    /// When the scope is not found, the granter lacks a permission, or the role does not apply to that scope.
     pub async fn create_role_binding(
         &self,
         caller: &Caller,
@@ -69,7 +69,7 @@ impl Services {
         .await
     }
 
-    /// The tenant's grants, newest first; of one workspace, or of all.
+    /// The tenant's role bindings, newest first; of one workspace, or of all.
     ///
     /// # Errors
     /// When the caller does not manage the workspace, or without one the tenant.
@@ -94,25 +94,26 @@ impl Services {
         Ok(self.stores.access.list(scope, workspace, page).await?)
     }
 
-    /// Takes a grant back.
+    /// Revokes a role binding.
     ///
     /// # Errors
-    /// When there is no such grant, or the caller may not manage where it holds.
+    /// When the role binding does not exist, or the caller may not manage its scope.
     pub async fn delete_role_binding(&self, caller: &Caller, id: RoleBindingId) -> Result<(), Failure> {
         let scope = TenantScope::of(caller);
         let Some(binding) = self.stores.access.find(scope, id).await? else {
-            // Where a binding holds is looked up when there is one, so it is when there is none: the time tells nothing.
+            // The scope of an existing binding costs a lookup, so a missing binding does one too: the response time
+            // reveals nothing.
             self.stores.access.place(scope, &GrantScope::Workspace(id.uuid().into())).await?;
             return Err(Failure::NotFound);
         };
         match self.place_of(caller, &binding.scope).await {
-            // A grant in a place that the caller does not manage does not exist for it.
+            // A binding in a scope that the caller does not manage is not found.
             Err(Failure::Forbidden(_)) => return Err(Failure::NotFound),
             place => place?,
         };
         let fact = binding.fact(FactKind::RoleBindingDeleted, &self.stamp(caller));
         match self.stores.access.commit_end(scope, id, fact).await {
-            // Somebody else has just taken it back.
+            // A concurrent request has revoked it.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }
@@ -127,7 +128,7 @@ impl Services {
         if caller.rights.allow(needs, &place) {
             return Ok(place);
         }
-        // The tenant's namespaces and workspaces are known to all who hold a role in it; its workloads are not.
+        // Every member of a tenant sees its namespaces and workspaces, but not its workloads.
         let known = match at {
             GrantScope::Platform | GrantScope::Tenant(_) => true,
             GrantScope::Namespace(_) | GrantScope::Workspace(_) => !caller.rights.is_empty(),

@@ -1,4 +1,4 @@
-//! From what a request claims to a caller with rights.
+//! Identification: from the identity claims of a request to a caller with rights.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -9,30 +9,30 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// How far a claim is believed.
+/// How identity claims are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IdentityMode {
-    /// A server on loopback believes whoever speaks to it.
+    /// The server listens on loopback and trusts every claim.
     Local,
 }
 
-/// Who a request says that it is from.
+/// The identity that a request claims.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Claims {
     /// The actor.
     pub actor: ActorRef,
-    /// Its groups.
+    /// The actor's groups.
     pub groups: Vec<ActorRef>,
-    /// The tenant that it wants to work in, if it says.
+    /// The tenant to work in, if the request names one.
     pub tenant: Option<TenantId>,
 }
 
 impl Services {
-    /// The caller behind the claims, with the rights of this moment: those that the process remembers, where the
-    /// tenant's access revision proves them, else those in the store.
+    /// The caller behind the claims, with its current rights: cached ones if the tenant's access revision proves
+    /// them, else those of the store.
     ///
     /// # Errors
-    /// Not found when the tenant that was asked for is not the actor's.
+    /// Not found when the named tenant is not one of the actor's.
     pub async fn identify(
         &self,
         mode: IdentityMode,
@@ -49,8 +49,8 @@ impl Services {
         Ok(caller)
     }
 
-    /// Keeps a caller for its next request, if it may do anything here: requests make names up. A holder of a share link is
-    /// never kept, because its link is proved with every request.
+    /// Caches a caller that has any right: requests can invent names. A share link caller is never cached, because
+    /// every request proves its link.
     fn remember(&self, claims: &Claims, caller: &Caller) {
         let has_a_say = !caller.rights.is_empty() || claims.actor.kind() == ActorKind::Anonymous;
         if claims.actor.kind() != ActorKind::ShareLink && has_a_say {
@@ -58,7 +58,7 @@ impl Services {
         }
     }
 
-    /// Who sent a run that goes on elsewhere, with the rights of this moment, which may be none.
+    /// The submitter of a run that executes elsewhere, with its current rights, possibly none.
     pub(crate) async fn submitter(
         &self,
         mode: IdentityMode,
@@ -102,8 +102,8 @@ impl Services {
                 IdentityMode::Local => local_rights(&claims.actor, &known),
             }
         };
-        // A tenant in which an actor has no say is not its own. That of somebody without an identity is told by what it brings
-        // or by the host that it asks, and never by itself.
+        // An actor without rights in a tenant is not a member of it. The tenant of a guest comes from its token or
+        // from the host name, never from the guest's own claim.
         if !is_guest(claims.actor.kind()) && claims.tenant.is_some() && rights.is_empty() {
             return Err(Failure::NotFound);
         }
@@ -119,15 +119,15 @@ impl Services {
     }
 }
 
-/// What a part of Fairway may do that sends runs. No request can say that it is one.
+/// The rights of a component of Fairway that submits runs. No request can claim to be one.
 fn system_rights(actor: &ActorRef) -> Rights {
     let runs = *actor == ActorRef::system(crate::generator::CREDENTIAL);
     Rights::new(runs.then_some(Grant::of(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 
-/// On a local server the person in front of it may do everything, and whoever never held a role administers the
-/// default tenant, so that everything can be tried; who once held one has exactly what is left, so that permissions
-/// can be tried too.
+/// Rights on a local server. The local user has every permission. An actor that never held a role administers the
+/// default tenant, so that every feature can be tried. An actor that lost its roles keeps only what is left, so that
+/// permissions can be tried too.
 fn local_rights(actor: &ActorRef, known: &KnownPrincipal) -> Rights {
     let default = TenantId::from(DEFAULT_TENANT);
     let grants = match actor.kind() {

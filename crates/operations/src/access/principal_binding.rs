@@ -1,4 +1,4 @@
-//! Binding principals to workloads.
+//! Bindings of principals to workloads.
 
 use super::Operation;
 use crate::{
@@ -16,12 +16,12 @@ use fairway_domain::{
     workload::Workload,
 };
 
-/// A principal, and the lane that is to serve it.
+/// A principal with the lane that serves it.
 #[derive(Clone, Debug)]
 pub struct WantedBinding {
-    /// Who.
+    /// The principal.
     pub principal: ActorRef,
-    /// The lane; `None` for none of its own.
+    /// The lane; `None` leaves the lane to the defaults.
     pub lane: Option<Lane>,
 }
 
@@ -29,7 +29,7 @@ impl Services {
     /// The principals that are bound to a workload, newest first.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload; when it does not manage its workspace.
+    /// Not found when the caller does not see the workload; forbidden when it does not manage the workspace.
     pub async fn list_principal_bindings(
         &self,
         caller: &Caller,
@@ -40,10 +40,10 @@ impl Services {
         Ok(self.stores.principal_bindings.list(scope, workload.workload_id, page).await?)
     }
 
-    /// Binds a principal to a workload, or settles the lane of one that is bound. It counts with the next request.
+    /// Binds a principal to a workload, or changes its lane. The next request uses the change.
     ///
     /// # Errors
-    /// As [`Self::list_principal_bindings`]; besides when the principal is none that can be bound.
+    /// As [`Self::list_principal_bindings`]; also when the principal cannot be bound.
     pub async fn set_principal_binding(
         &self,
         caller: &Caller,
@@ -74,7 +74,7 @@ impl Services {
         for _ in 0..ATTEMPTS {
             let held = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
             let change = match held {
-                // A key is kept beside a fact alone, so whoever sends one has the same written once more.
+                // A key is stored only with a fact, so a request with a key writes the binding again.
                 Some(held) if held.lane == *lane && key.is_none() => return Ok(held),
                 Some(held) => held.rebind(workload, *lane, &self.stamp(caller)),
                 None => {
@@ -92,10 +92,10 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// Ends a binding. It counts no more with the next request.
+    /// Deletes a binding. The next request no longer uses it.
     ///
     /// # Errors
-    /// As [`Self::list_principal_bindings`]; besides not found when the principal is not bound to the workload.
+    /// As [`Self::list_principal_bindings`]; also not found when the principal is not bound to the workload.
     pub async fn delete_principal_binding(
         &self,
         caller: &Caller,

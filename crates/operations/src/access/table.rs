@@ -1,31 +1,31 @@
-//! The authorisation table: every operation, its name in the OpenAPI document, and what it demands.
+//! The authorization table: every operation, its name in the OpenAPI document, and its requirement.
 
 use fairway_domain::access::Permission;
 
-/// What an operation demands of its caller.
+/// The permissions that an operation requires of its caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Demand {
-    /// Nothing.
+    /// No permission.
     Nothing,
-    /// Some role in the tenant.
+    /// Any role in the tenant.
     Membership,
     /// A permission on the whole platform.
     Platform(Permission),
     /// A permission in the whole tenant.
     Tenant(Permission),
-    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller that lacks the
-    /// permission there gets 403 with it.
+    /// A permission in a workspace. Every role in the tenant makes its workspaces visible, so a caller that lacks
+    /// the permission gets 403 with it.
     BelowWorkspace(Permission),
-    /// Two permissions where the thing is. Who lacks `sees` there is told that there is no such thing; who has `sees`
-    /// and lacks `needs` is told what is missing.
+    /// Two permissions in the resource's scope. A caller without `view` gets 404; a caller with `view` and without
+    /// `action` gets 403.
     Place {
-        /// Makes the thing visible.
+        /// Makes the resource visible.
         sees: Permission,
         /// Allows the operation.
         needs: Permission,
     },
-    /// Three permissions where a release is. Its workload stands above it, so a caller that lacks `sees` and has
-    /// `workload.view` there gets 403 with `sees`, and a caller that lacks both gets 404.
+    /// Two permissions in the scope of a release. A caller that lacks `view` gets 403 with `view` if it has
+    /// `workload.view`, else 404.
     BelowWorkload {
         /// Makes the release visible.
         sees: Permission,
@@ -36,7 +36,7 @@ pub enum Demand {
 
 macro_rules! operations {
     ($($name:ident = $id:literal => $demand:expr;)*) => {
-        /// Everything that can be asked of Fairway over HTTP.
+        /// Every operation of the HTTP API.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[expect(missing_docs, reason = "each variant is the operation's name in the OpenAPI document")]
         pub enum Operation {
@@ -55,7 +55,7 @@ macro_rules! operations {
                 }
             }
 
-            /// What it demands of its caller.
+            /// The permissions that the operation requires.
             #[must_use]
             pub const fn demand(self) -> Demand {
                 use Demand::{BelowWorkspace, Membership, Nothing, Platform, Tenant};
@@ -81,7 +81,7 @@ operations! {
     CreateTenant = "create_tenant" => Platform(P::PlatformManage);
     ReadTenantSettings = "read_tenant_settings" => Tenant(P::TenantManage);
     ChangeTenantSettings = "change_tenant_settings" => Tenant(P::TenantManage);
-    // Of a tenant's settings, the hosts whose strangers come to it.
+    // Part of changing tenant settings: the hosts whose anonymous clients belong to the tenant.
     ChangePublicHosts = "change_tenant_public_hosts" => Platform(P::PlatformManage);
     ListWorkspaces = "list_workspaces" => Membership;
     CreateWorkspace = "create_workspace" => Tenant(P::TenantManage);
@@ -89,7 +89,7 @@ operations! {
     ReadEnvironmentSettings = "read_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     ChangeEnvironmentSettings = "change_environment_settings" => BelowWorkspace(P::WorkspaceManage);
     ListRoles = "list_roles" => Membership;
-    // Granting demands more than the table can say: every permission of the granted role (see `grants`).
+    // Granting also requires every permission of the granted role (see `role_bindings`).
     ListRoleBindings = "list_role_bindings" => BelowWorkspace(P::WorkspaceManage);
     CreateRoleBinding = "create_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
     DeleteRoleBinding = "delete_role_binding" => place(P::WorkspaceManage, P::WorkspaceManage);
@@ -114,7 +114,7 @@ operations! {
     CreateAssetGrant = "create_asset_grant" => place(P::AssetView, P::AssetEdit);
     DeleteAssetGrant = "delete_asset_grant" => place(P::AssetView, P::AssetEdit);
     AddDocuments = "add_documents" => place(P::AssetView, P::AssetEdit);
-    // A part of adding documents: fetching from an address is using a connection.
+    // Part of adding documents: fetching from an address requires a connection permission.
     FetchDocuments = "fetch_documents" => place(P::AssetView, P::ConnectionManage);
     ReembedDocuments = "reembed_documents" => place(P::AssetView, P::AssetEdit);
     ListDocuments = "list_documents" => place(P::AssetView, P::AssetView);
@@ -128,10 +128,10 @@ operations! {
     ListWorkloads = "list_workloads" => place(P::WorkloadView, P::WorkloadView);
     CreateWorkload = "create_workload" => BelowWorkspace(P::WorkloadCreate);
     ReadWorkload = "read_workload" => place(P::WorkloadView, P::WorkloadView);
-    // What of it is a runtime interface: what people see, and the list of all that they may see.
+    // The runtime interface of workloads: the public view, and the list of those that the caller sees.
     ListRuntimeWorkloads = "list_runtime_workloads" => place(P::WorkloadView, P::WorkloadView);
     ReadRuntimeWorkload = "read_runtime_workload" => place(P::WorkloadView, P::WorkloadView);
-    // A change of status demands `workload.suspend` besides, one of who may come `workload.expose`.
+    // A change of status also requires `workload.suspend`, a change of access `workload.expose`.
     ChangeWorkload = "change_workload" => place(P::WorkloadView, P::WorkloadEdit);
     SuspendWorkload = "change_workload_status" => place(P::WorkloadView, P::WorkloadSuspend);
     ExposeWorkload = "change_workload_access" => place(P::WorkloadView, P::WorkloadExpose);
@@ -140,7 +140,7 @@ operations! {
     CreateShareLink = "create_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     RevokeShareLink = "revoke_share_link" => place(P::WorkloadView, P::ShareLinkManage);
     ListReleases = "list_releases" => place(P::ReleaseView, P::ReleaseView);
-    // A workload's releases lie below the workload: whoever sees the workload is told which permission is missing.
+    // The releases of a workload: a caller that sees the workload gets 403 with the missing permission.
     ListWorkloadReleases = "list_workload_releases" => place(P::WorkloadView, P::ReleaseView);
     ReadActiveRelease = "read_active_release" => place(P::WorkloadView, P::ReleaseView);
     CreateRelease = "create_release" => place(P::WorkloadView, P::ReleaseCreate);
@@ -149,7 +149,7 @@ operations! {
     BindVersion = "bind_version" => release(P::ReleaseCreate);
     UnbindVersion = "unbind_version" => release(P::ReleaseCreate);
     ListLanes = "list_lanes" => place(P::WorkloadView, P::ReleaseView);
-    // Between draft and review; every other move is `MoveRelease`.
+    // Between draft and review; `MoveRelease` covers every other transition.
     SubmitRelease = "submit_release" => release(P::ReleaseCreate);
     MoveRelease = "transition_release" => release(P::ReleaseTransition);
     RollBackRelease = "roll_back_release" => release(P::ReleaseRollback);
@@ -162,16 +162,16 @@ operations! {
     ListApprovals = "list_approvals" => release(P::ReleaseView);
     ExecuteWorkload = "execute_workload" => place(P::WorkloadView, P::ExecutionRun);
     RunCode = "run_code" => place(P::WorkloadView, P::ExecutionRun);
-    // A run that names its lane goes where its caller's binding would not send it.
+    // A run on a lane that the request chooses instead of the caller's binding.
     ChooseLane = "execute_workload_on_lane" => place(P::WorkloadView, P::ReleaseTransition);
-    // Of a conversation everybody reads its own turns alone, wherever it sees the workload.
+    // A caller reads only its own conversations, on every workload that it sees.
     ReadMemory = "read_session_memory" => place(P::WorkloadView, P::WorkloadView);
     EraseMemory = "erase_session_memory" => place(P::WorkloadView, P::WorkloadView);
-    // Somebody else's, which `owner` names.
+    // Erases the conversation of another principal, which `owner` names.
     EraseMemoryOfOthers = "erase_session_memory_of_others" => place(P::WorkloadView, P::ExecutionKill);
-    // The submitter may always read its own run; everybody else needs this.
+    // The submitter may always read its own run; other callers need this.
     ReadExecution = "read_execution" => place(P::ExecutionView, P::ExecutionView);
-    // The submitter may always stop and follow its own run.
+    // The submitter may always cancel and follow its own run.
     CancelExecution = "cancel_execution" => place(P::ExecutionView, P::ExecutionKill);
     ReadReview = "read_execution_review" => place(P::ExecutionView, P::ReleaseApprove);
     ReviewExecution = "review_execution" => place(P::ExecutionView, P::ReleaseApprove);
@@ -182,12 +182,12 @@ operations! {
     ReadEvidenceArtifact = "read_evidence_artifact" => place(P::ExecutionView, P::ExecutionView);
     ReadContextLineage = "read_context_lineage" => place(P::ExecutionView, P::ExecutionView);
     ListAuditEvents = "list_audit_events" => place(P::AuditView, P::AuditView);
-    // What a tool stands for demands what it demands there, besides.
+    // A tool call also requires the permissions of the operation behind the tool.
     CallTool = "call_tool" => place(P::WorkloadView, P::ExecutionRun);
     ReadPlugins = "read_runtime_plugins" => place(P::WorkloadView, P::WorkloadView);
     ReadSystemMeta = "read_runtime_system_meta" => place(P::WorkloadView, P::WorkloadView);
     ReadManifest = "read_runtime_mcp_manifest" => place(P::WorkloadView, P::WorkloadView);
-    // The runtime interface, as a page.
+    // The runtime interface as an HTML page.
     ReadPage = "read_page" => place(P::WorkloadView, P::WorkloadView);
     ReadDocument = "read_document" => Nothing;
     ReadReference = "read_reference" => Nothing;
@@ -197,7 +197,7 @@ operations! {
 }
 
 impl Operation {
-    /// Parts of another operation that are not routes of their own: the route's body decides which one is meant.
+    /// Parts of other operations without a route of their own: the body of the route determines which one applies.
     pub const PARTS: &[Self] = &[
         Self::ChangePublicHosts,
         Self::SuspendWorkload,

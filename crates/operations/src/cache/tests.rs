@@ -31,7 +31,7 @@ async fn a_value_that_is_being_made_is_not_made_twice() {
     };
     let both = tokio::join!(in_flight.make("a", make()), in_flight.make("a", make()));
     assert_eq!((both, made.load(Ordering::Relaxed)), ((Ok(0), Ok(0)), 1));
-    // Nothing stays behind, neither a value nor a failure.
+    // Neither a value nor a failure is kept.
     assert_eq!(in_flight.make("a", make()).await, Ok(1));
     assert_eq!(in_flight.make("b", async { Err::<u32, _>("no") }).await, Err("no"));
     assert_eq!(in_flight.make("b", async { Ok::<_, &str>(7) }).await, Ok(7));

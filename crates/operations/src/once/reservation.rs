@@ -1,5 +1,5 @@
-//! Keys of requests that work outside the database before their commit: reserved under a lease first, so that a request
-//! with the same key does not do that work a second time meanwhile.
+//! Reservations of idempotency keys. A request that works outside the database before its commit reserves its key
+//! under a lease, so that a repeat does not start the same work concurrently.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -10,7 +10,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{runtime::Handle, time::sleep};
 use uuid::Uuid;
 
-/// A reserved key. It is released when this is dropped, also where the client left.
+/// A reserved key. Dropping it releases the key, also after the client disconnects.
 struct Reservation {
     keys: Arc<dyn IdempotencyStore>,
     scope: TenantScope,
@@ -20,7 +20,7 @@ struct Reservation {
 }
 
 impl Reservation {
-    /// Prolongs the lease at a third of its time, for as long as this is awaited.
+    /// Renews the lease every third of its duration while this is awaited.
     async fn keep(&self, lease: Duration) -> Infallible {
         loop {
             sleep(lease / 3).await;
@@ -55,11 +55,11 @@ async fn release(keys: &dyn IdempotencyStore, scope: TenantScope, key: &RequestK
 }
 
 impl Services {
-    /// Does work that ends in the commit of `resource`, under a reservation of the key. The commit completes the reservation.
-    /// Without a commit the key is free again afterwards.
+    /// Runs work that ends in the commit of `resource`, under a reservation of the key. The commit completes the
+    /// reservation; without a commit the key is released.
     ///
     /// # Errors
-    /// Those of the work; that another request with this key is in progress, or has committed.
+    /// Those of the work; another request with this key is in progress or has committed.
     pub(crate) async fn reserved<T>(
         &self,
         (scope, key): (TenantScope, Option<&RequestKey>),
@@ -68,7 +68,7 @@ impl Services {
     ) -> Result<T, Failure> {
         let Some(key) = key else { return work.await };
         let (keys, lease) = (Arc::clone(&self.stores.idempotency), self.settings.lease);
-        // Made before the statement is sent: its client may leave while it is under way.
+        // Created before the statement is sent: the client may disconnect while it is in flight.
         let mut reservation = Reservation { keys, scope, key: Some(key.clone()), resource };
         if !reservation.keys.reserve(scope, key, resource, lease).await? {
             reservation.key = None;
@@ -79,7 +79,7 @@ impl Services {
             done = work => done,
             never = reservation.keep(lease) => match never {},
         };
-        // The client may use the key again as soon as it has the answer.
+        // Released before the response, so that the client may reuse the key at once.
         reservation.release().await;
         done
     }
@@ -95,7 +95,7 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
 
-    /// Counts what is done to the reservation of one resource.
+    /// Counts the operations on one reservation.
     #[derive(Default)]
     struct Keys {
         renewed: AtomicUsize,
