@@ -1,4 +1,4 @@
-//! Role bindings, and what is known of a principal.
+//! Role bindings, and the access data of a principal.
 
 mod principal_binding;
 
@@ -67,7 +67,8 @@ impl AccessStore for Database {
         tenant: Option<TenantId>,
         principals: &[ActorRef],
     ) -> Result<Option<KnownPrincipal>, StoreError> {
-        // The default tenant comes first among those that the bindings name, and is meant where they name none.
+        // The home tenant: the requested one, else the default tenant if the bindings name it, else the first that
+        // they name, else the default tenant.
         const SQL: &str = "
             WITH home AS (
                 SELECT coalesce($1, (
@@ -174,8 +175,8 @@ impl AccessStore for Database {
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The revision of other tenants moves too: a local actor that gets its first role loses what it had in the
-        // default tenant, and a further role may change the tenant that it works in unless it says.
+        // Other tenants' access revisions change too: the first role of a local actor removes its rights in the
+        // default tenant, and a further role may change its home tenant.
         const SQL: &str = concat!(
             "WITH made AS (
                 INSERT INTO role_binding (tenant_id, role_binding_id, principal, role, scope_kind, scope_ref,

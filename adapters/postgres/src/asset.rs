@@ -36,7 +36,7 @@ use uuid::Uuid;
 pub(crate) use versions::NewVersions;
 use versions::{Adding, COUNTED, NOTE, VersionRow, single_version, single_version_columns, stored, version};
 
-/// Assets by tenant and identifier.
+/// Loads assets by tenant and identifier.
 pub(crate) struct Assets(pub(crate) Pool);
 
 #[async_trait]
@@ -83,7 +83,7 @@ fn asset(row: &Row) -> Result<Asset, StoreError> {
 const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, \
     ownership_tier, workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)";
 
-/// Versions that refer to something.
+/// Loads whether versions contain references, by tenant and version.
 pub(crate) struct Referring(pub(crate) Pool);
 
 #[async_trait]
@@ -93,7 +93,7 @@ impl Look for Referring {
     const WHAT: &'static str = "what versions refer to";
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
-        // The first reference has the position 0.
+        // A version with references has one at position 0.
         const SQL: &str = "SELECT tenant_id, asset_version_id
             FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, asset_version_id)
             JOIN asset_reference USING (tenant_id, asset_version_id) WHERE position = 0";
@@ -325,7 +325,7 @@ impl AssetStore for Database {
     }
 }
 
-/// The values of `INSERT_ASSET` after the tenant, without the label count, alive while the statement runs.
+/// The values of `INSERT_ASSET` after the tenant, without the label counters, alive while the statement runs.
 struct AssetRow<'a> {
     id: Uuid,
     slug: &'a str,

@@ -1,4 +1,4 @@
-//! The log: placing facts and reading them.
+//! The fact log: sequencing and reads.
 
 use crate::{
     database::Database,
@@ -20,12 +20,12 @@ use serde_json::{Map, Value};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Facts that one turn of the sequencer places in one log.
+/// Maximum number of facts that one pass of the sequencer indexes in one tenant's log.
 const BATCH: i32 = 1_000;
-/// Logs that one turn looks after, so that a turn stays short however many tenants wait.
+/// Maximum number of logs in one pass, which bounds its duration.
 const LOGS: i64 = 10;
 
-/// The part of a fact's stored bytes that auditors list.
+/// The fields of a stored fact that audit events show.
 #[derive(Deserialize)]
 struct FactBody {
     fact_id: FactId,
@@ -61,7 +61,7 @@ fn event(row: &Row) -> Result<AuditEvent, StoreError> {
     })
 }
 
-/// The part of a fact's stored bytes that operations read again.
+/// The fields of a stored fact that operations read.
 #[derive(Deserialize)]
 struct StoredBody {
     kind: String,
@@ -87,7 +87,7 @@ impl AuditStore for Database {
         reach: Option<&Reach>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError> {
-        // The fact itself is looked up for the rows of the page alone, whatever is skipped before them.
+        // Facts are joined to the rows of the page only, not to skipped rows.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
         let mut values = Values::default();
@@ -113,7 +113,7 @@ impl AuditStore for Database {
     }
 
     async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError> {
-        // A fact that is there already was written by the attempt whose answer was lost.
+        // An existing fact was written by an earlier attempt whose answer was lost.
         const SQL: &str = concat!(
             "SELECT fairway_commit(true, ",
             commit_tail!(),

@@ -1,4 +1,4 @@
-//! The pool, and how a statement is sent.
+//! Connection pools, and how statements are sent.
 
 mod permitted;
 
@@ -38,95 +38,97 @@ use tokio_postgres::{Config, Row, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::Instrument as _;
 
-/// How long a request waits for a connection before it is told to come back.
+/// Maximum wait of a request for a connection; then it fails as `Unavailable`.
 const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
-/// What a connection for point reads and commits says first. Its statements touch a few rows by key, so one plan is
-/// right for every value, and no plan may come to depend on what the statistics of a young table happen to say: while a
-/// table has a handful of rows, every index that begins with the tenant seems as cheap as the one that names the row,
-/// unless reading an index entry too many has a price. A statement that names its rows and asks for their state besides
-/// asks with `IS NOT DISTINCT FROM`, which no index by state answers.
+/// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
+/// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
+/// PostgreSQL estimates every index that starts with the tenant as equally cheap; a high `cpu_index_tuple_cost` makes
+/// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
+/// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
 const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
     SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
     SET max_parallel_workers_per_gather = 0";
-/// What a connection for lists says first. Their filters come and go, so they are planned for the values at hand.
+/// Session settings of connections for lists. Filters vary, so each statement is planned for its values.
 const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
-/// What a connection for ingests says first. They write thousands of rows and hundreds of thousands of index entries, in
-/// one statement, and whoever adds documents waits for that.
+/// Session settings of connections for ingests. One statement writes thousands of rows and hundreds of thousands of
+/// index entries while the client waits.
 const ENTER_INGESTS: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
-/// How long an ingest may take.
+/// Time-out of an ingest.
 const INGEST: Duration = Duration::from_secs(32);
-/// Connections for ingests, opened when they are needed. A tenant uses one at a time: its ingests into one knowledge base
-/// would only wait for each other in the database, and another tenant finds the second one free.
+/// Connections for ingests, opened on demand. A tenant uses one at a time: two ingests into one knowledge base would
+/// wait for each other's locks, and the second connection stays free for another tenant.
 const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
-/// How long an ingest waits for its connection. Its texts are read and its vectors paid for by then, so that it waits for
-/// as long as the longest one takes.
+/// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
+/// embeddings paid for at this point, so a refusal is expensive.
 const WAIT_FOR_INGEST: Duration = Duration::from_secs(30);
 
-/// Prepared statements that a connection keeps when it returns to its pool. Point reads, commits and lists by month have
-/// about 200 of them in use; each keeps a plan in the database's process.
+/// Maximum number of prepared statements that a connection keeps when it returns to its pool. Point reads, commits and
+/// lists by month use about 200; each holds a plan in its server process.
 const MAX_POINT_STATEMENTS: usize = 384;
-/// The same for connections that prepare a statement for each combination of filters that callers choose.
+/// The same for list connections, which prepare one statement for each combination of filters.
 const MAX_LIST_STATEMENTS: usize = 64;
-/// The same for connections that take one or two statements.
+/// The same for ingest connections, which use one or two statements.
 const MAX_INGEST_STATEMENTS: usize = 16;
 
-/// A connection's statements are counted with every so many uses: counting looks at each of them. A use prepares one at most.
+/// Statement caches are checked once in this many uses of a connection, because a check visits each statement. One use
+/// prepares at most one statement.
 const STATEMENT_CHECK: usize = 16;
 
-/// Connections for lists, for each connection for the rest: one for four.
+/// Point connections for each list connection.
 const POINTS_PER_LIST: usize = 4;
-/// Connections for point reads and commits, for each of them that lists by month may use at the same time.
+/// Point connections for each of them that lists by month may use at the same time.
 const POINTS_PER_MONTH_LIST: usize = 2;
 
-/// How long a new connection may take.
+/// Time-out of a new connection.
 const CONNECT: Duration = Duration::from_millis(900);
-/// How long a statement may take, waiting for a connection included. Above what PostgreSQL is told, so that its own
-/// refusal comes first where it still answers.
+/// Time-out of a statement, with its wait for a connection. It exceeds `statement_timeout`, so that PostgreSQL's own
+/// error arrives first while PostgreSQL responds.
 pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
 
-/// A connection that sent a longer statement is closed, in bytes of its texts. The driver keeps its write buffers at the
-/// length of the longest statement, and a process has some twenty connections.
+/// A connection that sent a statement with more bytes of text is closed: the driver never shrinks its write buffer,
+/// and a process has about twenty connections.
 const MAX_SENT: usize = 512 << 10;
-/// The same for the rows of an answer. More than a page of a list takes, so that lists keep their connections.
+/// The same for the rows of a result, in bytes. It exceeds a page of a list, so that list connections stay open.
 const MAX_RECEIVED: usize = 2 << 20;
 
 tokio::task_local! {
-    /// The bytes of the texts of the statement that this task sends, where they may be many.
+    /// Bytes of text in the statement that this task sends; set for large statements only.
     pub(crate) static STATEMENT_BYTES: usize;
 }
 
-/// Where and how to connect.
+/// Connection settings of a [`Database`].
 #[derive(Clone, Debug)]
 pub struct DatabaseOptions {
     /// A `postgres://` address.
     pub url: String,
-    /// Most connections of this pool.
+    /// Maximum number of point connections.
     pub connections: usize,
-    /// How long the answers of runs are shown after their end, by the database's clock.
+    /// Time for which the results of ended runs stay readable, by the database's clock.
     pub result_retention: Duration,
 }
 
 impl DatabaseOptions {
-    /// Connections of the pool for lists.
+    /// Maximum number of list connections.
     fn list_connections(&self) -> usize {
         (self.connections / POINTS_PER_LIST).max(1)
     }
 
-    /// Connections that a database with these options opens at most: for point reads and commits, for lists, for ingests.
+    /// Maximum number of connections of a database with these options: for point reads and commits, for lists, and for
+    /// ingests.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.connections.saturating_add(self.list_connections()).saturating_add(INGESTS.permits)
     }
 }
 
-/// A pool of connections that work under the service role.
+/// Connection pools under the database role `fairway_service`. Clones share the pools.
 ///
-/// A pool's connections are driven by the runtime that opened them, so one pool for each worker thread saves a
-/// wake-up across threads for every round trip.
+/// The runtime that opens a connection drives it. One `Database` for each worker thread saves a wake-up across threads
+/// on every round trip.
 #[derive(Clone, Debug)]
 pub struct Database {
     points: Pool,
@@ -137,7 +139,7 @@ pub struct Database {
     ingest_permits: FairSemaphore<TenantId>,
     waiting: Waiting,
     pub(crate) long_lists: LongLists,
-    /// Whether vectors are compared by the database; looked up when the first are.
+    /// Whether the database has the extension `vector`; read on first use.
     pub(crate) has_vectors: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
     pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
@@ -160,14 +162,14 @@ pub struct Database {
     pub(crate) lanes: Arc<Gather<Commits<Deployments>>>,
 }
 
-/// A value that a statement takes.
+/// A statement parameter.
 pub(crate) type Param<'a> = &'a (dyn ToSql + Sync);
 
 impl Database {
-    /// Prepares a pool; nothing is connected yet.
+    /// Creates the pools. Connects on first use.
     ///
     /// # Errors
-    /// When the address cannot be read.
+    /// When the address does not parse.
     pub fn new(options: &DatabaseOptions) -> Result<Self, StoreError> {
         let lists = options.list_connections();
         let points = pool(
@@ -214,16 +216,16 @@ impl Database {
         })
     }
 
-    /// Those who wait for statements of these connections.
+    /// The counter of statements in flight on these pools.
     #[must_use]
     pub const fn waiting(&self) -> &Waiting {
         &self.waiting
     }
 
-    /// Whether executions of the coming week find a partition to lie in.
+    /// Whether partitions exist for the executions of the next seven days.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the read fails.
     pub async fn partitions_reach_far(&self) -> Result<bool, StoreError> {
         const SQL: &str = "SELECT fairway_partitions_until() > fairway_now() + interval '7 days' AS far";
         let row = self.read_one(SQL, &[]).await?;
@@ -231,25 +233,25 @@ impl Database {
         Ok(far.unwrap_or(false))
     }
 
-    /// Sends a statement that changes nothing. A connection that died while it lay in the pool shows only on use, and
-    /// a read can be repeated: so it is, once.
+    /// Sends a read. A connection that broke while idle fails on its next use, so a read is retried once on a closed
+    /// connection.
     pub(crate) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// The same for lists, whose filters may be there or not. Callers take turns.
+    /// Like [`Self::read`], on a list connection. Callers take turns.
     pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
     }
 
-    /// The same for lists by month, which are planned like point reads. They use a part of those connections only, so that
-    /// point reads and commits find others.
+    /// Like [`Self::list`], for lists by month, which use generic plans. They run on a bounded share of the point
+    /// connections, so that point reads and commits find free ones.
     pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await
     }
 
-    /// Sends a statement that changes nothing and that takes a permit, and gives the permit back. The permit is held until
-    /// PostgreSQL ended the statement, also where the caller is gone before.
+    /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
+    /// finishes the statement, even if the caller is cancelled.
     pub(crate) async fn read_permitted<P: Send + 'static>(
         &self,
         permit: P,
@@ -267,29 +269,29 @@ impl Database {
         Ok((answer.map_err(failure::of_store)?, permit))
     }
 
-    /// Sends a statement that may be sent twice with the effect of once: it inserts what is there or not, prolongs,
-    /// takes over or deletes what is past its time.
+    /// Sends an idempotent write, which is retried once on a closed connection: an upsert, a renewal, a take-over, or
+    /// a delete of expired rows.
     pub(crate) async fn write_repeatable(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// Sends a statement that writes, and that its caller sends again under another name. Never repeated here: whether it
-    /// happened is not known when it fails.
+    /// Sends a write without a retry: after an error, the outcome is unknown. The caller retries under a new
+    /// identifier.
     pub(crate) async fn write_once(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(attempt(&self.points, sql, params)).await?.map_err(failure::of_store)
     }
 
-    /// The one row of a read, if it has one.
+    /// Sends a read and returns its last row, if any. For reads of at most one row.
     pub(crate) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())
     }
 
-    /// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
+    /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
     pub(crate) async fn commit(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
         self.waiting.during(commit(&self.points, sql, params)).await
     }
 
-    /// The same for a statement that takes long and that no other request needs. Tenants take turns.
+    /// Like [`Self::commit`], for an ingest: a slow statement on a dedicated connection. Tenants take turns.
     pub(crate) async fn commit_slowly(
         &self,
         scope: TenantScope,
@@ -303,13 +305,13 @@ impl Database {
     }
 }
 
-/// Sends a statement that is a whole transaction. Never repeated: whether it happened may not be known.
+/// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
 pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
     attempt(pool, sql, params).await?.map_err(failure::of_commit)
 }
 
-/// The same for the changes of several requests. `None`: PostgreSQL refused all of them because of one, and nothing
-/// happened, so each is to be tried for itself.
+/// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
+/// nothing was written. The caller then commits each item alone.
 pub(crate) async fn commit_together(
     pool: &Pool,
     sql: &str,
@@ -322,13 +324,13 @@ pub(crate) async fn commit_together(
     }
 }
 
-/// What bounds a pool.
+/// The limits of a pool.
 struct PoolLimits {
-    /// Most connections.
+    /// Maximum number of connections.
     connections: usize,
-    /// Most prepared statements that a connection keeps between two uses.
+    /// Maximum number of prepared statements that a connection keeps between two uses.
     statements: usize,
-    /// How long a request waits for a connection.
+    /// Maximum wait of a request for a connection.
     wait: Duration,
 }
 
@@ -346,8 +348,8 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
             let at_last_use = last.saturating_duration_since(metrics.created);
             plans_of(at_last_use) != plans_of(metrics.created.elapsed())
         });
-        // Which statements are rare is not known, so all go; those in use are prepared again. The driver closes a statement
-        // in the database when nothing refers to it any more.
+        // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
+        // closes a statement in the database when its last reference is dropped.
         if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK) && client.statement_cache.size() > statements {
             client.statement_cache.clear();
         }
@@ -360,8 +362,8 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
     });
     Pool::builder(Manager::from_config(config, tls(), recycle))
         .max_size(connections)
-        // The one that was used last: its plans and what it knows of the tables are still in the processor's caches. Taken in
-        // turn, sixteen connections share the work of two and each finds them cold.
+        // Last in, first out: the connection that was used last has its plans and catalogue entries in the processor's
+        // caches. In rotation, sixteen connections would share the work of two, each with cold caches.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts { wait: Some(wait), create: Some(CONNECT), recycle: Some(CONNECT) })
@@ -371,9 +373,9 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
         .map_err(|error| failure::broken(Box::new(error)))
 }
 
-/// Which plans a connection of this age uses: the first, the second and so on. It plans once for all values, and a plan
-/// that was made while tables were empty names no row; PostgreSQL itself looks at how they have grown after a minute or two.
-/// So plans are made anew whenever the connection is twice as old, and then once a minute.
+/// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
+/// use the wrong index, and PostgreSQL refreshes statistics after a minute or two only. Plans are therefore discarded
+/// whenever the age doubles, then once a minute.
 fn plans_of(age: Duration) -> u64 {
     const MINUTE: u64 = 64;
     let seconds = age.as_secs();
@@ -385,7 +387,7 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
     read_until(pool, Instant::now() + ANSWER, sql, params).await
 }
 
-/// The same once the caller's turn has come, all within [`ANSWER`].
+/// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
 async fn read_in_turn(
     permits: &ListPermits,
     pool: &Pool,
@@ -404,7 +406,7 @@ async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]
     }
 }
 
-/// Sends a statement on a connection of the pool, all within [`ANSWER`].
+/// Sends a statement on a pooled connection, all within [`STATEMENT_TIMEOUT`].
 async fn attempt(
     pool: &Pool,
     sql: &str,
@@ -413,8 +415,8 @@ async fn attempt(
     attempt_until(pool, Instant::now() + ANSWER, sql, params).await
 }
 
-/// Sends a statement on a connection of the pool, all before some moment. A connection that did not answer in time is
-/// not used again: whatever came next on it would wait behind.
+/// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
+/// later statements on it would queue behind the pending one.
 async fn attempt_until(
     pool: &Pool,
     until: Instant,
@@ -437,14 +439,14 @@ async fn attempt_until(
     }
 }
 
-/// A connection of the pool.
+/// Acquires a pooled connection before `until`.
 async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
-    // The pool's own limits end before what it says first on a new connection, which may get no answer either.
+    // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
     connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))
 }
 
-/// How a statement begins, for traces. Statements hold no values, but they are long.
+/// The first words of a statement, for traces. Statements contain no values, but they are long.
 fn summary(sql: &str) -> String {
     const WORDS: usize = 8;
     sql.split_whitespace().take(WORDS).collect::<Vec<_>>().join(" ")

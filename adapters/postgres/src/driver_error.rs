@@ -1,14 +1,14 @@
 //! Errors of the driver and of the pool, without the values that they quote.
 //!
-//! PostgreSQL repeats stored and sent values in the message, DETAIL and HINT of an error, such as
-//! `Key (slug)=(…) already exists`. Every consumer of an error logs its whole chain, and traces carry it to a collector. So
-//! an error keeps its SQLSTATE and the name of the violated constraint, which are ours, and drops the rest.
+//! PostgreSQL repeats stored and sent values in the message, DETAIL and HINT of an error, such as `Key (slug)=(…)
+//! already exists`. Consumers log the whole error chain, and traces export it. So an error keeps its SQLSTATE and the
+//! name of the violated constraint, and drops the rest.
 
 use deadpool_postgres::{HookError, PoolError};
 use std::{error::Error, fmt};
 use tokio_postgres::error::{DbError, SqlState};
 
-/// Opaque to everybody but the log.
+/// An error source for the log only.
 pub(crate) type Source = Box<dyn Error + Send + Sync>;
 
 /// PostgreSQL refused a statement or a connection.
@@ -39,20 +39,22 @@ impl fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// What operators meet most when they connect a server, in words; all other codes stand in PostgreSQL's manual, appendix A.
+/// Explains the SQLSTATEs that operators see most when they connect a server. All codes: PostgreSQL's manual, appendix
+/// A.
 fn advice(code: &SqlState) -> Option<&'static str> {
     match code.code() {
         "28P01" => Some("the password is wrong"),
         "28000" => Some("the role may not log in"),
-        "3D000" => Some("there is no such database"),
+        "3D000" => Some("the database does not exist"),
         "42501" => Some("the role lacks a privilege"),
-        "53300" => Some("there are too many connections"),
-        "57P03" => Some("the server starts or stops"),
+        "53300" => Some("too many connections"),
+        "57P03" => Some("the server is starting up or shutting down"),
         _ => None,
     }
 }
 
-/// An error of the driver. One that PostgreSQL did not answer, such as a broken connection, quotes no values.
+/// Converts a driver error. An error that did not come from PostgreSQL, such as a broken connection, quotes no values
+/// and is kept as it is.
 pub(crate) fn of_driver(error: tokio_postgres::Error) -> Source {
     match error.as_db_error() {
         Some(database) => Box::new(Refused::of(database)),
@@ -60,7 +62,7 @@ pub(crate) fn of_driver(error: tokio_postgres::Error) -> Source {
     }
 }
 
-/// An error of the pool.
+/// Converts a pool error.
 pub(crate) fn of_pool(error: PoolError) -> Source {
     match error {
         PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => of_driver(error),
@@ -70,7 +72,7 @@ pub(crate) fn of_pool(error: PoolError) -> Source {
     }
 }
 
-/// A migration that failed: which one, and what PostgreSQL answered.
+/// A failed migration: its name, and the error that PostgreSQL returned.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}")]
 struct FailedMigration {
@@ -79,7 +81,7 @@ struct FailedMigration {
     source: Refused,
 }
 
-/// An error of the migration runner.
+/// Converts an error of the migration runner.
 pub(crate) fn of_runner(error: refinery::Error) -> Source {
     let refused = if let refinery::error::Kind::Connection(step, source) = error.kind() {
         let database = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);

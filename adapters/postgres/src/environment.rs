@@ -1,4 +1,4 @@
-//! What environments ask for.
+//! Settings of environments.
 
 use crate::{
     database::{Database, read},
@@ -36,7 +36,7 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
     })
 }
 
-/// What environments ask for, by tenant, workspace and name.
+/// Loads environment settings by tenant, workspace and name.
 pub(crate) struct Environments(pub(crate) Pool);
 
 type EnvironmentKey = (Uuid, Uuid, String);
@@ -105,7 +105,7 @@ impl EnvironmentStore for Database {
         let tail = Tail::new(scope, &fact, None);
         let (workspace, name) = (next.workspace_id.uuid(), next.environment.as_str());
         let settings = &next.settings;
-        // The domain bounds it far below.
+        // The domain limits the value far below `i16::MAX`.
         let approvals = i16::try_from(settings.min_approvals).unwrap_or(i16::MAX);
         let allowed = settings.self_approval == SelfApproval::Allowed;
         let (revision, at, by) = (next.revision.get(), next.updated_at.moment(), next.updated_by.to_string());

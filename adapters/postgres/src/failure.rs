@@ -1,4 +1,5 @@
-//! What a failed statement means: a constraint's name becomes a word of the domain, everything else stays opaque.
+//! Maps driver errors to store errors: constraint names and raised codes become conflicts; all other errors stay
+//! opaque.
 
 use crate::driver_error::{Source, of_driver};
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
@@ -13,7 +14,7 @@ const KEY_TAKEN: &str = "FW002";
 /// Raised by `fairway_archive_asset` when a release needs the asset.
 const ASSET_IN_USE: &str = "FW004";
 
-/// Raised by `fairway_use_share_link` when the link starts no run.
+/// Raised by `fairway_use_share_link` when the link is revoked, expired or used up.
 const SHARE_LINK_CLOSED: &str = "FW005";
 
 pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
@@ -56,7 +57,7 @@ fn conflict(code: &SqlState, constraint: Option<&str>) -> Option<Conflict> {
 
 pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
     let passing = match error.code() {
-        // Without a code the server never answered: the connection broke, or there was none.
+        // An error without a code did not come from the server: no connection was made, or it broke.
         None => error.is_closed() || error.source().is_some_and(|source| source.is::<std::io::Error>()),
         Some(code) => is_passing(code),
     };
@@ -64,7 +65,7 @@ pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
     StoreError { source: of_driver(error), fault }
 }
 
-/// Whether a later try may succeed: the server goes, comes, is full, or somebody else was in the way.
+/// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.
 fn is_passing(code: &SqlState) -> bool {
     let class = code.code().get(0..2).unwrap_or_default();
     matches!(class, "08" | "53" | "57" | "58") || matches!(code.code(), "40001" | "40P01" | "55P03" | "25006")
@@ -74,9 +75,9 @@ pub(crate) fn unavailable(source: Source) -> StoreError {
     StoreError { source, fault: StoreFault::Unavailable }
 }
 
-/// What everybody is told whose statement got no answer; the log says why.
+/// The error of requests whose shared statement got no answer. The log holds the cause.
 pub(crate) fn unsettled() -> StoreError {
-    unavailable(Box::new(io::Error::other("a statement of several requests got no answer")))
+    unavailable(Box::new(io::Error::other("the shared statement of a batch got no answer")))
 }
 
 pub(crate) fn broken(source: Source) -> StoreError {

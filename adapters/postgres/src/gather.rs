@@ -1,9 +1,8 @@
-//! One statement for everybody who asks at the same time.
+//! Request coalescing: one statement serves all requests that arrive while the previous one runs.
 //!
-//! While a statement of a kind is under way, what comes next gathers, and the next statement does it all: under load one
-//! round trip, one plan and one flush of the log serve many requests. Alone, a request waits for its own statement and
-//! nothing else. A statement always begins after everything that it serves was asked for, so a read that proves what a
-//! process remembers never answers from before the question.
+//! Requests that arrive while a batch is in flight form the next batch. Under load, one round trip, one plan and one
+//! WAL flush serve many requests. Without load, a request waits for its own statement only. A statement starts after
+//! all of its requests arrived, so a read that revalidates a cache never returns a state older than the request.
 
 use crate::{database::ANSWER, waiting::Waiting};
 use async_trait::async_trait;
@@ -15,33 +14,33 @@ use std::{
 use tokio::{sync::oneshot, time::timeout};
 use tracing::Instrument as _;
 
-/// Most that one statement does.
+/// Maximum number of items in one batch.
 const MOST: usize = 64;
-/// How often the first of a wave looks whether others came.
+/// Maximum number of times that the leader yields to collect followers before its first batch.
 const LOOKS: usize = 16;
 
-/// What can be done for many at once.
+/// An operation that runs for many items in one statement.
 #[async_trait]
 pub(crate) trait Batch: Send + Sync + 'static {
-    /// What is asked for.
+    /// The input of one request.
     type Item: Send;
-    /// What is answered.
+    /// The result of one request.
     type Answer: Send;
-    /// What is done, for the log and traces.
+    /// Name of the operation in logs and traces.
     const WHAT: &'static str;
 
-    /// Does it all, and answers in the same order.
+    /// Runs the batch. Returns one result for each item, in the order of the items.
     async fn together(&self, items: Vec<Self::Item>) -> Vec<Self::Answer>;
 }
 
-/// Those who wait for the next statement.
+/// Collects requests into batches and runs one batch at a time.
 pub(crate) struct Gather<B: Batch> {
     pub(crate) batch: B,
     gate: Mutex<Gate<B>>,
     pub(crate) waiting: Waiting,
 }
 
-/// What is asked for, and the line on which the answer is awaited.
+/// An item and the channel that its result is sent to.
 type Asker<B> = (<B as Batch>::Item, oneshot::Sender<<B as Batch>::Answer>);
 
 struct Gate<B: Batch> {
@@ -50,60 +49,61 @@ struct Gate<B: Batch> {
 }
 
 impl<B: Batch> Gather<B> {
-    /// Whoever asks is counted among those who wait.
+    /// Creates a coalescer. Pending requests are counted in `waiting`.
     pub(crate) fn over(batch: B, waiting: &Waiting) -> Arc<Self> {
         let gate = Mutex::new(Gate { under_way: false, waiting: VecDeque::new() });
         Arc::new(Self { batch, gate, waiting: waiting.clone() })
     }
 
-    /// The answer. `None` when it did not come in time, or whoever worked on it ended half-way: whether it was done is
-    /// not known. The time is that of one statement, however many are waited for: while PostgreSQL hangs, those that
-    /// wait behind each other are refused as soon as those in front.
+    /// Submits an item and waits for its result. Returns `None` after [`STATEMENT_TIMEOUT`] or if the batch task ended
+    /// early; the outcome of the statement is then unknown. The time-out covers the wait for earlier batches too: while
+    /// PostgreSQL hangs, queued requests fail as early as those in flight.
     pub(crate) async fn ask(self: &Arc<Self>, item: B::Item) -> Option<B::Answer> {
-        let (asker, answer) = oneshot::channel();
-        if let Some(turn) = self.join(item, asker) {
-            // A task of its own, because an asker may go away and the others still wait.
-            tokio::spawn(turn.work_until_nobody_waits());
+        let (sender, answer) = oneshot::channel();
+        if let Some(leader) = self.join(item, sender) {
+            // A separate task, because the leader's request may be cancelled while its followers still wait.
+            tokio::spawn(leader.work_until_nobody_waits());
         }
-        // The statement is nobody's in particular, so traces show how long it was waited for.
+        // A batch belongs to no single trace, so each request's trace shows the time that it waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::WHAT);
         self.waiting.during(timeout(ANSWER, answer).instrument(span)).await.ok()?.ok()
     }
 
-    /// The first has to see to it that somebody works, and gets the turn. It is made here, and not when the work
-    /// begins: a runtime that shuts down drops tasks that never ran, and whoever asks later must not wait for one.
-    fn join(self: &Arc<Self>, item: B::Item, asker: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
+    /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
+    /// spawned task: a runtime that shuts down drops tasks before they run, and later requests must not wait for such
+    /// a task.
+    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        gate.waiting.push_back((item, asker));
+        gate.waiting.push_back((item, sender));
         let is_first = !mem::replace(&mut gate.under_way, true);
         is_first.then(|| Turn { of: Arc::clone(self), over: false })
     }
 
-    /// Lets those come along who are about to ask at this very moment: this task would run in front of those that are
-    /// ready, and what wakes one of them mostly wakes more. Ends as soon as nobody came.
+    /// Yields to other tasks that are about to submit, so that they join the first batch. The event that wakes one
+    /// request often wakes more of them. Returns as soon as a yield adds no item.
     async fn settle(&self) {
-        let mut came = 0;
+        let mut queued = 0;
         for _ in 0..LOOKS {
             tokio::task::yield_now().await;
             let waiting = self.gate.lock().unwrap_or_else(PoisonError::into_inner).waiting.len();
-            if waiting == came {
+            if waiting == queued {
                 return;
             }
-            came = waiting;
+            queued = waiting;
         }
     }
 
     fn next_askers(&self) -> Vec<Asker<B>> {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        // What nobody waits for any more has not begun, and does not begin.
-        gate.waiting.retain(|(_, line)| !line.is_closed());
+        // Cancelled requests are dropped before their statement starts.
+        gate.waiting.retain(|(_, sender)| !sender.is_closed());
         gate.under_way = !gate.waiting.is_empty();
-        let many = gate.waiting.len().min(MOST);
-        gate.waiting.drain(..many).collect()
+        let batch_len = gate.waiting.len().min(MOST);
+        gate.waiting.drain(..batch_len).collect()
     }
 }
 
-/// Whoever works. If it ends half-way, nobody may wait for it.
+/// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
 struct Turn<B: Batch> {
     of: Arc<Gather<B>>,
     over: bool,
@@ -113,15 +113,15 @@ impl<B: Batch> Turn<B> {
     async fn work_until_nobody_waits(mut self) {
         self.of.settle().await;
         loop {
-            let (items, lines): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
+            let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
                 self.of.next_askers().into_iter().unzip();
             if items.is_empty() {
                 self.over = true;
                 return;
             }
-            for (line, answer) in lines.into_iter().zip(self.of.batch.together(items).await) {
-                // Whoever went away needs no answer.
-                let _gone = line.send(answer);
+            for (sender, answer) in senders.into_iter().zip(self.of.batch.together(items).await) {
+                // A cancelled request has no receiver.
+                let _cancelled = sender.send(answer);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The end of every guarded commit: fact, idempotency key, and the guard's verdict.
+//! The last part of every guarded commit: fact, idempotency key, and the result of the guard.
 
 use crate::database::Param;
 use fairway_domain::{
@@ -9,7 +9,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// The values that `fairway_commit` takes after its verdict, as SQL placeholders `$1` to `$12`. A statement's own
+/// The arguments of `fairway_commit` after the guard's result, as SQL placeholders `$1` to `$12`. A statement's own
 /// values follow from `$13`.
 ///
 /// | placeholder | value |
@@ -25,7 +25,7 @@ macro_rules! commit_tail {
 }
 pub(crate) use commit_tail;
 
-/// The values of the tail, kept alive while the statement runs.
+/// The values of [`commit_tail`], alive while the statement runs.
 pub(crate) struct Tail {
     tenant: Uuid,
     fact: Uuid,
@@ -56,13 +56,13 @@ impl Tail {
             route: key.map(|keyed| keyed.key.route.clone()),
             key: key.map(|keyed| keyed.key.key.clone()),
             digest: key.map(|keyed| keyed.key.body_digest.to_vec()),
-            // Statuses are three digits, so they always fit.
+            // HTTP statuses have three digits, so they fit into `i16`.
             status: key.and_then(|keyed| i16::try_from(keyed.outcome.status).ok()),
             resource: key.map(|keyed| keyed.outcome.resource),
         }
     }
 
-    /// The tail's values, followed by the statement's own.
+    /// The values of [`commit_tail`], followed by the statement's own.
     pub(crate) fn with<'a>(&'a self, own: &[Param<'a>]) -> Vec<Param<'a>> {
         let mut all: Vec<Param<'a>> = vec![
             &self.tenant,
@@ -83,7 +83,8 @@ impl Tail {
     }
 }
 
-/// The columns of `asked` that hold the facts of a commit of many, `$1` to `$6`, as [`Facts::params`] gives them.
+/// Placeholders `$1` to `$6`: the facts of a batch, one array for each column of `asked`. [`FactColumns::with`] binds
+/// them.
 macro_rules! fact_columns {
     () => {
         "$1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]"
@@ -91,8 +92,8 @@ macro_rules! fact_columns {
 }
 pub(crate) use fact_columns;
 
-/// Writes the facts of those rows of a commit of many whose guard held: the part of a statement behind the one that
-/// makes these rows, under the name given.
+/// Inserts the facts of the rows whose guard held. Produces two CTEs; the argument names the CTE that returns those
+/// rows.
 macro_rules! told {
     ($held:literal) => {
         concat!(
@@ -109,7 +110,7 @@ macro_rules! told {
 }
 pub(crate) use told;
 
-/// The names of the columns of [`fact_columns`].
+/// The column names of [`fact_placeholders`].
 macro_rules! fact_names {
     () => {
         "tenant_id, fact_id, fact_workspace, fact_kind, fact_body, leaf_hash"
@@ -117,7 +118,7 @@ macro_rules! fact_names {
 }
 pub(crate) use fact_names;
 
-/// The facts of many, column by column.
+/// The facts of a batch, one vector for each column.
 #[derive(Default)]
 pub(crate) struct Facts {
     tenants: Vec<Uuid>,
@@ -139,7 +140,7 @@ impl Facts {
         self.bodies.push(body);
     }
 
-    /// The values of [`fact_columns`], followed by the statement's own.
+    /// The values of [`fact_placeholders`], followed by the statement's own.
     pub(crate) fn with<'a>(&'a self, own: &[Param<'a>]) -> Vec<Param<'a>> {
         let mut all: Vec<Param<'a>> =
             vec![&self.tenants, &self.ids, &self.workspaces, &self.kinds, &self.bodies, &self.leaves];

@@ -1,4 +1,4 @@
-//! Idempotency keys, read and reserved. Commits write their outcomes.
+//! Idempotency keys: look-up, reservation and expiry. `fairway_commit` stores outcomes.
 
 use crate::{
     database::{Database, Param},
@@ -61,7 +61,8 @@ impl IdempotencyStore for Database {
         resource: Uuid,
         lease: Duration,
     ) -> Result<(), StoreError> {
-        // Only a reservation that is there: a statement that arrives behind its release must not reserve the key again.
+        // Updates an existing reservation only: a renewal that arrives after the release must not reserve the key
+        // again.
         const SQL: &str = "UPDATE idempotency_key SET leased_until = fairway_now() + make_interval(secs => $6)
             WHERE tenant_id = $1 AND caller = $2 AND route = $3 AND key = $4 AND resource = $5
                 AND leased_until IS NOT NULL";
@@ -85,7 +86,7 @@ impl IdempotencyStore for Database {
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {
-        // A few at a time: one statement over a day's keys could outlast its time-out, and then every time.
+        // Deletes in batches: one statement over all expired keys could exceed the statement time-out on every sweep.
         const SQL: &str = "WITH old AS (
                 SELECT tenant_id, caller, route, key FROM idempotency_key
                 WHERE created_at < fairway_now() - fairway_key_lifetime() ORDER BY created_at LIMIT 2000
@@ -98,11 +99,11 @@ impl IdempotencyStore for Database {
                 RETURNING 1
             )
             SELECT count(*) FROM gone";
-        let mut forgotten = 0;
+        let mut deleted = 0;
         loop {
             match crate::row::count(&self.write_repeatable(SQL, &[]).await?)? {
-                0 => return Ok(forgotten),
-                few => forgotten += few,
+                0 => return Ok(deleted),
+                batch => deleted += batch,
             }
         }
     }

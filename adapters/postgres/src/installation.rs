@@ -1,4 +1,4 @@
-//! What all processes over one database know.
+//! Settings of the installation that all processes of a database share.
 
 use crate::{
     database::Database,
@@ -7,10 +7,10 @@ use crate::{
 use fairway_domain::store::StoreError;
 
 impl Database {
-    /// The key that this installation's cursors are sealed with.
+    /// Reads the key that seals this installation's cursors.
     ///
     /// # Errors
-    /// When the database does not answer.
+    /// When the read fails.
     pub async fn cursor_key(&self) -> Result<[u8; 32], StoreError> {
         let row = self.read_one("SELECT cursor_key FROM installation", &[]).await?;
         let row = known("installation", row)?;

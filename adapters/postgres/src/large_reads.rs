@@ -1,7 +1,7 @@
-//! Reads of large rows, a few at a time.
+//! Bounded reads of large texts.
 //!
-//! A statement that reads small rows leaves out a text of more than [`MAX_SMALL`] bytes and says how long it is. The text is
-//! then read by itself with a [`LargeRead`] ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! A statement that reads small rows omits a text of more than [`MAX_SMALL`] bytes and returns its length. A
+//! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{
     database::{ANSWER, Database, Param},
@@ -13,22 +13,22 @@ use fairway_memory_limit::{Admission, admit};
 use std::sync::LazyLock;
 use tokio_postgres::Row;
 
-/// Most bytes of a text that is read without a permit.
+/// Maximum length of a text that is read without a permit, in bytes.
 pub(crate) const MAX_SMALL: i32 = 64 << 10;
-/// Large texts that a process reads at the same time. Tenants take turns.
+/// Permits for concurrent reads of large texts, per process. Tenants take turns.
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
-/// What a large text takes in terms of its length, until its caller has it: the driver's copy, the text, and the values of
-/// dense JSON.
+/// Memory of a large text while it is read and parsed, as a multiple of its length: the driver's copy, the text, and
+/// the values of dense JSON.
 const COPIES: usize = 6;
 
-/// The right to read one large text, and to parse it.
+/// A permit and a memory reservation to read and parse one large text.
 pub(crate) struct LargeRead((Permit<TenantId>, Admission));
 
 impl LargeRead {
-    /// The right to read `bytes` for a tenant.
+    /// Acquires the permit and the memory to read `bytes` for a tenant.
     ///
     /// # Errors
-    /// When no permit becomes free in the time of a statement, or the process has no memory within that time again.
+    /// `Unavailable` if no permit becomes free within [`STATEMENT_TIMEOUT`], or no memory within the same time again.
     pub(crate) async fn acquire(scope: TenantScope, bytes: i64) -> Result<Self, StoreError> {
         let permit = PERMITS.acquire(scope.tenant(), ANSWER).await;
         let permit = permit.map_err(|refused| unavailable(Box::new(refused)))?;
@@ -37,7 +37,7 @@ impl LargeRead {
         Ok(Self((permit, memory)))
     }
 
-    /// Reads the rows. The caller keeps the permit until it parsed them.
+    /// Reads the rows. Returns `self` with them; the caller holds it until it has parsed the rows.
     pub(crate) async fn rows(
         self,
         database: &Database,
@@ -49,7 +49,7 @@ impl LargeRead {
     }
 }
 
-/// Two columns for a text: `{name}`, which is null if the text is large, and `{name}_bytes`, which is null if it is not.
+/// Two columns for a text: `{name}` is null if the text is large; `{name}_bytes` is null if it is small.
 pub(crate) fn small_text(text: &str, name: &str) -> String {
     format!(
         "CASE WHEN octet_length({text}) <= {MAX_SMALL} THEN {text} END AS {name},

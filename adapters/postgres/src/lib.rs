@@ -1,8 +1,8 @@
-//! The stores of Fairway on PostgreSQL.
+//! PostgreSQL adapter: implements the stores of the domain.
 //!
-//! Every guarded commit is one statement: a data-modifying CTE whose last line calls `fairway_commit`, which raises
-//! unless the guard held, and writes the fact and the idempotency key. One statement is one transaction and one round
-//! trip, and there is no way to forget a part of it.
+//! Every guarded commit is one statement: a data-modifying CTE whose last line calls `fairway_commit`. That function
+//! raises unless the guard held, and writes the fact and the idempotency key. One statement is one transaction and one
+//! round trip, so no part of a commit can be left out.
 
 mod access;
 mod asset;

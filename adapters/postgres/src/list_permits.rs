@@ -1,7 +1,7 @@
-//! Connections for lists, shared fairly between the callers who ask.
+//! Fair use of list connections between callers.
 //!
-//! A list takes as long as its rows are many, and only a few connections read lists. Served in order of arrival, one caller
-//! with twenty lists under way would keep everybody else waiting until their time is up.
+//! The duration of a list grows with its rows, and few connections serve lists. In order of arrival, one caller with
+//! twenty concurrent lists would let the requests of all others time out.
 
 use crate::failure;
 use fairway_domain::{id::TenantId, store::StoreError};
@@ -14,50 +14,50 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What the rows of a page take at most.
+/// Maximum memory of the rows of a page, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
 tokio::task_local! {
     static CALLER: CallerKey;
 }
 
-/// Whom the lists of a task are counted for: a tenant, where the request names one, and a caller. Callers are told apart by
-/// a keyed digest (`SipHash` under a key of this process), so that the key costs no allocation and nobody can choose the
-/// key of somebody else.
+/// The fairness key of a task's lists: the tenant, if the request names one, and the caller. The caller is a keyed
+/// digest (`SipHash` under a random key of the process): the key needs no allocation, and a client cannot choose the
+/// key of another client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallerKey {
     tenant: Option<TenantId>,
     caller: u64,
 }
 
-/// Relays and runs, which work for nobody's request.
+/// The key of background tasks and runs, which serve no request.
 const BACKGROUND: CallerKey = CallerKey { tenant: None, caller: 0 };
 
 impl CallerKey {
-    /// The key of a caller of a tenant, or of no tenant that the request names.
+    /// Creates the key of a caller, in a tenant or outside of one.
     pub fn of(tenant: Option<TenantId>, caller: impl Hash) -> Self {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         Self { tenant, caller: KEY.hash_one(caller) }
     }
 
-    /// The key of this task, to hand over to a task that it spawns.
+    /// The key of the current task, for a task that it spawns.
     #[must_use]
     pub fn current() -> Self {
         CALLER.try_with(|caller| *caller).unwrap_or(BACKGROUND)
     }
 }
 
-/// Counts the lists of some work for a caller. Lists of other tasks count as background work, and so do those of tasks that
-/// the work spawns without handing the key over.
+/// Runs `work` under the key of a caller. Other tasks count as background work, and so do tasks that `work` spawns
+/// without the key.
 pub async fn with_caller_key<F: Future>(caller: CallerKey, work: F) -> F::Output {
     CALLER.scope(caller, work).await
 }
 
-/// Permits for the connections that read lists. Tenants take turns, and callers within a tenant. Clones share the permits.
+/// Permits for list connections. Tenants take turns, and callers within a tenant. Clones share the permits.
 #[derive(Clone, Debug)]
 pub(crate) struct ListPermits(FairSemaphore<u64, Option<TenantId>>);
 
-/// A permit, for as long as the list is read.
+/// A permit and a memory reservation, held while the list is read.
 #[derive(Debug)]
 pub(crate) struct ListPermit {
     _permit: Permit<u64, Option<TenantId>>,
@@ -65,23 +65,23 @@ pub(crate) struct ListPermit {
 }
 
 impl ListPermits {
-    /// So many permits. One caller leaves one of them to the others, if there are two.
+    /// Creates `permits` permits. With two or more, one caller can hold all but one.
     pub(crate) fn new(permits: usize) -> Self {
         let permits_per_key = permits.saturating_sub(1).max(1);
         Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::of(permits) }))
     }
 
-    /// A permit for the caller of this task.
+    /// Acquires a permit for the caller of the current task.
     ///
     /// # Errors
-    /// When none becomes free within `wait`, or the process has no memory for a page by then.
+    /// `Unavailable` if no permit and no memory for a page become free within `wait`.
     pub(crate) async fn acquire(&self, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
         let since = Instant::now();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
         let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        let left = wait.saturating_sub(since.elapsed());
-        let memory = admit(PAGE_BYTES, left).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        let remaining = wait.saturating_sub(since.elapsed());
+        let memory = admit(PAGE_BYTES, remaining).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
         Ok(ListPermit { _permit: permit, _memory: memory })
     }
 }

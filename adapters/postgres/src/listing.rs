@@ -1,9 +1,9 @@
-//! How every list is read: newest first by a unique key, one statement for each combination of filters, and each
-//! page at the cost of its rows.
+//! Pagination of all lists: newest first by a unique key, one statement for each combination of filters. The cost of a
+//! page depends on its rows, not on the length of the list.
 //!
-//! A filter that is not asked for is not in the statement, so PostgreSQL plans for those that are and walks the one
-//! index that has them in order. What is seen for several reasons (one's own, what is granted, what everybody sees) is
-//! read in disjoint branches, each walking its own index; an `OR` over them would walk the whole table.
+//! A statement contains the requested filters only, so PostgreSQL plans for them and scans the one index in their
+//! order. Rows that are visible for several reasons (own, granted, public) are read by disjoint arms of a `UNION ALL`,
+//! each with its own index; an `OR` over them would scan the whole table.
 
 use crate::{
     database::{Database, Param},
@@ -21,31 +21,31 @@ use std::{
 use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
-/// Counting ends here: a longer list is told to be longer than ten thousand.
+/// Counts stop here: a total of 10,001 means "more than ten thousand".
 const COUNTED: u32 = 10_001;
 
-/// More rows than a page has and one more: what a walk that is planned once is told to end at. It ends sooner, with the
-/// page.
+/// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
+/// page is full.
 const WALKED: u32 = 201;
 
-/// Most bytes of a page whose rows are weighed; a heavier row is a page of its own.
+/// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
-/// What bounds the bytes of a page, besides its number of rows.
+/// The bound on the bytes of a page, besides its number of rows.
 #[derive(Clone, Copy)]
 pub(crate) enum RowBytes {
-    /// The domain and the schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
+    /// Domain and schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
     Small,
-    /// The bytes of a row, as an SQL expression over its columns. Rows end a page at [`MAX_PAGE_BYTES`].
+    /// The bytes of a row, as an SQL expression over its columns. A page ends at [`MAX_PAGE_BYTES`].
     Weighed(&'static str),
 }
 
-/// The values of a statement, as they are bound one after the other.
+/// The parameters of a statement, in the order of their placeholders.
 #[derive(Default)]
 pub(crate) struct Values(Vec<Box<dyn ToSql + Sync + Send>>);
 
 impl Values {
-    /// Binds a value and answers with its placeholder.
+    /// Binds a value and returns its placeholder.
     pub(crate) fn bind(&mut self, value: impl ToSql + Sync + Send + 'static) -> String {
         self.0.push(Box::new(value));
         format!("${}", self.0.len())
@@ -56,12 +56,12 @@ impl Values {
     }
 }
 
-/// What a list is ordered by.
+/// The sort key of a list.
 #[derive(Clone, Copy)]
 pub(crate) enum Key {
-    /// An identifier: the column as it is written inside, and its name outside.
+    /// A UUID: the qualified column inside an arm, and its output name.
     Id(&'static str, &'static str),
-    /// A place in a log, likewise.
+    /// A `bigint` position, such as the index of a fact: likewise.
     Place(&'static str, &'static str),
 }
 
@@ -93,41 +93,42 @@ impl Key {
     }
 }
 
-/// Rows that are seen for one reason.
+/// One arm of the `UNION ALL` of a list: the rows that are visible for one reason.
 pub(crate) struct Branch {
-    /// `FROM` and what stands behind it.
+    /// The `FROM` clause with its joins.
     pub(crate) from: String,
-    /// Joined by `AND`; never empty, as every row has a tenant.
+    /// Joined by `AND`. Never empty, because every row has a tenant.
     pub(crate) conditions: Vec<String>,
-    /// A set that the branch is read for each member of; the conditions may name its columns.
+    /// A row source that the arm is evaluated for each row of (`CROSS JOIN LATERAL`). The conditions may use its
+    /// columns.
     pub(crate) each: Option<String>,
 }
 
-/// A list.
+/// The query of a list.
 pub(crate) struct Listing {
-    /// A `WITH` clause that branches may use, or nothing.
+    /// A `WITH` clause for the arms, or an empty text.
     pub(crate) with: String,
-    /// Columns of a row, as each branch selects them.
+    /// The columns that each arm selects.
     pub(crate) columns: &'static str,
     pub(crate) key: Key,
-    /// Joined to the rows of the page alone, where they need more than what lists are cut from.
+    /// Joins applied to the rows of the page only, for columns that filtering does not need.
     pub(crate) beside: Option<String>,
-    /// How heavy rows can be.
+    /// The bound on the bytes of a page.
     pub(crate) row_bytes: RowBytes,
-    /// Disjoint: no row is in two of them.
+    /// Disjoint arms: no row is in two of them.
     pub(crate) branches: Vec<Branch>,
-    /// What the branches' placeholders stand for.
+    /// The parameters of the arms.
     pub(crate) values: Values,
-    /// Whether what was found once is found for ever: rows come, and none of them goes or changes its place.
+    /// Whether the list is append-only: rows are added, and never removed or reordered.
     pub(crate) only_grows: bool,
 }
 
-/// Lists that were found to be longer than counting goes, of those that only grow: they need not be counted again. Each is
-/// known by the digest of its statement and values, which callers make as long as they like.
+/// Append-only lists whose count reached [`COUNT_LIMIT`]; they are not counted again. The key of a list is the digest
+/// of its statement and parameters, because callers choose the length of these.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LongLists(Arc<Mutex<HashSet<[u8; 32]>>>);
 
-/// Most of them that are remembered.
+/// Maximum number of cached entries; a full cache is cleared.
 const MOST_LONG_LISTS: usize = 1_000;
 
 impl LongLists {
@@ -145,7 +146,7 @@ impl LongLists {
 }
 
 impl Listing {
-    /// A list of one branch.
+    /// A list with one arm.
     pub(crate) fn plain(
         columns: &'static str,
         key: Key,
@@ -182,7 +183,7 @@ impl Listing {
         format!("{} SELECT count(*) FROM (SELECT FROM ({all}) AS found LIMIT {COUNTED}) AS few", self.with)
     }
 
-    /// The rows of a page and one more, which tells whether the list goes on.
+    /// The statement of a page. It returns one extra row, which tells whether another page follows.
     fn page(&self, bounds: &Bounds) -> String {
         let (key, columns) = (self.key.inside(), self.columns);
         let Bounds { rows, deep, skipped, behind } = bounds;
@@ -209,8 +210,9 @@ impl Listing {
             (join, RowBytes::Small) => {
                 format!("{} SELECT * FROM ({page}) AS page {join} ORDER BY {order} DESC", self.with)
             }
-            // The first row is always among them, however heavy, and so is one more than are shown. `OFFSET 0` keeps PostgreSQL
-            // from writing the expression into both places that need its value: it may have to read a large column.
+            // The first row is always returned, whatever its size, and so is one row beyond the page. `OFFSET 0` is an
+            // optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the expression
+            // may detoast a large column.
             (join, RowBytes::Weighed(bytes)) => format!(
                 "{} SELECT * FROM (
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
@@ -224,15 +226,15 @@ impl Listing {
     }
 }
 
-/// Where a page begins and ends, as placeholders: a statement for each number of rows would be kept on each connection
-/// for as long as that lives.
+/// The bounds of a page as placeholders. Literal numbers would create one prepared statement for each page size on
+/// every connection.
 struct Bounds {
-    /// Rows of the page and one more.
+    /// Rows of the page plus one.
     rows: String,
-    /// The same with those that are skipped.
+    /// Rows of the page plus one, plus the skipped rows.
     deep: String,
     skipped: String,
-    /// The mark that the page begins behind.
+    /// The cursor that the page starts after.
     behind: Option<String>,
 }
 
@@ -245,7 +247,7 @@ impl Bounds {
         let (rows, skipped) = (i64::from(page.limit).saturating_add(1), i64::from(skipped));
         let deep = match (planned, page.start) {
             (Planned::EachTime, _) => values.bind(rows.saturating_add(skipped)),
-            // A plan for whatever number would be one for a tenth of the rows, and sort them all.
+            // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
             (Planned::Once, Start::Behind(_) | Start::Skip(0)) => WALKED.to_string(),
             (Planned::Once, Start::Skip(_)) => (WALKED + COUNTED).to_string(),
         };
@@ -253,7 +255,7 @@ impl Bounds {
     }
 }
 
-/// A clause that calls the workspaces of a reach `seen`, each by its `seen_id`. `$1` is the tenant.
+/// A `WITH` clause `seen (seen_id)` of the workspaces that the scopes cover. `$1` is the tenant.
 pub(crate) fn workspaces_of(reach: &Reach, values: &mut Values) -> String {
     let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
@@ -265,7 +267,8 @@ pub(crate) fn workspaces_of(reach: &Reach, values: &mut Values) -> String {
     )
 }
 
-/// Branches for the things of some workspaces, and of single workloads in others. `conditions` hold for both.
+/// Arms for the rows of the visible workspaces, and for those of single workloads in other workspaces. `conditions`
+/// apply to both.
 pub(crate) fn within(
     reach: &Reach,
     from: &str,
@@ -285,18 +288,18 @@ pub(crate) fn within(
             conditions: and(&[format!("{workspace} = seen.seen_id")]),
             each: Some("seen".to_owned()),
         },
-        // Each by itself, because an index has the things of one workload in order and not those of several.
+        // One scan for each workload: an index orders the rows of one workload, not of several.
         Branch { from: from.to_owned(), conditions: and(&single), each: Some(mine) },
     ];
     (with, branches)
 }
 
-/// How often a list is planned.
+/// The plan mode of a list.
 #[derive(Clone, Copy)]
 enum Planned {
-    /// For the values at hand.
+    /// A custom plan for the given parameters.
     EachTime,
-    /// For whatever values.
+    /// A generic plan for all parameters.
     Once,
 }
 
@@ -309,6 +312,9 @@ impl Database {
     }
 
     /// Reads a page of a list.
+    ///
+    /// # Errors
+    /// When a statement fails, or `read` rejects a row.
     pub(crate) async fn listed<T>(
         &self,
         listing: Listing,
@@ -318,8 +324,8 @@ impl Database {
         self.paged(listing, page, read, Planned::EachTime).await
     }
 
-    /// The same over tables that are cut by month: planned once for a connection and not with every page, because a plan
-    /// for each of the months takes longer than the rows of the page do.
+    /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
+    /// partitions takes longer than reading a page.
     pub(crate) async fn listed_by_month<T>(
         &self,
         listing: Listing,
@@ -331,7 +337,7 @@ impl Database {
 
     async fn total(&self, listing: &Listing, planned: Planned) -> Result<u64, StoreError> {
         let counted = listing.counted();
-        // What is asked for, with its values: those of other callers and filters are other lists.
+        // The digest covers the parameters: other callers and filters are other lists.
         let list: Option<[u8; 32]> =
             listing.only_grows.then(|| Sha256::digest(format!("{counted} {:?}", listing.values.0)).into());
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
@@ -401,7 +407,7 @@ mod tests {
         insta::assert_snapshot!(listing(None).counted().trim(), @"SELECT count(*) FROM (SELECT FROM ((SELECT FROM thing WHERE tenant_id = $1 AND kind = $2 LIMIT 10001)) AS found LIMIT 10001) AS few");
     }
 
-    /// PostgreSQL believes that the function has no effect, as it does of the expressions that lists weigh by.
+    /// The test function is declared `IMMUTABLE`, like the size expressions of real lists.
     #[tokio::test]
     async fn each_row_of_a_page_is_weighed_once() {
         let clone = TestDatabase::create().await.unwrap();
@@ -429,6 +435,6 @@ mod tests {
         let listed = database.listed(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
         assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
         let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);
-        assert_eq!(weighed, 21, "of the rows of the page and the one behind it");
+        assert_eq!(weighed, 21, "the size of each row of the page and of the extra row is computed once");
     }
 }

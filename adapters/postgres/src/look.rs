@@ -1,4 +1,4 @@
-//! Reads by key, one statement for everybody who asks at the same time.
+//! Batch loads: concurrent reads by key share one statement.
 
 use crate::{
     failure::unsettled,
@@ -8,24 +8,24 @@ use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};
 use std::{collections::HashMap, hash::Hash, slice, sync::Arc};
 
-/// What can be looked up for many keys at once.
+/// A read by key that one statement does for many keys.
 #[async_trait]
 pub(crate) trait Look: Send + Sync + 'static {
-    /// What it is looked up by.
+    /// The lookup key.
     type Key: Clone + Eq + Hash + Send + Sync;
-    /// What is found.
+    /// The value of a key.
     type Found: Clone + Send + Sync;
-    /// What is looked up, for traces.
+    /// Name of the read in traces.
     const WHAT: &'static str;
 
-    /// What is there, by key.
+    /// Reads the values of distinct keys. Missing keys are absent from the map.
     async fn look(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Found>, StoreError>;
 }
 
-/// The statements of one kind of look-up.
+/// Runs a [`BatchLoader`] as a [`Batch`].
 pub(crate) struct Looks<L>(pub(crate) L);
 
-/// What was found, or the fact that the shared statement failed: errors cannot be shared.
+/// The value of one key, or the fault of the shared statement: a [`StoreError`] cannot be cloned.
 type Shared<T> = Result<Option<T>, StoreFault>;
 
 #[async_trait]
@@ -43,16 +43,19 @@ impl<L: Look> Batch for Looks<L> {
 }
 
 impl<L: Look> Gather<Looks<L>> {
-    /// What is there, read after this call.
+    /// Reads the value of a key. The read starts after this call.
+    ///
+    /// # Errors
+    /// When the statement fails or times out.
     pub(crate) async fn now(self: &Arc<Self>, key: L::Key) -> Result<Option<L::Found>, StoreError> {
         match self.ask(key.clone()).await {
             Some(Ok(found)) => Ok(found),
-            // Whoever asks again gets an error of its own, which says what is wrong.
+            // A read of its own returns the error with its source.
             Some(Err(StoreFault::Broken)) => {
                 let again = self.waiting.during(self.batch.0.look(slice::from_ref(&key))).await;
                 Ok(again?.remove(&key))
             }
-            // To ask again now would be to wait twice.
+            // A retry would double the wait.
             Some(Err(StoreFault::Unavailable)) | None => Err(unsettled()),
         }
     }

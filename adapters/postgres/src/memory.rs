@@ -1,4 +1,5 @@
-//! Turns of conversations. They are written with the ends of their runs (`execution/finish/memory.rs`).
+//! Turns of conversations: reads, erasure and expiry. The commit that ends a run writes its turn
+//! (`execution/finish/memory.rs`).
 
 use crate::{
     database::{Database, Param},
@@ -17,10 +18,10 @@ use fairway_domain::{
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The session that stands for all of an owner's.
+/// The session identifier that covers all sessions of an owner.
 pub(crate) const ALL_SESSIONS: &str = "";
 
-/// The session in whose row what writes under this scope meets what erases.
+/// The session whose row both the writes of this scope and its erasures lock.
 pub(crate) fn meeting(scope: Scope, place: &MemoryPlace) -> &str {
     match scope {
         Scope::Session => place.session.as_str(),
@@ -28,8 +29,9 @@ pub(crate) fn meeting(scope: Scope, place: &MemoryPlace) -> &str {
     }
 }
 
-/// The latest turns within the bytes that a run is given, and the last erasure in a row of its own, so that there is a row
-/// where there is no turn. Of a session and of all of an owner's it is asked apart: each has an index that begins with the latest.
+/// Reads the latest turns within the byte limit of a run, and the last erasure as a separate row, which exists without
+/// turns too. One arm reads a session and one all sessions of an owner: each has an index that starts with the latest
+/// turn.
 const RECALL: &str = "WITH latest AS (
         SELECT execution_id, said, answered, digest, remembered_at, expires_at,
             sum(bytes) OVER (ORDER BY remembered_at DESC, execution_id DESC) AS so_far
@@ -61,7 +63,7 @@ const TURNS: &str = "SELECT execution_id, said, answered, digest, remembered_at,
 const ERASE: &str =
     concat!("SELECT fairway_commit(fairway_erase_session($1, $13, $14, $15, $2) = $16::bigint, ", commit_tail!(), ")");
 
-/// Most rows that one statement forgets, so that none takes long however many there are.
+/// Maximum number of rows that one statement deletes, so that each statement is short.
 const AT_ONCE: i64 = 1_000;
 
 const FORGET_OVER: &str = "WITH gone AS (
@@ -73,7 +75,7 @@ const FORGET_OVER: &str = "WITH gone AS (
 
 const FORGET_REVOKED: &str = "SELECT fairway_forget_revoked($1) AS gone";
 
-/// A run is over or somebody else's long before a day has passed since it was told of an erasure.
+/// Two days: every run that may still write under an erasure ends or is reclaimed within one day.
 const FORGET_SESSIONS: &str = "WITH gone AS (
         DELETE FROM memory_session WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM memory_session WHERE touched_at < fairway_now() - interval '2 days'
@@ -127,7 +129,7 @@ impl MemoryStore for Database {
     }
 
     async fn forget(&self) -> Result<u64, StoreError> {
-        // What stands in the way of one is none of the others' business.
+        // Both deletes run, even if one fails: they are independent.
         let (over, revoked) = (self.forget_by(FORGET_OVER).await, self.forget_by(FORGET_REVOKED).await);
         self.forget_by(FORGET_SESSIONS).await?;
         Ok(over?.saturating_add(revoked?))
@@ -135,15 +137,15 @@ impl MemoryStore for Database {
 }
 
 impl Database {
-    /// Forgets what a statement finds, piece by piece; answers how many rows.
+    /// Runs a delete statement until it finds less than a full batch. Returns the number of deleted rows.
     async fn forget_by(&self, statement: &str) -> Result<u64, StoreError> {
-        let mut forgotten = 0_u64;
+        let mut deleted = 0_u64;
         loop {
             let rows = self.write_repeatable(statement, &[&AT_ONCE]).await?;
             let gone: i64 = rows.first().map(|row| row.column("gone")).transpose()?.unwrap_or_default();
-            forgotten = forgotten.saturating_add(u64::try_from(gone).unwrap_or_default());
+            deleted = deleted.saturating_add(u64::try_from(gone).unwrap_or_default());
             if gone < AT_ONCE {
-                return Ok(forgotten);
+                return Ok(deleted);
             }
         }
     }
@@ -160,7 +162,7 @@ fn turn(row: &Row) -> Result<KeptTurn, StoreError> {
     })
 }
 
-/// Of what session and owner a run's row is, as it stands among those that are ended at once.
+/// The key of a run's `memory_session` row, in the order of the columns of a batch of finishes.
 pub(crate) fn row_of(tenant: Uuid, scope: Scope, place: &MemoryPlace) -> (Uuid, Uuid, String, &str) {
     (tenant, place.workload.uuid(), place.owner.to_string(), meeting(scope, place))
 }

@@ -1,4 +1,4 @@
-//! Bringing a database up to date, and keeping partitions ahead of time.
+//! Schema migrations, and creation and expiry of monthly partitions.
 
 use crate::{
     database::tls,
@@ -11,26 +11,26 @@ mod embedded {
     refinery::embed_migrations!("../../migrations");
 }
 
-/// Vectors as the database's own values, where it has or may have the extension for them. No numbered migration: the
-/// extension may come to a database that is up to date.
+/// Adds `vector` columns if the extension `vector` is available. Not a numbered migration, because the extension may
+/// be installed after all migrations ran.
 const VECTORS: &str = include_str!("migration/vectors.sql");
-/// Keeps two starting servers from migrating at once; any fixed number does.
+/// Advisory lock that serializes migrations of concurrently starting servers. The number is arbitrary.
 const MIGRATION_LOCK: i64 = 0x00FA_14A7;
-/// How often a month is tried while somebody reads the family that it is for.
+/// Attempts to create a partition while readers hold a lock on its table.
 const MONTH_TRIES: u32 = 20;
-/// How long is waited between two tries: those who had to wait get their turn.
+/// Pause between two attempts, in which queued statements obtain the lock.
 const MONTH_PAUSE: Duration = Duration::from_millis(250);
-/// Partitions are made this many months ahead.
+/// Months for which partitions are created in advance.
 const MONTHS_AHEAD: i32 = 3;
 
-/// Why a database could not be brought up to date.
+/// Error of a migration or of partition maintenance.
 #[derive(Debug, thiserror::Error)]
 pub enum MigrationError {
-    /// It cannot be reached, or refused a statement.
-    #[error("the database refused")]
+    /// The database is unreachable or rejected a statement.
+    #[error("the database is unreachable or rejected a statement")]
     Database(#[source] Box<dyn Error + Send + Sync>),
-    /// A migration failed, or the database is newer than this program.
-    #[error("the schema and this program do not agree")]
+    /// A migration failed, or the schema is newer than this program.
+    #[error("the schema does not match this program")]
     Schema(#[source] Box<dyn Error + Send + Sync>),
 }
 
@@ -46,15 +46,15 @@ impl From<refinery::Error> for MigrationError {
     }
 }
 
-/// Brings the schema up to date as the owner, makes partitions, and the first tenant. Safe to run at every start and
-/// from several processes at once. A schema newer than this program is refused.
+/// Migrates the schema as the owner, creates partitions, and inserts the first tenant. Safe at every start and from
+/// several processes at once. Refuses a schema that is newer than this program.
 ///
 /// # Errors
-/// When the database cannot be reached, a migration fails, or the schema is newer.
+/// When the database is unreachable, a migration fails, or the schema is newer.
 pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     let mut client = connect(owner_url).await?;
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
-    // The lock ends with the connection, whatever happens in between.
+    // The lock ends with the connection, also after an error.
     embedded::migrations::runner().run_async(&mut client).await?;
     make_months(&client).await?;
     client.batch_execute(VECTORS).await?;
@@ -63,25 +63,25 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     Ok(())
 }
 
-/// Whether there is a database at this address, and a schema of Fairway in it.
+/// Whether the database exists and contains a Fairway schema.
 ///
 /// # Errors
-/// When the server cannot be reached or refuses.
+/// When the server is unreachable or rejects the statement.
 pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
     let client = match connect(url).await {
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_DATABASE) => return Ok(false),
         client => client?,
     };
-    // By the catalogue, which everybody may read.
+    // Every role may read the catalogue.
     let held = "SELECT FROM pg_tables WHERE schemaname = 'public' AND tablename = 'asset_version'";
     Ok(client.query_opt(held, &[]).await?.is_some())
 }
 
-/// Whether the schema at this address is the one that this program was built with: a program beside the servers must not
-/// write to another one.
+/// Whether the schema has the version that this program was built with. Tools check this before they write beside
+/// running servers.
 ///
 /// # Errors
-/// When the server cannot be reached or refuses, or the schema is another one.
+/// When the server is unreachable or rejects the statement.
 pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
     let client = connect(url).await?;
     let row = client.query_one("SELECT max(version) FROM refinery_schema_history", &[]).await?;
@@ -90,16 +90,17 @@ pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
     Ok(row.try_get::<_, Option<i32>>(0)?.map(i64::from) == ours)
 }
 
-/// Makes the partitions of the coming months; answers how many were missing. To be run daily by the owner.
+/// Creates the missing partitions of the coming months and returns their number. The owner runs this daily.
 ///
 /// # Errors
-/// When the database cannot be reached or refuses.
+/// When the database is unreachable or rejects a statement.
 pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> {
     make_months(&connect(owner_url).await?).await
 }
 
-/// Makes the missing months, each in a transaction of its own, so that no family is closed for longer than that takes. Who
-/// reads for long is waited for a little; what is still missing then is made another day, months before it is needed.
+/// Creates the missing partitions, each in its own transaction, so that a table is locked for one partition only.
+/// Waits for long readers up to [`PARTITION_ATTEMPTS`] times in total; the next daily run creates the rest, months
+/// before it is needed.
 async fn make_months(client: &Client) -> Result<i32, MigrationError> {
     let (mut made, mut busy) = (0, 0);
     loop {
@@ -111,7 +112,7 @@ async fn make_months(client: &Client) -> Result<i32, MigrationError> {
                 tokio::time::sleep(MONTH_PAUSE).await;
             }
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
-                tracing::warn!("somebody reads for long; months that are missing are made another day");
+                tracing::warn!("partition table locked by long readers; creating missing partitions in the next run");
                 return Ok(made);
             }
             Err(error) => return Err(error.into()),
@@ -119,20 +120,20 @@ async fn make_months(client: &Client) -> Result<i32, MigrationError> {
     }
 }
 
-/// What became of payloads whose time is over.
+/// The result of [`expire_payloads`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expired {
-    /// The months that were dropped, oldest first.
+    /// The dropped months, oldest first.
     pub months: Vec<String>,
-    /// Whether somebody was in the way, so that more may be left: to be tried again later.
+    /// Whether a lock was not available, so that expired months may remain. Retry later.
     pub busy: bool,
 }
 
-/// Drops the months of what people and models said that ended longer than `kept` ago, each in a transaction of its own.
-/// To be run daily by the owner; several at once do no harm.
+/// Drops the monthly partitions of payloads (inputs and outputs of runs) that ended more than `kept` ago, each in its
+/// own transaction. The owner runs this daily; concurrent calls are safe.
 ///
 /// # Errors
-/// When the database cannot be reached or refuses.
+/// When the database is unreachable or rejects a statement.
 pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<Expired, MigrationError> {
     const SQL: &str = "SELECT fairway_expire_payloads(make_interval(secs => $1))";
     let client = connect(owner_url).await?;
@@ -151,7 +152,7 @@ pub async fn expire_payloads(owner_url: &str, kept: Duration) -> Result<Expired,
     }
 }
 
-/// A number that tells one set of migrations from another, for templates and caches.
+/// A fingerprint of the embedded migrations, the key of template databases and caches.
 #[must_use]
 pub fn schema_fingerprint() -> u64 {
     let runner = embedded::migrations::runner();
@@ -159,10 +160,10 @@ pub fn schema_fingerprint() -> u64 {
     migrations.iter().fold(0, |all, migration| all.rotate_left(7) ^ migration.checksum())
 }
 
-/// Makes a database on a server that is ours alone, unless it is there.
+/// Creates a database on a private server unless it exists.
 ///
 /// # Errors
-/// When the server cannot be reached or refuses.
+/// When the server is unreachable or rejects the statement.
 pub async fn create_database(server_url: &str, name: &str) -> Result<(), MigrationError> {
     let client = connect(server_url).await?;
     let known = client.query_opt("SELECT FROM pg_database WHERE datname = $1", &[&name]).await?;
@@ -176,13 +177,13 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = Config::from_str(url)?.connect(tls()).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = %of_driver(error), "the owner's connection ended");
+            tracing::debug!(error = %of_driver(error), "owner connection closed with an error");
         }
     });
     Ok(client)
 }
 
-/// The first start's tenant, namespace, workspace and its assistant, with the identifiers that the documents name.
+/// The first tenant with its namespace, workspace and assistant, under the identifiers that the documentation names.
 const FIRST_TENANT: &str = "
     INSERT INTO tenant (tenant_id, slug, name, notifications_enabled, advanced_notifications_enabled, public_hosts,
         revision, created_at, created_by)

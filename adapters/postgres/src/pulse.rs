@@ -1,4 +1,4 @@
-//! The revisions that prove what a process remembers: of a tenant's rights, and of what serves where.
+//! Revisions that validate caches: the access revision of a tenant, and the revision of a deployment.
 
 use crate::{
     database::{Param, read},
@@ -32,7 +32,7 @@ impl Look for AccessRevisions {
     }
 }
 
-/// The revisions behind the lanes of workloads in environments.
+/// The revisions of deployments, by tenant, workload and environment, with the tenants' access revisions.
 pub(crate) struct DeploymentPulses(pub(crate) Pool);
 
 /// Tenant, workload and environment.

@@ -1,4 +1,4 @@
-//! From rows to the words of the domain. A row that says something the domain does not know is a broken store.
+//! Decodes rows into domain values. A value that the domain does not know is a broken store.
 
 use crate::failure;
 use fairway_domain::{
@@ -13,12 +13,12 @@ use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
 
 #[derive(Debug, thiserror::Error)]
-#[error("column `{0}` holds nothing that the domain knows")]
+#[error("column `{0}` is missing or holds an unknown value")]
 struct Unknown(&'static str);
 
-/// A stored JSON text that has another shape. The reader's own message quotes stored values.
+/// A stored JSON text with an unexpected shape. The message of `serde_json` quotes stored values, so it is dropped.
 #[derive(Debug, thiserror::Error)]
-#[error("a stored JSON text has another shape than expected ({category:?} error at line {line}, column {column})")]
+#[error("a stored JSON text has an unexpected shape ({category:?} error at line {line}, column {column})")]
 struct UnexpectedShape {
     category: Category,
     line: usize,
@@ -31,7 +31,7 @@ impl From<serde_json::Error> for UnexpectedShape {
     }
 }
 
-/// Reads columns by name.
+/// Typed reads of columns by name. Each fails with a broken store if the column is missing or its value is unknown.
 pub(crate) trait Columns {
     fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError>;
 
@@ -67,7 +67,7 @@ pub(crate) trait Columns {
         known(name, OwnerRef::parse(self.column(name)?).ok())
     }
 
-    /// Reads a spelling of the domain.
+    /// Parses a text column with a parser of the domain.
     fn spelled<T>(&self, name: &'static str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, StoreError> {
         known(name, parse(self.column(name)?))
     }
@@ -79,17 +79,17 @@ impl Columns for Row {
     }
 }
 
-/// A stored value that must be known.
+/// Unwraps a decoded value, or fails with the name of its column.
 pub(crate) fn known<T>(name: &'static str, value: Option<T>) -> Result<T, StoreError> {
     value.ok_or_else(|| failure::broken(Box::new(Unknown(name))))
 }
 
-/// A stored JSON text that must parse.
+/// Parses a stored JSON text.
 pub(crate) fn parsed<'a, T: serde::Deserialize<'a>>(text: &'a str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| failure::broken(Box::new(UnexpectedShape::from(error))))
 }
 
-/// A count as lists answer it.
+/// Reads column `count` of the first row.
 pub(crate) fn count(rows: &[Row]) -> Result<u64, StoreError> {
     let first = known("count", rows.first())?;
     known("count", u64::try_from(first.column::<i64>("count")?).ok())

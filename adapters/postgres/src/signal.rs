@@ -1,5 +1,5 @@
-//! The line between processes: `NOTIFY` and `LISTEN`, each on a connection that does nothing else. No transaction that
-//! changes anything sends a notification: PostgreSQL would let such transactions commit one after the other alone.
+//! Wakeups between processes over `NOTIFY` and `LISTEN`, each on a dedicated connection. No transaction that writes
+//! data sends a notification: PostgreSQL serializes the commits of such transactions.
 
 use crate::{database::tls, driver_error::of_driver, failure};
 use async_trait::async_trait;
@@ -17,24 +17,24 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Socket, Statement
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 const CHANNEL: &str = "fairway_signal";
-/// How long a connection may take, and a word over it.
+/// Time-out of a connect and of a notification.
 const CONNECT: Duration = Duration::from_millis(900);
 
-/// The line of one process.
+/// The wakeup bus of one process.
 pub struct PostgresLine {
     url: String,
     telling: Mutex<Option<Mouth>>,
     hearing: Mutex<Option<Ear>>,
 }
 
-/// A connection that tells.
+/// The connection that sends notifications.
 struct Mouth {
     client: Client,
-    /// Prepared once: there are hundreds of words a second.
+    /// Prepared once, because a process sends hundreds of notifications a second.
     notify: Statement,
 }
 
-/// A connection that listens.
+/// The connection that receives notifications.
 struct Ear {
     heard: mpsc::UnboundedReceiver<String>,
     /// Keeps the connection open.
@@ -42,20 +42,20 @@ struct Ear {
 }
 
 impl PostgresLine {
-    /// A line over the database at this address; nothing is connected yet.
+    /// Creates a bus over the database at this address. Connects on first use.
     #[must_use]
     pub const fn new(url: String) -> Self {
         Self { url, telling: Mutex::const_new(None), hearing: Mutex::const_new(None) }
     }
 
     async fn listen(&self) -> Result<Ear, StoreError> {
-        let (say, heard) = mpsc::unbounded_channel();
+        let (sender, heard) = mpsc::unbounded_channel();
         let (client, mut connection) = connect(&self.url).await?;
         tokio::spawn(async move {
             let mut messages = stream::poll_fn(move |context| connection.poll_message(context));
             while let Some(Ok(message)) = messages.next().await {
-                if let AsyncMessage::Notification(told) = message
-                    && say.send(told.payload().to_owned()).is_err()
+                if let AsyncMessage::Notification(notification) = message
+                    && sender.send(notification.payload().to_owned()).is_err()
                 {
                     return;
                 }
@@ -71,7 +71,7 @@ type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::St
 async fn connect(url: &str) -> Result<(Client, Wire), StoreError> {
     let mut config = Config::from_str(url).map_err(failure::of_store)?;
     config.connect_timeout(CONNECT).application_name("fairway-signals");
-    // A word that is lost in a crash of PostgreSQL is one that nobody is there to hear: none waits for the disk.
+    // A notification needs no durable commit: a crash of PostgreSQL closes the listeners' connections too.
     let options = config.get_options().map_or_else(String::new, |options| format!("{options} "));
     config.options(format!("{options}-c synchronous_commit=off"));
     timeout(CONNECT, config.connect(tls()))
@@ -84,14 +84,14 @@ async fn connect(url: &str) -> Result<(Client, Wire), StoreError> {
 impl SignalLine for PostgresLine {
     async fn tell(&self, signals: &[Signal]) -> Result<(), StoreError> {
         let message: Vec<String> = signals.iter().map(|signal| signal.spelled()).collect();
-        let mut telling = self.telling.lock().await;
-        let mouth = match telling.take().filter(|mouth| !mouth.client.is_closed()) {
-            Some(mouth) => mouth,
+        let mut connected = self.telling.lock().await;
+        let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
+            Some(notifier) => notifier,
             None => {
                 let (client, connection) = connect(&self.url).await?;
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
-                        tracing::debug!(error = %of_driver(error), "the line to others broke");
+                        tracing::debug!(error = %of_driver(error), "notification connection failed; the next publish reconnects");
                     }
                 });
                 let notify = timeout(CONNECT, client.prepare("SELECT pg_notify($1, $2)"))
@@ -101,25 +101,25 @@ impl SignalLine for PostgresLine {
                 Mouth { client, notify }
             }
         };
-        // A line that is neither up nor down would keep everything that is to be told: it is left for a new one.
+        // The connection is kept only after an answer. A hanging connection would block all later notifications.
         let message = message.join(" ");
-        let told = timeout(CONNECT, mouth.client.execute(&mouth.notify, &[&CHANNEL, &message]))
+        let sent = timeout(CONNECT, notifier.client.execute(&notifier.notify, &[&CHANNEL, &message]))
             .await
             .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-        *telling = Some(mouth);
-        told.map(|_| ()).map_err(failure::of_store)
+        *connected = Some(notifier);
+        sent.map(|_| ()).map_err(failure::of_store)
     }
 
     async fn hear(&self) -> Result<Vec<Signal>, StoreError> {
-        let mut hearing = self.hearing.lock().await;
-        let mut ear = match hearing.take() {
-            Some(ear) => ear,
+        let mut connected = self.hearing.lock().await;
+        let mut listener = match connected.take() {
+            Some(listener) => listener,
             None => self.listen().await?,
         };
-        let Some(message) = ear.heard.recv().await else {
-            return Err(failure::unavailable(Box::new(io::Error::other("the line that listens broke"))));
+        let Some(message) = listener.heard.recv().await else {
+            return Err(failure::unavailable(Box::new(io::Error::other("the listening connection closed"))));
         };
-        *hearing = Some(ear);
+        *connected = Some(listener);
         Ok(message.split(' ').filter_map(Signal::parse).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! How often clients without a name have asked, counted for all processes.
+//! Rate limits of unauthenticated clients, counted across all processes.
 
 use crate::{
     database::Database,
@@ -13,14 +13,14 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// Pages of the table that one turn of forgetting looks at.
+/// Table pages that one statement of a sweep scans.
 const STRETCH: i64 = 256;
 
 #[async_trait]
 impl ThrottleStore for Database {
     async fn take(&self, scope: TenantScope, counted: &Counted, quota: Quota) -> Result<Taken, StoreError> {
-        // Who waits for the row of a twin counts on what the twin left. How long to wait is read beside: it may be out by
-        // what others of the same client did in that moment.
+        // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
+        // outside of the upsert, so concurrent requests of the client may make it inexact.
         const SQL: &str = "WITH taken AS (
                 INSERT INTO throttle AS known (tenant_id, bucket, paid_until)
                 VALUES ($1, $2, fairway_now() + make_interval(secs => $3))
@@ -38,7 +38,7 @@ impl ThrottleStore for Database {
         let rows = match self.commit(SQL, &[&scope.tenant().uuid(), &bucket, &interval, &span]).await {
             Ok(rows) => rows,
             Err(CommitError::Store(error)) => return Err(error),
-            // The statement has no guard, no key and no rule that it could break.
+            // The statement has no guard, no idempotency key and no constraint to violate.
             Err(error @ (CommitError::Stale | CommitError::KeyTaken | CommitError::Conflict(_))) => {
                 return Err(failure::broken(Box::new(error)));
             }
@@ -52,8 +52,8 @@ impl ThrottleStore for Database {
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {
-        // No index knows who has nothing to wait for: each count would have to write it. The table is walked once, a stretch
-        // of pages at a time, so that nobody who is counted waits for long.
+        // `paid_until` has no index, because each request would have to update it. The sweep scans the table once, in
+        // ranges of pages, so that row locks are held for a short time only.
         const LENGTH: &str = "SELECT pg_relation_size('throttle') / current_setting('block_size')::bigint AS count";
         const SQL: &str = "WITH gone AS (
                 DELETE FROM throttle
@@ -63,12 +63,12 @@ impl ThrottleStore for Database {
             )
             SELECT count(*) FROM gone";
         let pages = known("count", self.read_one(LENGTH, &[]).await?)?.column::<i64>("count")?;
-        let (mut forgotten, mut from) = (0, 0);
+        let (mut deleted, mut from) = (0, 0);
         while from < pages {
             let to = from.saturating_add(STRETCH);
-            forgotten += crate::row::count(&self.write_repeatable(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
+            deleted += crate::row::count(&self.write_repeatable(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
             from = to;
         }
-        Ok(forgotten)
+        Ok(deleted)
     }
 }

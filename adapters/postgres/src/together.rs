@@ -1,5 +1,5 @@
-//! Commits that wait at the same time, in one statement. What is heavy waits with nobody: it goes by itself and at once,
-//! as few at a time as leave connections for the rest.
+//! Group commit: concurrent commits of one kind share one statement. A commit with a large payload runs alone and at
+//! once; a semaphore bounds their number, so that connections remain for other statements.
 
 use crate::{
     database::{ANSWER, STATEMENT_BYTES},
@@ -15,39 +15,39 @@ use tokio::{
     time::timeout,
 };
 
-/// Most bytes of texts that a commit brings into a statement with others: together they bring a mebibyte at most, which
-/// PostgreSQL takes in the time of a flush.
+/// Maximum payload of a commit in a batch, in bytes. A full batch carries at most 1 MiB, which PostgreSQL receives in
+/// about the time of one WAL flush.
 const LIGHT: usize = 16 << 10;
-/// Most commits of a kind that go by themselves at the same time because they are heavy.
+/// Maximum number of large commits of one kind that run at the same time.
 const HEAVY_AT_ONCE: usize = 2;
 
-/// A kind of commit that can be made for many at once.
+/// A kind of commit that one statement does for many items.
 #[async_trait]
 pub(crate) trait Commit: Send + Sync + 'static {
-    /// What asks to be committed.
+    /// The input of one commit.
     type Item: Send + Sync;
-    /// What is answered when it was.
+    /// The result of a successful commit.
     type Done: Send;
-    /// What happens to them, for the log.
+    /// Name of the commit in logs and traces.
     const WHAT: &'static str;
 
-    /// Whether an item can share a statement with those in front of it. What has parts that few have goes by itself,
-    /// because every statement would pay for them; so does what needs to find the row of one in front.
+    /// Whether an item can join a batch with the items in front of it. An item with rare parts runs alone, because
+    /// every batch would pay for those parts. An item that must see the row of an earlier item runs alone too.
     fn shares(item: &Self::Item, in_front: &[&Self::Item]) -> bool;
 
-    /// What it weighs: the bytes of those of its texts that may be long.
+    /// Total bytes of the item's unbounded texts.
     fn weight(item: &Self::Item) -> usize;
 
-    /// Commits them in one statement, and answers in the same order. `None`: PostgreSQL refused all of them because of
-    /// one, and nothing happened.
+    /// Commits a batch in one statement. Returns one result for each item, in order. `None`: one item violated a
+    /// constraint, PostgreSQL rolled the batch back, and nothing was written.
     async fn together(&self, items: &[&Self::Item])
     -> Result<Option<Vec<Result<Self::Done, CommitError>>>, StoreError>;
 
-    /// Commits one by itself.
+    /// Commits one item in its own statement.
     async fn alone(&self, item: &Self::Item) -> Result<Self::Done, CommitError>;
 }
 
-/// The statements of one kind of commit.
+/// Runs a [`BatchCommitter`] as a [`Batch`].
 pub(crate) struct Commits<C> {
     pub(crate) one: C,
     heavy: Semaphore,
@@ -75,43 +75,48 @@ impl<C: Commit> Batch for Commits<C> {
                 shares
             })
             .collect();
-        let together = if sharing.len() > 1 { self.one.together(&sharing).await } else { Ok(None) };
-        if let Err(error) = &together {
-            tracing::warn!(error = error as &dyn std::error::Error, "{} could not be committed together", C::WHAT);
+        let batch = if sharing.len() > 1 { self.one.together(&sharing).await } else { Ok(None) };
+        if let Err(error) = &batch {
+            tracing::warn!(
+                error = error as &dyn std::error::Error,
+                kind = C::WHAT,
+                items = sharing.len(),
+                "group commit failed; outcome unknown, failing its requests"
+            );
         }
-        let refused = matches!(together, Ok(None));
-        let mut made = together.ok().flatten().unwrap_or_default().into_iter();
+        let rolled_back = matches!(batch, Ok(None));
+        let mut results = batch.ok().flatten().unwrap_or_default().into_iter();
         let answers = items.iter().zip(shares).map(|(item, shared)| {
-            let made = if shared { made.next() } else { None };
+            let result = if shared { results.next() } else { None };
             async move {
-                match made {
+                match result {
                     Some(answer) => answer,
-                    None if refused || !shared => self.one.alone(item).await,
-                    // It may have happened.
+                    None if rolled_back || !shared => self.one.alone(item).await,
+                    // The batch failed without an answer, so the commit may have happened.
                     None => Err(CommitError::Store(unsettled())),
                 }
             }
         });
-        // At the same time: while these last, everybody else waits.
+        // Run concurrently, because the next batch starts after these commits.
         join_all(answers).await
     }
 }
 
 impl<C: Commit> Gather<Commits<C>> {
-    /// Commits: what is light in one statement with what waits at the same time, what is heavy by itself.
+    /// Commits an item: in a batch if its payload is small, alone if it is large.
     pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Done, CommitError> {
         let bytes = C::weight(&item);
         self.commit_with(bytes, || item).await
     }
 
-    /// The same for an item that weighs `bytes`. What is heavy is made when its turn has come: those that wait hold no
-    /// copy.
+    /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` runs after the permit is acquired, so that
+    /// queued large items hold no copy of their payload.
     pub(crate) async fn commit_with(
         self: &Arc<Self>,
         bytes: usize,
         make: impl FnOnce() -> C::Item + Send,
     ) -> Result<C::Done, CommitError> {
-        if let Some(_turn) = self.turn(bytes).await? {
+        if let Some(_permit) = self.turn(bytes).await? {
             let item = make();
             return self.waiting.during(STATEMENT_BYTES.scope(bytes, self.batch.one.alone(&item))).await;
         }
@@ -121,13 +126,16 @@ impl<C: Commit> Gather<Commits<C>> {
         }
     }
 
-    /// The turn of what is heavy, for as long as it is held. What has not got one in time has not begun.
+    /// Acquires the permit of a large commit, or `None` for a small one. Hold it during the commit.
+    ///
+    /// # Errors
+    /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.
     pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
         if bytes <= LIGHT {
             return Ok(None);
         }
         match self.waiting.during(timeout(ANSWER, self.batch.heavy.acquire())).await {
-            Ok(turn) => Ok(turn.ok()),
+            Ok(permit) => Ok(permit.ok()),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }
     }

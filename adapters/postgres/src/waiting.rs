@@ -1,5 +1,5 @@
-//! Who waits for PostgreSQL, and for how long: what a request is told about its time, and what the service sees by that
-//! more is asked of it than it can do.
+//! Wait metrics: the time that a request waits for PostgreSQL, and the number of statements in flight. Load shedding
+//! uses that number.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,7 @@ tokio::task_local! {
     static WAITED: Cell<Waited>;
 }
 
-/// What one task has waited: all of it that is over, and the statements that it waits for now.
+/// The wait time of one task: the sum of its finished waits, and its pending statements with the start of their wait.
 #[derive(Clone, Copy, Default)]
 struct Waited {
     over: Duration,
@@ -37,27 +37,27 @@ impl Waited {
     }
 }
 
-/// The output of some work, and how long it waited for PostgreSQL, for one statement or several at the same time;
-/// without what it left to other tasks.
+/// Runs `work` and returns its output with the time that this task waited for PostgreSQL. Concurrent statements count
+/// once. Waits of other tasks that `work` spawns do not count.
 pub async fn with_time_waited<F: Future>(work: F) -> (F::Output, Duration) {
     WAITED.scope(Cell::default(), async { (work.await, WAITED.with(Cell::get).over) }).await
 }
 
-/// Those who wait for the statements of one pool. Clones are one.
+/// The number of statements of one database that requests wait for. Clones share the counter.
 #[derive(Clone, Default)]
 pub struct Waiting(Arc<AtomicUsize>);
 
-/// Somebody who waits, counted until this is dropped: who is gone waits no more.
+/// One counted wait. Its drop ends the wait, also if the task is cancelled.
 struct Wait<'a>(&'a AtomicUsize);
 
 impl Waiting {
-    /// How many wait at this moment.
+    /// The current number of waits.
     #[must_use]
     pub fn now(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts who waits for this.
+    /// Awaits `statement` and counts the wait.
     pub async fn during<F: Future>(&self, statement: F) -> F::Output {
         let _wait = Wait::begin(&self.0);
         statement.await
@@ -68,7 +68,7 @@ impl<'a> Wait<'a> {
     fn begin(of: &'a AtomicUsize) -> Self {
         of.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
-        // Nobody asks the relays how long they waited.
+        // Background tasks have no wait time.
         let _ = WAITED.try_with(|waited| waited.set(waited.get().begin(since)));
         Self(of)
     }
@@ -107,7 +107,7 @@ mod tests {
         })
         .await;
         assert_eq!((answer, waiting.now()), (7, 0));
-        // Both at the same time count once.
+        // Concurrent waits count once.
         assert!(waited >= Duration::from_millis(20) && waited <= began.elapsed(), "{waited:?}");
     }
 
@@ -116,7 +116,7 @@ mod tests {
         let waiting = Waiting::default();
         timeout(Duration::from_millis(2), waiting.during(pending::<()>())).await.unwrap_err();
         assert_eq!(waiting.now(), 0);
-        // Outside of requests, too.
+        // A wait outside of a request is counted too.
         waiting.during(ready(())).await;
         assert_eq!(waiting.now(), 0);
     }

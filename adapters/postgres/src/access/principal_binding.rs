@@ -39,7 +39,7 @@ fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
     })
 }
 
-/// What the caches of the tenant's callers are proved by, raised where a row of `held` was written.
+/// Raises the access revision, which validates caches, if the CTE `held` wrote a row.
 macro_rules! raised {
     () => {
         "raised AS (

@@ -1,4 +1,4 @@
-//! Grants of assets.
+//! Asset grants.
 
 use crate::{
     database::{Database, Param},
@@ -23,7 +23,7 @@ use uuid::Uuid;
 const COLUMNS: &str = "grant_id, asset_id, principal, grantee_workspace_id, created_at, created_by";
 
 #[derive(Debug, thiserror::Error)]
-#[error("a grant to nobody")]
+#[error("a stored grant has no grantee")]
 struct Ungranted;
 
 fn grant(row: &Row) -> Result<AssetGrant, StoreError> {

@@ -1,4 +1,4 @@
-//! References and bindings, read backwards.
+//! Reverse look-ups: the versions that refer to an asset, and the releases that bind it.
 
 use super::{ASSET_COLUMNS, asset};
 use crate::{database::Database, row::Columns};
@@ -55,7 +55,7 @@ impl ImpactStore for Database {
         known: &[AssetVersionId],
         most: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
-        // Targets at any version first, and then each asset's labels beside its slug.
+        // Targets at any version, then pairs of slug and label.
         let any: Vec<&str> =
             targets.iter().filter(|target| target.labels.is_none()).map(|target| target.slug.as_str()).collect();
         let labelled: Vec<(&str, &str)> = targets
@@ -100,7 +100,7 @@ impl ImpactStore for Database {
                 ("asset_version_id = ANY($2)", ids.iter().copied().map(AssetVersionId::uuid).collect())
             }
         };
-        // Cut first, so that the rest is looked up for the rows that are answered alone.
+        // Limited before the joins, so that they run for the returned rows only.
         let sql = format!(
             "SELECT release_id, release.state, release.environment, release.workload_id,
                 workload.slug AS workload_slug, release.workspace_id, namespace_id, asset_version_id, version_label

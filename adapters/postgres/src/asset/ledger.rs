@@ -1,4 +1,4 @@
-//! The books on the artifact store.
+//! The artifact index: the versions and objects that maintenance of the artifact store reads.
 
 use crate::{
     database::Database,
@@ -18,7 +18,7 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Pause between two sweeps of the store, over all processes.
+/// Interval between two sweeps of the artifact store, across all processes.
 const EVERY: &str = "6 hours";
 
 fn booked(row: &Row) -> Result<BookedVersion, StoreError> {
@@ -30,7 +30,7 @@ impl ArtifactLedger for Database {
     async fn versions(&self, behind: Option<BookedVersion>, most: u32) -> Result<Vec<BookedVersion>, StoreError> {
         const SQL: &str = "SELECT tenant_id, asset_version_id FROM asset_version
             WHERE (tenant_id, asset_version_id) > ($1, $2) ORDER BY tenant_id, asset_version_id LIMIT $3";
-        // No row has the nil identifier.
+        // No row has the nil UUID, so it sorts before the first row.
         let (tenant, version) =
             behind.map_or((Uuid::nil(), Uuid::nil()), |seen| (seen.tenant_id.uuid(), seen.asset_version_id.uuid()));
         self.read(SQL, &[&tenant, &version, &i64::from(most)]).await?.iter().map(booked).collect()
@@ -57,7 +57,8 @@ impl ArtifactLedger for Database {
     }
 
     async fn orphans(&self, objects: Vec<StoredObject>) -> Result<Vec<StoredObject>, StoreError> {
-        // Asked by asset and version, which an index finds without a tenant: the store's paths name none.
+        // Finds versions by asset and version, which an index supports without a tenant: object paths contain no
+        // tenant.
         const SQL: &str = "SELECT place
             FROM unnest($1::uuid[], $2::uuid[], $3::timestamptz[]) WITH ORDINALITY
                 AS stored (asset_id, asset_version_id, put_at, place)

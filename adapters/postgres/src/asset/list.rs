@@ -14,7 +14,7 @@ const KEY: Key = Key::Id("asset.asset_id", "asset_id");
 const FROM: &str = "FROM asset";
 const BUILTIN: &str = "ownership_tier = 'platform_builtin'";
 
-/// Assets, by what is seen and by the filters that are asked for.
+/// Assets, by visibility and filters.
 pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
     let mut values = Values::default();
     let mut asked = vec![format!("asset.tenant_id = {}", values.bind(scope.tenant().uuid()))];
@@ -47,7 +47,8 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
             let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
             let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
             let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
-            // A grant to a workspace is seen by who may view the workspace, also through its namespace.
+            // A grant to a workspace is visible to callers that may view the workspace, directly or through its
+            // namespace.
             let with = format!(
                 "WITH seen AS MATERIALIZED (
                     SELECT unnest({namespaces}::uuid[]) AS seen_id
@@ -65,7 +66,7 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
                 branch(Some("seen"), &["namespace_id = seen.seen_id".to_owned()]),
                 branch(None, &[format!("NOT {BUILTIN}"), elsewhere.clone(), granted]),
             ];
-            // Who may view nothing sees what is granted to it and not what everybody sees.
+            // A caller without view rights sees assets granted to it, but no built-in assets.
             if !(reach.workspaces.is_empty() && reach.namespaces.is_empty()) {
                 branches.push(branch(None, &[BUILTIN.to_owned(), elsewhere]));
             }
@@ -84,7 +85,7 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
     }
 }
 
-/// That an asset is granted to one of the principals or of the workspaces.
+/// The condition that an asset is granted to one of the principals or workspaces.
 fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> String {
     let principals = values.bind(principals.iter().map(ToString::to_string).collect::<Vec<String>>());
     format!(
@@ -95,7 +96,8 @@ fn granted(workspaces: &str, principals: &[ActorRef], values: &mut Values) -> St
     )
 }
 
-/// An asset's versions, in the order in which they were committed: identifiers are made before, by several clocks.
+/// Versions of an asset, in commit order. Identifiers do not give this order: several clocks create them before the
+/// commit.
 pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
     const FROM: &str = "FROM asset_version AS version \
         LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";

@@ -1,4 +1,4 @@
-//! Whether routes of model policies stand.
+//! Status of model policy routes.
 
 use crate::{database::read, look::Look, row::Columns};
 use async_trait::async_trait;
@@ -7,7 +7,8 @@ use fairway_domain::store::StoreError;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Routes by tenant, asset, version and name: whether they stand.
+/// Loads whether routes are approved: the asset is active, and no later version withdrew the route. Keyed by tenant,
+/// asset, version and route.
 pub(crate) struct Routes(pub(crate) Pool);
 
 type RouteKey = (Uuid, Uuid, Uuid, String);
@@ -19,7 +20,7 @@ impl Look for Routes {
     const WHAT: &'static str = "routes of model policies";
 
     async fn look(&self, routes: &[RouteKey]) -> Result<HashMap<RouteKey, bool>, StoreError> {
-        // A version that is not there is before all others.
+        // A missing version sorts before all others.
         const SQL: &str = "SELECT tenant_id, asset_id, asked.version_id, asked.route_id,
                 asset.lifecycle_state = 'active' AND NOT EXISTS (
                     SELECT FROM withdrawn_route AS withdrawn

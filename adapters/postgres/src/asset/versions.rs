@@ -1,4 +1,4 @@
-//! Versions: how one is read, and how new ones are stored, one by itself or those that wait at the same time.
+//! Versions: reads, and inserts of one version or of a batch.
 
 use crate::{
     database::{Database, Param, commit, commit_together},
@@ -21,7 +21,7 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// A version's columns carry a prefix, so that they can stand beside its asset's.
+/// The columns of a version, with a prefix so that they can be selected beside its asset's.
 macro_rules! version_columns {
     () => {
         "version.asset_version_id, version.asset_id AS version_asset_id, version.version_label, \
@@ -33,10 +33,10 @@ macro_rules! version_columns {
 /// The columns of versions in a list, whose pages are bounded by bytes.
 pub(super) const VERSION_COLUMNS: &str = concat!(version_columns!(), ", version.content");
 
-/// Given labels that move the count of labels along, as a regular expression: those whose number a `bigint` holds.
+/// Labels that advance an asset's label counter, as a regular expression: `v` and a number that fits into `bigint`.
 pub(super) const COUNTED: &str = "^v[1-9][0-9]{0,17}$";
 
-/// What stands beside a version and can go away.
+/// Joins the change note of a version, which is stored apart because it can be erased.
 pub(super) const NOTE: &str = "LEFT JOIN asset_version_note AS note USING (tenant_id, asset_version_id)";
 
 pub(super) fn version(row: &Row) -> Result<AssetVersion, StoreError> {
@@ -58,12 +58,13 @@ fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError
     })
 }
 
-/// The columns of a version that is read by itself: large content is left out.
+/// The columns of a version that is read alone: large content is omitted.
 pub(super) fn single_version_columns() -> String {
     format!("{}, {}", version_columns!(), small_text("version.content", "content"))
 }
 
-/// A version that was read by itself, with its content. Versions do not change, so large content is that of the row.
+/// Decodes a version that was read alone, and reads large content with a second statement. Versions are immutable, so
+/// both statements see the same content.
 pub(super) async fn single_version(
     database: &Database,
     scope: TenantScope,
@@ -77,7 +78,7 @@ pub(super) async fn single_version(
     version_with(row, known("content", rows.first())?.column("content")?)
 }
 
-/// The text that a version was made from, if one was kept.
+/// The source text of a version, if stored.
 pub(super) async fn source_text(
     database: &Database,
     scope: TenantScope,
@@ -93,7 +94,7 @@ pub(super) async fn source_text(
     rows.first().map(|row| row.column("body")).transpose()
 }
 
-/// Adds a version to its asset.
+/// Inserts a version of an asset in its own statement.
 pub(super) async fn alone(
     pool: &Pool,
     scope: TenantScope,
@@ -104,10 +105,9 @@ pub(super) async fn alone(
     let tail = Tail::new(scope, fact, key);
     let row = VersionRow::of(next);
     let (beside, more) = row.beside("$13", 21);
-    // Updating the asset's row makes versions of one asset wait for each other, so the next label is never given
-    // twice, and a version that is committed later has the higher ordinal. A given label of the form vN moves the count
-    // of labels along. The verdict stands first in the last line: were it joined to a version that was not made,
-    // PostgreSQL would not ask for it.
+    // The update of the asset's row serializes versions of one asset, so labels are unique and ordinals follow commit
+    // order. An explicit label of the form `vN` advances the label counter. The call of `fairway_commit` comes first
+    // in the final join: after a join to a missing version, PostgreSQL would not evaluate it.
     let sql = format!(
         "WITH parent AS (
             UPDATE asset SET last_ordinal = last_ordinal + 1, last_label = CASE
@@ -135,9 +135,9 @@ pub(super) async fn alone(
     stored(next, row)
 }
 
-/// The same without keys, given labels and what stands beside a version, over many: where there is no asset to add to
-/// any more, nothing is added, and nobody is hindered. Assets are taken in one order by everybody, so that two
-/// statements never wait for each other crosswise.
+/// Inserts a batch of versions without idempotency keys, explicit labels or attachments. A version whose asset is
+/// missing or archived is skipped; the others are inserted. Assets are locked in one order, so that concurrent batches
+/// do not deadlock.
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
@@ -165,10 +165,10 @@ const SQL: &str = concat!(
     " SELECT fact_id, label AS version_label FROM parent"
 );
 
-/// The new versions of one process's worker.
+/// Group commit of new versions.
 pub(crate) struct NewVersions(pub(crate) Pool);
 
-/// A version that asks to be stored.
+/// A version to insert.
 pub(crate) struct Adding {
     pub(super) scope: TenantScope,
     pub(super) change: Change<NewVersion>,
@@ -180,8 +180,8 @@ impl Commit for NewVersions {
     type Done = AssetVersion;
     const WHAT: &'static str = "new versions";
 
-    /// Few versions have something beside them or a label of their own, which may be taken, and of two versions of one
-    /// asset the second gets the label behind the first's.
+    /// Versions with attachments or an explicit label, which may conflict, run alone. So does a second version of the
+    /// same asset, whose label follows the first one's.
     fn shares(adding: &Adding, in_front: &[&Adding]) -> bool {
         let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &adding.change.next;
         version_label.is_none()
@@ -219,7 +219,7 @@ impl Commit for NewVersions {
     }
 }
 
-/// New versions, column by column.
+/// A batch of new versions, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     facts: Facts,
@@ -290,8 +290,9 @@ impl<'a> VersionRow<'a> {
         vec![&self.id, &self.asset, &self.label, &self.content, &self.artifact, &self.checksum, &self.at, &self.by]
     }
 
-    /// What stands beside the version, as parts of its statement, with their values from this placeholder on. What is
-    /// not there has no part: most versions have none of it, and every part of a statement costs.
+    /// CTEs that insert the attachments of the version (source, note, references), with their parameters from
+    /// placeholder `first` on. Absent attachments add no CTE: most versions have none, and each CTE costs planning and
+    /// execution time.
     pub(super) fn beside(&self, id: &str, first: usize) -> (String, Vec<Param<'_>>) {
         let (mut sql, mut values): (String, Vec<Param<'_>>) = (String::new(), Vec::new());
         for (table, body) in [("asset_version_source", &self.source), ("asset_version_note", &self.note)] {
@@ -323,7 +324,7 @@ impl<'a> VersionRow<'a> {
     }
 }
 
-/// The version as it now stands, with the label that the statement gave.
+/// The stored version, with the label that the statement assigned.
 pub(super) fn stored(version: &NewVersion, row: &Row) -> Result<AssetVersion, CommitError> {
     Ok(AssetVersion {
         asset_version_id: version.asset_version_id,

@@ -1,5 +1,5 @@
-//! Statements that hold a permit. PostgreSQL works on a statement whose caller is gone, so the permit and the connection
-//! are free when the statement ended, not when the caller left.
+//! Statements that hold a permit. PostgreSQL continues a statement after its caller is cancelled, so the permit and
+//! the connection are released when the statement ends.
 
 use super::{Param, connection, send};
 use crate::failure;
@@ -12,10 +12,10 @@ use tokio::{
 };
 use tokio_postgres::Row;
 
-/// A statement that PostgreSQL may work on: its connection, and its permit.
+/// A statement that PostgreSQL may still execute, with its connection and its permit.
 struct InFlight<P: Send + 'static> {
     held: Option<(Object, P)>,
-    /// When nobody waits for an answer any more.
+    /// Deadline of the statement.
     until: Instant,
 }
 
@@ -24,7 +24,7 @@ impl<P: Send + 'static> Drop for InFlight<P> {
         let (Some((connection, permit)), Ok(runtime)) = (self.held.take(), Handle::try_current()) else { return };
         let until = self.until;
         runtime.spawn(async move {
-            // A connection answers in order: nothing is answered on it before its statement ended.
+            // A connection answers in order, so an empty query returns after the pending statement ended.
             match timeout_at(until, connection.batch_execute("")).await {
                 Ok(Ok(())) => drop(connection),
                 Ok(Err(_)) | Err(_) => drop(Object::take(connection)),
@@ -34,8 +34,8 @@ impl<P: Send + 'static> Drop for InFlight<P> {
     }
 }
 
-/// Sends a statement on a connection of a pool, all within some time, and gives its permit back with the answer. A
-/// connection that did not answer in time is not used again.
+/// Sends a statement on a pooled connection within `answer`, and returns the permit with the result. A connection that
+/// does not answer in time is closed.
 pub(super) async fn attempt<P: Send + 'static>(
     (pool, answer): (&Pool, Duration),
     permit: P,
@@ -50,7 +50,7 @@ pub(super) async fn attempt<P: Send + 'static>(
     };
     let answer = timeout_at(until, sent).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
     let ended = answer.zip(in_flight.held.take());
-    let (answer, (_, permit)) = ended.ok_or_else(|| failure::broken("a statement without a connection".into()))?;
+    let (answer, (_, permit)) = ended.ok_or_else(|| failure::broken("the statement lost its connection".into()))?;
     Ok((answer, permit))
 }
 
@@ -88,7 +88,7 @@ mod tests {
         assert!(first.await.unwrap_err().is_cancelled());
         let second = commit("SELECT 1");
         while database.ingest_permits.waiting(&scope.tenant()) == 0 {
-            assert!(!second.is_finished(), "the second began while PostgreSQL worked on the first");
+            assert!(!second.is_finished(), "the second commit started while PostgreSQL executed the first");
             sleep(Duration::from_millis(10)).await;
         }
         owner.execute("SELECT pg_cancel_backend($1)", &[&sleeping]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What connections keep prepared.
+//! Tests of the limits on prepared statements.
 
 use super::*;
 use fairway_domain::{
@@ -19,7 +19,7 @@ use fairway_domain::{
 use fairway_testkit::TestDatabase;
 use uuid::Uuid;
 
-/// A store with one connection for lists and one for the rest.
+/// A store with one list connection and one point connection.
 async fn store() -> (TestDatabase, Database) {
     let database = TestDatabase::create().await.unwrap();
     let options = DatabaseOptions { url: database.url(), connections: 1, result_retention: Duration::from_secs(3_600) };
@@ -27,7 +27,7 @@ async fn store() -> (TestDatabase, Database) {
     (database, store)
 }
 
-/// How many statements the one connection of a pool has prepared.
+/// The number of prepared statements on the pool's only connection.
 async fn prepared(pool: &Pool) -> usize {
     let rows = read(pool, "SELECT count(*) FROM pg_prepared_statements", &[]).await.unwrap();
     usize::try_from(rows[0].get::<_, i64>(0)).unwrap()
@@ -37,7 +37,7 @@ fn scope() -> TenantScope {
     TenantScope::for_relay(DEFAULT_TENANT.into())
 }
 
-/// Pages that are read by different statements: the first, a later one, and one behind a mark.
+/// Pages that use different statements: the first page, a page by offset, and a page after a cursor.
 fn pages() -> [Paging; 3] {
     [Start::Skip(0), Start::Skip(7), Start::Behind(Mark::new(7))].map(|start| Paging { limit: 2, start })
 }
@@ -67,7 +67,7 @@ async fn limits_prepared_statements_of_lists() {
             }
         }
     }
-    assert!(most > MAX_LIST_STATEMENTS / 2, "the filters make {most} statements");
+    assert!(most > MAX_LIST_STATEMENTS / 2, "the filters produce {most} statements");
     assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }
 
@@ -92,6 +92,6 @@ async fn limits_prepared_statements_of_lists_by_month() {
             }
         }
     }
-    assert!(most > MAX_POINT_STATEMENTS / 2, "the filters make {most} statements");
+    assert!(most > MAX_POINT_STATEMENTS / 2, "the filters produce {most} statements");
     assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
 }

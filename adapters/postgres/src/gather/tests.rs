@@ -5,7 +5,7 @@ use std::{
 };
 use tokio::sync::Semaphore;
 
-/// Answers with the number of the statement and what was asked, one statement for each permit that the test gives.
+/// Returns the number of the batch and the item. Each batch needs one permit from the test.
 struct Numbered {
     statements: AtomicU64,
     permits: Semaphore,
@@ -24,7 +24,7 @@ impl Batch for Numbered {
     async fn together(&self, items: Vec<u64>) -> Vec<(u64, u64)> {
         let number = self.statements.fetch_add(1, Ordering::SeqCst) + 1;
         self.permits.acquire().await.unwrap().forget();
-        assert!(!items.contains(&u64::MAX), "half-way");
+        assert!(!items.contains(&u64::MAX), "the test item fails its batch");
         items.into_iter().map(|item| (number, item)).collect()
     }
 }
@@ -34,7 +34,7 @@ fn ask(gather: &Arc<Gather<Numbered>>, item: u64) -> tokio::task::JoinHandle<Opt
     tokio::spawn(async move { gather.ask(item).await })
 }
 
-/// Lets everything run that can run without a permit.
+/// Yields until every task that needs no permit has run.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -46,7 +46,7 @@ async fn a_statement_begins_after_what_it_serves_was_asked_for() {
     let gather = numbered();
     let first = ask(&gather, 1);
     settle().await;
-    // The first statement is under way: what it sees may be older than these questions.
+    // The first batch is in flight, so its reads may be older than these requests.
     let later: Vec<_> = (2..5).map(|item| ask(&gather, item)).collect();
     settle().await;
     assert_eq!(gather.batch.statements.load(Ordering::SeqCst), 1);
@@ -93,7 +93,7 @@ async fn what_nobody_waits_for_does_not_begin() {
     let gather = numbered();
     let first = ask(&gather, 1);
     settle().await;
-    // Were it done, it would end everybody's statement.
+    // Running this item would panic and fail its whole batch.
     let second = ask(&gather, u64::MAX);
     let third = ask(&gather, 3);
     settle().await;
@@ -110,7 +110,7 @@ fn nobody_waits_for_work_that_never_began() {
     let handle = ended.handle().clone();
     ended.shutdown_background();
     for item in 0..2 {
-        // The work is spawned where it is dropped at once.
+        // The batch task is spawned on a runtime that drops it at once.
         let asked = gather.ask(item);
         let answer = lives.block_on(async {
             let mut asked = std::pin::pin!(asked);
@@ -120,7 +120,7 @@ fn nobody_waits_for_work_that_never_began() {
             });
             tokio::time::timeout(Duration::from_secs(5), there).await
         });
-        assert_eq!(answer, Ok(None), "nobody ever answers");
+        assert_eq!(answer, Ok(None), "a request whose batch task was dropped must fail at once");
     }
 }
 

@@ -1,6 +1,6 @@
--- Where the extension `vector` is, each piece of a document has its embedding as a vector too, made from the same bytes by
--- the database itself, so that the two cannot disagree. Pieces that were there before get theirs when the column comes,
--- which rewrites the table once. Without the extension, nothing happens here.
+-- If the extension `vector` is available, adds a generated column with the embedding of each chunk as a vector. The
+-- database computes it from the stored bytes, so that the two cannot disagree. Adding the column rewrites the table
+-- once. Without the extension, this statement does nothing.
 DO $do$
 BEGIN
     IF EXISTS (SELECT FROM pg_attribute
@@ -18,8 +18,8 @@ BEGIN
             RETURN;
         END;
     END IF;
-    -- The parts of an embedding are 32-bit floating point numbers, smallest byte first. Their values are worked out with
-    -- more digits than they have, so that nothing is lost.
+    -- An embedding is an array of little-endian 32-bit floats. The values are computed in double precision, so that
+    -- the conversion is exact.
     CREATE OR REPLACE FUNCTION fairway_vector(embedding bytea) RETURNS vector
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path FROM CURRENT AS $$
         SELECT array_agg(CASE WHEN bits = 0 THEN 0::float8 ELSE
