@@ -1,4 +1,4 @@
-//! The kinds of assets and their schemas: the same for every tenant, shown to whoever belongs to one.
+//! Asset kinds and their schemas: the same for every tenant, visible to every member of one.
 
 use crate::{
     Failure, Services,
@@ -10,10 +10,10 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// Every kind, in the order of the public list.
+    /// Every kind, in documented order.
     ///
     /// # Errors
-    /// When the caller belongs to no tenant.
+    /// When the caller is not a member of the tenant.
     pub fn list_asset_kinds(&self, caller: &Caller) -> Result<[AssetKind; 19], Failure> {
         gate::enter(caller, Operation::ListAssetKinds, &Place::tenant(caller.tenant)).map(|_| AssetKind::ALL)
     }
@@ -21,7 +21,7 @@ impl Services {
     /// The JSON Schema of the kind of that name, as text.
     ///
     /// # Errors
-    /// When the caller belongs to no tenant, or there is no such kind.
+    /// When the caller is not a member of the tenant, or the kind does not exist.
     pub fn read_asset_kind_schema(&self, caller: &Caller, kind: &str) -> Result<&'static str, Failure> {
         gate::enter(caller, Operation::ReadAssetKindSchema, &Place::tenant(caller.tenant))?;
         AssetKind::parse(kind).map(content::schema).ok_or(Failure::NotFound)

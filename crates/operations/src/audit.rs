@@ -1,4 +1,4 @@
-//! The audit log: reading it, and the relay that gives facts their place.
+//! The audit log: listing events, and the sequencer task that assigns facts their index.
 
 use crate::{
     Failure, Services, Wake,
@@ -12,19 +12,19 @@ use fairway_domain::{
 };
 use std::{sync::Arc, time::Duration};
 
-/// How long facts gather after a wake, so that a busy server sequences many of them in one commit.
+/// How long facts accumulate after a wakeup, so that one commit sequences many of them.
 const GATHER: Duration = Duration::from_millis(25);
-/// How long the sequencer sleeps when nobody wakes it: other processes commit facts too.
+/// Poll interval without a wakeup: facts of other processes are sequenced too.
 const POLL: Duration = Duration::from_millis(250);
-/// How long it rests after a failure.
+/// Delay after a failure.
 const REST: Duration = Duration::from_secs(1);
 
 impl Services {
-    /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, a workspace or a
-    /// workload reads those of its scope.
+    /// Events of the tenant's log, newest first; of one workspace, or of all. An auditor of a namespace, workspace
+    /// or workload reads the events of that scope.
     ///
     /// # Errors
-    /// When the caller may not read the log there.
+    /// When the caller may not read the log in that scope.
     pub async fn list_audit_events(
         &self,
         caller: &Caller,
@@ -38,7 +38,8 @@ impl Services {
         };
         let (scope, reach) = gate::enter_list(caller, operation)?;
         let reach = reach.filter(|_| !is_allowed);
-        // That there is a log is no secret, only what it says. Of a workspace that is not the auditor's, its workloads may be.
+        // The existence of the log is public to members, its content is not. An auditor of single workloads may list
+        // a workspace that is not its own.
         if workspace.is_some() && reach.as_ref().is_some_and(|reach| reach.workloads.is_empty()) {
             return Err(gate::refused(caller, Permission::AuditView));
         }
@@ -46,19 +47,19 @@ impl Services {
     }
 }
 
-/// Gives waiting facts their place, for ever. Any number of processes may do it at once.
+/// Sequences pending facts, forever. Any number of processes may run it concurrently.
 pub async fn sequence_forever(log: Arc<dyn FactSequencer>, wake: Arc<Wake>) {
     loop {
         match log.sequence().await {
             Ok(placed) => {
                 if placed == 0 {
-                    // Woken or not, it is time to look again.
+                    // A timeout polls as well.
                     let _ = tokio::time::timeout(POLL, wake.wait()).await;
                 }
                 tokio::time::sleep(GATHER).await;
             }
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "facts could not be sequenced");
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying");
                 tokio::time::sleep(REST).await;
             }
         }

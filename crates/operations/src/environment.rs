@@ -1,4 +1,4 @@
-//! What environments ask of the releases in them.
+//! Environments: the requirements that they place on their releases.
 
 use crate::{
     Expected, Failure, Services,
@@ -19,27 +19,27 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// What a local server asks for where nobody has said anything: one approval, and anybody's.
+/// The self-approval rule of a local server without settings: one approval, also by the author.
 const LOCAL: SelfApproval = SelfApproval::Allowed;
 
 fn unsaid(environment: &Slug) -> EnvironmentSettings {
     EnvironmentSettings::unsaid(environment, LOCAL)
 }
 
-/// What an environment asks for, said or not.
+/// The settings of an environment, configured or default.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// What it asks for.
+    /// The settings.
     pub settings: EnvironmentSettings,
-    /// Counts what was said; none before.
+    /// Revision of the configured settings; `None` for the defaults.
     pub revision: Option<Revision>,
 }
 
 impl Services {
-    /// What an environment asks for. It answers its defaults before anybody has said anything.
+    /// The settings of an environment, or its defaults before it is configured.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workspace; when they do not manage it.
+    /// Not found when the caller does not see the workspace; forbidden when it does not manage it.
     pub async fn environment_settings(
         &self,
         caller: &Caller,
@@ -55,10 +55,10 @@ impl Services {
         })
     }
 
-    /// Says what an environment asks for.
+    /// Configures an environment.
     ///
     /// # Errors
-    /// As [`Self::environment_settings`]; besides when the settings are not allowed, or others have said something since.
+    /// As [`Self::environment_settings`]; also when the settings are invalid or changed concurrently.
     pub async fn configure_environment(
         &self,
         caller: &Caller,
@@ -93,7 +93,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// What an environment asks for, whoever wants to know.
+    /// The settings of an environment, without authorization.
     pub(crate) async fn settings_of(
         &self,
         scope: TenantScope,
@@ -104,8 +104,7 @@ impl Services {
         Ok(said.map_or_else(|| unsaid(environment), |said| said.settings))
     }
 
-    /// What is asked of the approvals of a release: by its environment, and by the workload profile that it binds,
-    /// whichever is stricter.
+    /// The approval rule of a release: the stricter of its environment's and its workload profile's.
     pub(crate) async fn approval_rule(&self, scope: TenantScope, release: &Release) -> Result<ApprovalRule, Failure> {
         let rule = self.settings_of(scope, release.workspace_id, &release.environment).await?.rule();
         let Some(profile) = release.bindings.iter().find(|binding| binding.role == AssetKind::WorkloadProfile) else {

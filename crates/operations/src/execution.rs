@@ -1,4 +1,4 @@
-//! Running a workload: accept, run, end. At most two commits and two round trips for a synchronous run.
+//! Execution of workloads: accept, run, end. A synchronous run takes at most two commits.
 
 pub(crate) mod admission;
 mod behalf;

@@ -1,4 +1,4 @@
-//! Flows: assets made from YAML. The text is kept as it was given, beside the content that was read from it.
+//! Flows: assets created from YAML. The store keeps the YAML text together with the content parsed from it.
 
 use crate::{
     Done, Failure, Services,
@@ -20,31 +20,31 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// A flow to make.
+/// The parameters of a new flow.
 #[derive(Clone, Debug)]
 pub struct FlowDraft {
     /// Its slug.
     pub slug: Slug,
-    /// Who answers for it.
+    /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
-    /// Its first version's label; `v1` if left out.
+    /// The label of its first version; `v1` by default.
     pub version_label: Option<VersionLabel>,
-    /// Why it was made.
+    /// Reason for the change.
     pub change_note: Option<ChangeNote>,
     /// The YAML text.
     pub content_yaml: String,
-    /// Where; the caller's home if left out.
+    /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
 }
 
-/// A version of a flow to add.
+/// The parameters of a new flow version.
 #[derive(Clone, Debug)]
 pub struct FlowVersionDraft {
     /// The YAML text.
     pub content_yaml: String,
-    /// Its label; the next `vN` if left out.
+    /// Its label; the next `vN` by default.
     pub label: Option<VersionLabel>,
-    /// Why it was made.
+    /// Reason for the change.
     pub change_note: Option<ChangeNote>,
 }
 
@@ -53,22 +53,22 @@ pub struct FlowVersionDraft {
 pub struct FlowView {
     /// The asset.
     pub asset: Asset,
-    /// Its newest version; none where the asset was made without one.
+    /// Its newest version; `None` for an asset that was created without one.
     pub newest: Option<FlowVersion>,
 }
 
-/// A version of a flow with the text that it was made from.
+/// A flow version with its YAML text.
 #[derive(Clone, Debug)]
 pub struct FlowVersion {
     /// The version.
     pub version: AssetVersion,
-    /// Its YAML, as given; none where the version came as JSON.
+    /// Its YAML text as submitted; `None` for a version submitted as JSON.
     pub content_yaml: Option<String>,
 }
 
-/// The canonical content of a YAML text, which comes back with it.
+/// Parses a YAML text to canonical content, and returns the text with it.
 async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
-    // However short a text is, its aliases may stand for much.
+    // The aliases of a short text may expand to large content.
     let read = aside((scope, Deadline::Request), move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
@@ -77,11 +77,11 @@ async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), F
 }
 
 impl Services {
-    /// Lets a caller begin to make a flow, before its body is read. Where the query names no workspace, the body may, and
-    /// the caller needs the permission somewhere.
+    /// Authorizes the creation of a flow before its body is read. Without a workspace in the query, the body may
+    /// name one, so the caller needs the permission in any workspace.
     ///
     /// # Errors
-    /// When the caller may not make flows there, or anywhere.
+    /// When the caller may not create flows there, or anywhere.
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => self.place_for(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
@@ -89,10 +89,10 @@ impl Services {
         }
     }
 
-    /// Makes a flow from YAML: an asset and its first version.
+    /// Creates a flow from YAML: an asset and its first version.
     ///
     /// # Errors
-    /// When the caller may not make assets there, the YAML is no sound flow, or the slug is taken.
+    /// When the caller may not create assets there, the flow is invalid, or the slug is taken.
     pub async fn create_flow(
         &self,
         caller: &Caller,
@@ -128,12 +128,12 @@ impl Services {
         .await
     }
 
-    /// Adds a version to a flow, which is looked at from `from`, or from wherever the caller sees it. Answers with the
-    /// flow's asset as it was found.
+    /// Adds a version to a flow as seen from the workspace `from`, or from any that the caller sees it from. Returns
+    /// the flow's asset too.
     ///
     /// # Errors
-    /// Not found when the caller does not see the flow; when it may not edit it, the YAML is no sound flow, or the label
-    /// is taken.
+    /// Not found when the caller does not see the flow; also when it may not edit the flow, the flow is invalid, or
+    /// the label is taken.
     pub async fn create_flow_version(
         &self,
         caller: &Caller,
@@ -165,8 +165,8 @@ impl Services {
         Ok((asset, done))
     }
 
-    /// Everything that is wrong with a YAML text as a version of a flow; nothing is kept. The flow is looked at from
-    /// `from`, or from its own workspace.
+    /// Validates a YAML text as a version of a flow without storing it, and returns every problem. The flow is seen
+    /// from `from`, or from its own workspace.
     ///
     /// # Errors
     /// Not found when the caller does not see the flow.
@@ -182,10 +182,10 @@ impl Services {
         aside((scope, Deadline::Request), validate).await
     }
 
-    /// A flow with its newest version and the YAML that it was made from.
+    /// A flow with its newest version and the version's YAML.
     ///
     /// # Errors
-    /// Not found when the caller does not see it, or it is no flow.
+    /// Not found when the caller does not see it, or the asset is not a flow.
     pub async fn read_flow(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<FlowView, Failure> {
         let (scope, asset) = self.flow_from(caller, Operation::ReadFlow, id, from).await?;
         self.flow_view(scope, asset).await
@@ -226,8 +226,8 @@ impl Services {
     }
 }
 
-/// A flow's version keeps the text that it was made from. Flows name what a release binds by role, never by slug, so
-/// they hold no references.
+/// The content of a flow version with its source text. Flows refer to bindings by role, never by slug, so they hold
+/// no references.
 fn said(canonical: Canonical, content_yaml: &str) -> VersionContent {
     VersionContent { source_text: Some(content_yaml.to_owned()), ..canonical.into() }
 }

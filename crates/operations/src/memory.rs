@@ -1,4 +1,4 @@
-//! Chat memory, as its owners see it: what is remembered of a conversation, and its end.
+//! Conversation memory for its owners: reading and erasing it.
 
 use crate::{
     Failure, Services,
@@ -18,11 +18,11 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// What is remembered of a caller's own conversation, the oldest turn first.
+    /// The stored turns of the caller's own conversation, oldest first.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload, or nobody knows who it is; when a public workload is asked for
-    /// too often.
+    /// Not found when the caller does not see the workload or is anonymous; throttled when it exceeds the rate limit
+    /// of a public workload.
     pub async fn read_memory(
         &self,
         caller: &Caller,
@@ -34,11 +34,11 @@ impl Services {
         Ok(self.stores.memory.turns(scope, &place).await?)
     }
 
-    /// Erases what is remembered of a conversation: the caller's own, or that of `owner` where the caller may stop runs of
-    /// the workload. Runs under way write nothing of it any more.
+    /// Erases the memory of a conversation: the caller's own, or that of `owner` if the caller may cancel runs of
+    /// the workload. Runs in progress no longer write to it.
     ///
     /// # Errors
-    /// As [`Self::read_memory`]; besides when the caller may not erase what is another's.
+    /// As [`Self::read_memory`]; also when the caller may not erase another principal's memory.
     pub async fn erase_memory(
         &self,
         caller: &Caller,
@@ -85,10 +85,10 @@ impl Services {
         Ok((scope, workload))
     }
 
-    /// Forgets turns whose time is over or whose contract is revoked; answers how many.
+    /// Deletes turns that are expired or whose contract is revoked; returns their number.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store fails.
     pub async fn forget_turns(&self) -> Result<u64, Failure> {
         Ok(self.stores.memory.forget().await?)
     }

@@ -1,4 +1,4 @@
-//! Assets that prompts include: looked up when a version is made, and put together for runs.
+//! Included assets of prompts: checked when a version is created, and composed for runs.
 
 use crate::{Failure, Services, execution::source, reference::Unresolved};
 use fairway_domain::{
@@ -15,8 +15,8 @@ use fairway_domain::{
 use std::collections::BTreeMap;
 
 impl Services {
-    /// Whether everything that a new version of a prompt includes is there, can be included, and includes nothing
-    /// itself. Bodies are read one after the other and let go again, so that many long ones never lie in memory at once.
+    /// Checks that every included asset of a new prompt version exists, can be included and includes nothing itself.
+    /// Bodies are read one at a time, so that they never lie in memory together.
     pub(crate) async fn check_included(
         &self,
         caller: &Caller,
@@ -26,7 +26,7 @@ impl Services {
         let from = Place::workspace(caller.tenant, own.namespace_id, own.workspace_id);
         let mut bytes = 0_usize;
         for (reference, offset) in prompt.included() {
-            // Whatever version of itself it means, a prompt that includes itself has no end.
+            // A prompt that includes any version of itself would never end.
             if reference.slug == own.slug {
                 return Err(Failure::prompt(PromptRefusal::NestedReference { offset }));
             }
@@ -39,7 +39,7 @@ impl Services {
         Ok(())
     }
 
-    /// The asset and version that a prompt's reference means, with its body.
+    /// The asset and version that an include refers to, with its body.
     pub(crate) async fn included(
         &self,
         caller: &Caller,
@@ -62,7 +62,8 @@ impl Services {
         Ok(body.map(|body| (asset, version, body)))
     }
 
-    /// The prompt that a release binds, with the bodies of exactly the versions that were frozen for it, and those versions.
+    /// Composes the prompt that a release binds, from the versions that its references were resolved to. Returns
+    /// those versions too.
     pub(crate) async fn compose(
         &self,
         scope: TenantScope,
@@ -73,28 +74,31 @@ impl Services {
         let mut sources: Vec<Source> = Vec::new();
         for (reference, _) in prompt.included() {
             let frozen = meant_by(&release.references, binding, &reference.slug, reference.label.as_deref());
-            let frozen = frozen.ok_or(Failure::Corrupt("a live release with an open reference"))?;
+            let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
             let body = body_of(&asset, &version)?;
             let source = source(&asset.slug, &version);
             if !sources.contains(&source) {
                 sources.push(source);
             }
-            bodies.insert(reference.clone(), body.map_err(|_| Failure::Corrupt("a frozen reference without a body"))?);
+            bodies.insert(
+                reference.clone(),
+                body.map_err(|_| Failure::Corrupt("the version of a resolved reference has no body"))?,
+            );
         }
         let composed = prompt.compose(|reference| bodies.get(reference).cloned());
-        Ok((composed.map_err(|_| Failure::Corrupt("a frozen prompt that cannot be composed"))?, sources))
+        Ok((composed.map_err(|_| Failure::Corrupt("a resolved prompt cannot be composed"))?, sources))
     }
 }
 
-/// The label that a prompt's reference names. What the grammar takes for one is one; the two are read by the same rule.
+/// The version label of an include. The prompt grammar and [`VersionLabel`] accept the same labels.
 pub(crate) fn label_of(reference: &AssetReference, offset: usize) -> Result<Option<VersionLabel>, PromptRefusal> {
     let parsed = |label: &String| VersionLabel::parse(label).ok_or(PromptRefusal::UnknownAsset { offset });
     reference.label.as_ref().map(parsed).transpose()
 }
 
-/// What is said of a prompt's reference that means nothing.
+/// The refusal of an include that does not resolve.
 pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptRefusal {
     match unresolved {
         Unresolved::Unknown => PromptRefusal::UnknownAsset { offset },
@@ -103,6 +107,6 @@ pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptR
 }
 
 pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, BodyRefusal>, Failure> {
-    let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+    let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
     Ok(Body::of(asset.kind, &content))
 }

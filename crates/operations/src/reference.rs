@@ -1,4 +1,4 @@
-//! What a reference from one content to another asset means: by slug, as seen from a place.
+//! Resolution of references from content to other assets, by slug and from a resource scope.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -8,19 +8,19 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Why a reference means nothing.
+/// Reason why a reference does not resolve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unresolved {
-    /// There is no such asset or version, or the caller may not know of it.
+    /// The asset or version does not exist, or is hidden from the caller.
     Unknown,
-    /// The caller may see the asset, but not from here.
+    /// The caller may see the asset, but not from this workspace.
     Elsewhere,
 }
 
 impl Services {
-    /// The version that a reference means: the labelled one, else the newest. `from` is the workspace that it is looked
-    /// at from. A slug is unique in the tenant, so what is not seen from there may well exist: only who may see it where
-    /// it is learns that.
+    /// Resolves a reference to the labelled version, else the newest, as seen from the workspace `from`. Slugs are
+    /// unique in the tenant, so an asset invisible from there may exist. Only a caller that sees it elsewhere learns
+    /// so.
     pub(crate) async fn resolve(
         &self,
         caller: &Caller,

@@ -1,40 +1,52 @@
-//! What is kept for a time only, and taken away after it.
+//! Retention: scheduled deletion of data past its lifetime.
 
 use crate::{Failure, Services, asset::Swept};
 use std::time::Duration;
 
-/// How often things past their time are looked for.
+/// Interval between retention runs.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// Takes away what is past its time, for ever. Any number of processes may do it at once.
+/// Deletes expired data, forever. Any number of processes may run it concurrently.
 pub async fn retain_forever(services: Services) {
     loop {
         match services.forget_old_keys().await {
-            Ok(keys) => tracing::info!(keys, "idempotency keys past their time were forgotten"),
+            Ok(keys) => tracing::info!(keys, "deleted expired idempotency keys"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "old idempotency keys could not be forgotten");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to delete expired idempotency keys; retrying"
+                );
             }
         }
         match services.forget_clients().await {
-            Ok(clients) => tracing::info!(clients, "clients with nothing to wait for were forgotten"),
+            Ok(clients) => tracing::info!(clients, "deleted expired rate limit counters"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "clients could not be forgotten");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to delete expired rate limit counters; retrying"
+                );
             }
         }
         match services.forget_turns().await {
-            Ok(turns) => tracing::info!(turns, "turns of conversations past their time were forgotten"),
+            Ok(turns) => tracing::info!(turns, "deleted expired conversation turns"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "old turns could not be forgotten");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to delete expired conversation turns; retrying"
+                );
             }
         }
         match services.sweep_when_due().await {
             Ok(Some(swept)) => {
                 let Swept { seen, removed } = swept;
-                tracing::info!(seen, removed, "artifacts without a row were taken away");
+                tracing::info!(seen, removed, "deleted unreferenced artifacts");
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "the artifact store could not be swept");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to collect unreferenced artifacts; retrying"
+                );
             }
         }
         tokio::time::sleep(EVERY).await;
@@ -42,10 +54,10 @@ pub async fn retain_forever(services: Services) {
 }
 
 impl Services {
-    /// Forgets idempotency keys past their time; answers how many.
+    /// Deletes expired idempotency keys; returns their number.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store fails.
     pub async fn forget_old_keys(&self) -> Result<u64, Failure> {
         Ok(self.stores.idempotency.sweep().await?)
     }

@@ -17,12 +17,12 @@ use fairway_domain::{
     tenant::{Tenant, TenantScope, Workspace},
 };
 
-/// Settings to change; what is not named stays.
+/// Changes to a tenant's settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct SettingsPatch {
-    /// Whether facts become notifications.
+    /// Whether facts are sent as notifications.
     pub notifications_enabled: Option<bool>,
-    /// Whether the advanced tier is on.
+    /// Whether the advanced notification tier is on.
     pub advanced_notifications_enabled: Option<bool>,
     /// Host names of the tenant.
     pub public_hosts: Option<Vec<String>>,
@@ -38,10 +38,10 @@ impl Services {
         Ok(self.stores.tenants.list(page).await?)
     }
 
-    /// Makes a tenant.
+    /// Creates a tenant.
     ///
     /// # Errors
-    /// When the caller does not manage the platform, or slug or name are not allowed.
+    /// When the caller does not manage the platform, or slug or name are invalid.
     pub async fn create_tenant(
         &self,
         caller: &Caller,
@@ -71,10 +71,11 @@ impl Services {
     /// A tenant's settings.
     ///
     /// # Errors
-    /// When it is neither the caller's tenant nor the caller manages the platform, or the caller does not manage it.
+    /// Not found for another tenant's settings unless the caller manages the platform; forbidden when it may not
+    /// manage the tenant.
     pub async fn tenant_settings(&self, caller: &Caller, id: TenantId) -> Result<Tenant, Failure> {
-        // Platform operators read every tenant that they can list, whatever tenant their request works in: `Location` of
-        // a created tenant leads here.
+        // Platform operators read every tenant that they can list, independent of the request's tenant. The
+        // `Location` header of a created tenant depends on it.
         let scope = match enter(caller, Operation::ListTenants, &Place::PLATFORM) {
             Ok(_) => TenantScope::for_relay(id),
             Err(_) => self.enter_tenant(caller, Operation::ReadTenantSettings, id)?,
@@ -85,8 +86,8 @@ impl Services {
     /// Changes a tenant's settings.
     ///
     /// # Errors
-    /// As [`Self::tenant_settings`]; besides when hosts are named by a caller who does not manage the platform, when a host
-    /// is none, another tenant's or nobody's, or when the settings moved.
+    /// As [`Self::tenant_settings`]; also when a caller without platform management names hosts, a host is invalid
+    /// or belongs to another tenant or the operator, or the settings changed concurrently.
     pub async fn change_tenant_settings(
         &self,
         caller: &Caller,
@@ -96,7 +97,7 @@ impl Services {
     ) -> Result<Tenant, Failure> {
         let scope = self.enter_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
-            // A host decides whose tenant strangers come to, so a tenant does not take one for itself.
+            // A host determines the tenant of anonymous clients, so a tenant cannot claim one itself.
             self.enter_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..ATTEMPTS {
@@ -129,13 +130,11 @@ impl Services {
         if caller.tenant == id {
             return enter(caller, operation, &Place::tenant(id));
         }
-        // Platform operators see every tenant, whatever tenant their request works in. Their permissions count where the
-        // settings are.
+        // Platform operators see every tenant, independent of the request's tenant. Their permissions count on the
+        // tenant of the settings.
         enter(caller, Operation::ListTenants, &Place::PLATFORM).map_err(|_| Failure::NotFound)?;
         let (Demand::Platform(needs) | Demand::Tenant(needs)) = operation.demand() else {
-            return Err(Failure::Corrupt(
-                "settings of a tenant must demand a permission on the tenant or the platform",
-            ));
+            return Err(Failure::Corrupt("tenant settings require a permission on the tenant or the platform"));
         };
         if caller.rights.allow(needs, &Place::tenant(id)) {
             Ok(TenantScope::for_relay(id))
@@ -156,16 +155,16 @@ impl Services {
     /// One workspace.
     ///
     /// # Errors
-    /// When the caller has no role in the tenant, or the tenant no such workspace.
+    /// When the caller has no role in the tenant, or the workspace does not exist in the tenant.
     pub async fn read_workspace(&self, caller: &Caller, id: WorkspaceId) -> Result<Workspace, Failure> {
         let scope = enter(caller, Operation::ReadWorkspace, &Place::tenant(caller.tenant))?;
         self.stores.workspaces.find(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    /// Makes a workspace with its built-in assistant, and its namespace on first use.
+    /// Creates a workspace with its built-in assistant, and its namespace on first use.
     ///
     /// # Errors
-    /// When the caller does not manage the tenant, or slug, name or namespace are not allowed.
+    /// When the caller does not manage the tenant, or slug, name or namespace are invalid.
     pub async fn create_workspace(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Tools for agents: another way to what the routes do, with the same rights and the same evidence.
+//! Built-in tools for agents: the operations of the HTTP API with the same rights and the same evidence.
 
 use crate::{
     Failure, RunRefusal, Services, ToolRefusal,
@@ -18,24 +18,24 @@ use fairway_domain::{
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// What a deployment gives to runs.
+/// Settings of a deployment that apply to runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deployed {
-    /// Where runs run.
+    /// Where runs execute.
     pub dispatch: Dispatch,
-    /// How long a synchronous run may keep its caller waiting.
+    /// How long a synchronous run may block its caller.
     pub sync_wait: Duration,
-    /// How long a run may take.
+    /// How long a run may take in total.
     pub execution_deadline: Duration,
-    /// How long a person may take to review an answer.
+    /// How long a reviewer has to review an answer.
     pub review_deadline: Duration,
-    /// Most runs of a tenant that may wait in line.
+    /// Maximum number of queued runs of one tenant.
     pub queue_cap: u32,
 }
 
 impl Services {
-    /// Runs a workload as a tool does: as executing it does, but whoever calls is told in the tool's own words that nobody
-    /// knows whether it was accepted.
+    /// Executes a workload for a tool call. Differs from executing it only in the refusal when the outcome of
+    /// acceptance is unknown.
     ///
     /// # Errors
     /// Those of executing it.
@@ -51,22 +51,22 @@ impl Services {
         }
     }
 
-    /// What stands behind a run, to whoever may use tools where it ran and may see executions there.
+    /// The evidence of a run, for a caller that may use tools and see executions in the run's scope.
     ///
     /// # Errors
-    /// Not found when the caller may not see executions there; when it may not use tools there.
+    /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let record = self.evidence(caller, id).await?;
         let place = self.place_of_run(caller, &record.execution).await?;
         match gate::enter(caller, Operation::CallTool, &place) {
-            // Who reads evidence there knows that there is something.
+            // A caller that reads the evidence already knows that the run exists.
             Err(Failure::NotFound) => Err(gate::refused(caller, Permission::ExecutionRun)),
             entered => entered.map(|_| record),
         }
     }
 
-    /// Workloads with a form that the caller may run as it is, newest first: of one workspace if named, else of all that
-    /// the caller sees. A page may hold fewer than it has room for while the list goes on.
+    /// Workloads with a form that the caller may run as they are, newest first: of one workspace if named, else of
+    /// all that the caller sees. A page may hold fewer entries than its limit although the list continues.
     ///
     /// # Errors
     /// When the caller sees no workloads at all, or the named workspace is not found.
@@ -86,10 +86,10 @@ impl Services {
         Ok(found)
     }
 
-    /// Lets a caller look at what a deployment is, from a workspace.
+    /// The deployment's settings for runs, authorized for a workspace.
     ///
     /// # Errors
-    /// When the caller sees no workloads at all; not found when it sees none there.
+    /// When the caller sees no workloads at all; not found when it sees none in that workspace.
     pub async fn deployed(
         &self,
         caller: &Caller,
@@ -108,10 +108,10 @@ impl Services {
     }
 }
 
-/// Reads the arguments of a tool.
+/// Parses the arguments of a tool.
 ///
 /// # Errors
-/// With everything that its schema does not allow.
+/// With every violation of the tool's schema.
 pub fn read(tool: BuiltIn, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
     ToolCall::read(tool, arguments).map_err(|problems| ToolRefusal::Arguments(problems).into())
 }

@@ -1,5 +1,4 @@
-//! The runs that this process works on at present, so that a stop can hand them back and a word about one reaches who works
-//! on it.
+//! The runs that this process executes. A shutdown releases their leases, and wakeups reach them here.
 
 use fairway_domain::{id::ExecutionId, tenant::TenantScope};
 use std::{
@@ -16,26 +15,26 @@ struct Live {
     look: Arc<Notify>,
 }
 
-/// Runs under way in this process, with their leases.
+/// The active runs of this process with their leases.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRuns(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
     runs: HashMap<ExecutionId, Live>,
-    /// Those who are about to take runs at this moment.
+    /// Number of claims in flight.
     taking: usize,
-    /// Whether nobody takes any more.
+    /// Whether new claims are refused.
     closed: bool,
 }
 
-/// Work on a run, until it is dropped.
+/// The registration of an active run; dropping it removes the run.
 #[derive(Debug)]
 pub(crate) struct AtWork {
     of: Arc<LiveRuns>,
     id: ExecutionId,
     lease: Uuid,
-    /// Says that the run's lease should be looked at.
+    /// Notified when the run has to check its lease.
     pub(crate) look: Arc<Notify>,
 }
 
@@ -48,7 +47,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Somebody who takes runs: what was taken is not known here yet.
+/// A claim in flight: its runs are not yet registered.
 #[derive(Debug)]
 pub(crate) struct Taking(Arc<LiveRuns>);
 
@@ -61,18 +60,18 @@ impl Drop for Taking {
 
 impl LiveRuns {
     fn book(&self) -> MutexGuard<'_, Book> {
-        // A panic elsewhere leaves the book whole: each change of it is one call.
+        // A panic elsewhere leaves the state consistent: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Work on a run begins, or is about to.
+    /// Registers a run before or while it executes.
     pub(crate) fn enter(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> AtWork {
         let look = Arc::new(Notify::new());
         self.book().runs.insert(id, Live { scope, lease, look: Arc::clone(&look) });
         AtWork { of: Arc::clone(self), id, lease, look }
     }
 
-    /// Somebody is about to take runs; nobody where this process stops.
+    /// Registers a claim; `None` during shutdown.
     pub(crate) fn take(self: &Arc<Self>) -> Option<Taking> {
         let mut book = self.book();
         if book.closed {
@@ -82,7 +81,7 @@ impl LiveRuns {
         Some(Taking(Arc::clone(self)))
     }
 
-    /// From now on nobody takes runs.
+    /// Refuses further claims.
     pub(crate) fn close(&self) {
         self.book().closed = true;
     }
@@ -97,7 +96,7 @@ impl LiveRuns {
         self.book().runs.values().for_each(|live| live.look.notify_one());
     }
 
-    /// Whether nothing is worked on, and nothing about to be.
+    /// Whether no run is active and no claim is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         let book = self.book();
         book.runs.is_empty() && book.taking == 0

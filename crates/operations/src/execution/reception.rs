@@ -1,7 +1,7 @@
-//! Writing a run down, and what follows from that, as one piece of work that goes on without whoever asked for it.
+//! Submission of a run in a task of its own, which continues after the client disconnects.
 //!
-//! A client that goes away takes what waits for it along. Between the commit and the first step nobody but that request knows
-//! of the run: it would be written down, and nobody would run it until its lease lapses.
+//! Between the commit and the first step, only the request knows of the run. A cancelled request would leave it idle
+//! until its lease expires.
 
 use super::{
     code::Work,
@@ -20,46 +20,46 @@ use fairway_domain::{
 };
 use tracing::Instrument as _;
 
-/// A run that is to be written down, if what it was decided on still holds.
+/// A run to accept if the revisions of its decision still hold.
 pub(super) struct Reception {
-    /// What it is, and would be here.
+    /// The run with its state in this process.
     pub(super) running: Running,
-    /// What it does.
+    /// The work of the run.
     pub(super) work: Work,
-    /// Its place among those that this process runs, where it is to run here.
+    /// The registration with the active runs, if the run executes in this process.
     pub(super) at_work: Option<AtWork>,
-    /// What must still be true.
+    /// The revisions of the decision.
     pub(super) on: AcceptedOn,
-    /// The key that it is known by from then on.
+    /// The idempotency key of the request.
     pub(super) key: Option<RequestKey>,
 }
 
-/// What became of it.
+/// The outcome of a submission.
 pub(super) enum Received {
-    /// Nothing was written down: something that it was decided on has moved.
+    /// Not accepted: a revision of the decision changed.
     Moved,
-    /// Nothing: its key is known already.
+    /// Not accepted: another request took the key.
     KeyTaken,
-    /// Nothing: too many wait.
+    /// Not accepted: the tenant has reached its limit of queued runs.
     LineFull,
-    /// Nothing: its share link starts no run any more.
+    /// Not accepted: the share link starts no more runs.
     LinkClosed,
-    /// It is not allowed, and that is written down.
+    /// The policy denied the run, and the denial is stored.
     Denied(Execution),
-    /// It stands in line.
+    /// The run is queued.
     InLine(Execution),
-    /// It runs here.
+    /// The run executes in this process.
     Here(UnderWay),
 }
 
 impl Reception {
-    /// Does it in a task of its own.
+    /// Submits the run in a task of its own.
     ///
     /// # Errors
-    /// When the store does not answer, or nobody knows whether the run is written down.
+    /// When the store fails, or the outcome of the commit is unknown.
     pub(super) async fn received(self) -> Result<Received, Failure> {
         let receiving = tokio::spawn(self.receive().in_current_span());
-        receiving.await.map_err(|_| Failure::Corrupt("a run was not received to the end"))?
+        receiving.await.map_err(|_| Failure::Corrupt("the task that submits a run panicked"))?
     }
 
     async fn receive(self) -> Result<Received, Failure> {
@@ -67,7 +67,7 @@ impl Reception {
         let (services, scope) = (running.services.clone(), running.scope);
         let acceptance = &running.acceptance;
         let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
-            // The statement may have been committed although no answer came: look before saying anything.
+            // The statement may be committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
                 let found = services.look_for(scope, acceptance.execution_id, error).await;
                 found.map_err(|failure| unwritten(&acceptance.admission, failure))?
@@ -97,11 +97,14 @@ impl Reception {
     }
 }
 
-/// Why nothing was written down. A script that the log does not take, for whatever reason, is one that cannot be run now.
+/// The failure of a submission. A script that the store rejects for any reason is reported as unavailable.
 fn unwritten(admission: &Admission, failure: Failure) -> Failure {
     match (admission, failure) {
         (Admission::Script { .. }, Failure::Store(error)) if error.fault == StoreFault::Broken => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a script could not be written down");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to store a script run; refusing it as unavailable"
+            );
             Failure::Store(StoreError { fault: StoreFault::Unavailable, ..error })
         }
         (_, failure) => failure,

@@ -1,4 +1,4 @@
-//! Runs whose process died: whoever finds their lease lapsed ends them, so that every accepted run has an end.
+//! Recovery of runs with an expired lease, so that every accepted run has an end; release of leases at shutdown.
 
 use super::code::LOST;
 use crate::{Failure, Services};
@@ -17,19 +17,22 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often lapsed leases are looked for.
+/// Poll interval for expired leases.
 const EVERY: Duration = Duration::from_secs(2);
-/// How often it is looked whether the last runs have ended.
+/// Poll interval for the last active runs during a shutdown.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Ends runs whose lease lapsed, for ever. Any number of processes may do it at once.
+/// Ends runs with an expired lease, forever. Any number of processes may run it concurrently.
 pub async fn recover_forever(services: Services) {
     loop {
         match services.recover().await {
             Ok(0) => tokio::time::sleep(EVERY).await,
-            Ok(ended) => tracing::info!(ended, "runs of a process that went away were ended"),
+            Ok(ended) => tracing::info!(ended, "ended runs with an expired lease"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "lapsed runs could not be ended");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to end runs with an expired lease; retrying"
+                );
                 tokio::time::sleep(EVERY).await;
             }
         }
@@ -37,17 +40,17 @@ pub async fn recover_forever(services: Services) {
 }
 
 impl Services {
-    /// Ends a few runs whose lease lapsed; answers how many.
+    /// Ends a batch of runs with an expired lease; returns their number.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store fails.
     pub async fn recover(&self) -> Result<usize, Failure> {
         let lapsed = self.stores.executions.take_lapsed(self.ids.fresh(), self.whose()).await?;
         let mut ended = 0;
         for run in lapsed {
             match self.stores.executions.finish(run.scope, &self.interrupted(&run)).await {
                 Ok(()) => ended += 1,
-                // Somebody else was faster.
+                // A concurrent process ended the run.
                 Err(CommitError::Stale) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -58,12 +61,12 @@ impl Services {
         Ok(ended)
     }
 
-    /// Whose runs nobody goes on with.
+    /// The kinds of run that no worker resumes.
     const fn whose(&self) -> Lapsed {
         if self.settings.dispatch.has_workers() { Lapsed::Scripts } else { Lapsed::All }
     }
 
-    /// Takes no more runs out of the line, and gives what this process works on some time to end.
+    /// Drains: stops claiming runs, and waits at most this long for the active ones.
     pub async fn let_runs_end(&self, at_most: Duration) {
         self.live.close();
         let until = Instant::now() + at_most;
@@ -72,11 +75,11 @@ impl Services {
         }
     }
 
-    /// Hands back what this process still works on when it stops: the leases lapse at once. Where there are workers, one of
-    /// them goes on with the runs, else they are ended.
+    /// Releases the leases of the active runs at shutdown. Workers resume the runs; without workers, the runs are
+    /// ended here.
     ///
     /// # Errors
-    /// When the store does not answer; then the leases lapse by themselves.
+    /// When the store fails; then the leases expire.
     pub async fn hand_back(&self) -> Result<usize, Failure> {
         let held = self.live.take_all();
         for (scope, id, lease) in &held {
@@ -92,7 +95,7 @@ impl Services {
                 some => ended += some,
             }
         }
-        // Where there are workers they go on with the others.
+        // Other workers resume the remaining runs.
         Ok(if self.settings.dispatch.has_workers() { held.len() } else { ended })
     }
 
@@ -102,9 +105,9 @@ impl Services {
         } else if lapsed.cancelled_by.is_some() {
             (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")
         } else if lapsed.overdue {
-            (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+            (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
         } else {
-            (Status::Failed, Outcome::Failure, "interrupted", "the process that ran this went away")
+            (Status::Failed, Outcome::Failure, "interrupted", "the process that executed the run ended")
         };
         let run = &lapsed.execution;
         let named = RunRef {
@@ -119,7 +122,7 @@ impl Services {
         let actor = lapsed.cancelled_by.clone().unwrap_or_else(|| ActorRef::system("recovery"));
         let stamp = Stamp { fact_id: self.id(), at: finished_at, actor, request_id: self.id() };
         let (mut fact, mut fulfilled) = (named.ended(outcome, Some(code), None, &stamp), Vec::new());
-        // Of what the run owed this alone needs nothing that went away with its process.
+        // Of the run's obligations, only the notification needs no state of the lost process.
         if let Some(owner) = &lapsed.tells_owner {
             fact = fact.notifying(owner);
             fulfilled.push((Obligation::NotifyOwner, finished_at));

@@ -1,4 +1,4 @@
-//! From acceptance to the one end: the run's task, its heartbeat, its deadline, and storing how it ended.
+//! One active run from acceptance to its end: its task, lease renewal and deadline, and the commit of its end.
 
 use super::{
     code::Work,
@@ -44,7 +44,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-/// Bytes that are looked through on the thread that serves: some milliseconds.
+/// Maximum bytes that a serving thread processes itself: some milliseconds of work.
 pub(super) const SHORT_WORK: usize = 16 << 10;
 
 /// A run under a lease.
@@ -58,34 +58,34 @@ pub(super) struct Running {
     pub(super) acceptance: Acceptance,
     pub(super) inputs: Map<String, Value>,
     pub(super) input_digest: [u8; 32],
-    /// What is left of its time.
+    /// The time until the run's deadline.
     pub(super) time_left: Duration,
     pub(super) keeping: Keeping,
-    /// The reservation of a run with large inputs or values, until its end is stored.
+    /// The memory reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
-    /// The place of a run that a request began; a worker counts those that it claimed.
-    #[expect(dead_code, reason = "given back with the run")]
+    /// The run slot of a request's run; a worker counts its claimed runs itself.
+    #[expect(dead_code, reason = "released with the run")]
     pub(super) place: Option<RunPlace>,
-    /// How far it came under others.
+    /// The progress of earlier workers, to be replayed.
     pub(super) came: Came,
-    /// What its start has to find unchanged, where it was not started yet.
+    /// The revisions to verify at the start, for a run that has not started.
     pub(super) to_start: Option<(AcceptedOn, Option<ShareLinkId>)>,
-    /// Whether its caller was let go before the end, and may follow it anywhere.
+    /// Whether the caller stopped waiting before the end, and may follow the run on any process.
     pub(super) left: Arc<AtomicBool>,
-    /// Who asked that it be stopped.
+    /// The principal that requested the cancellation.
     pub(super) cancelled_by: OnceLock<ActorRef>,
 }
 
-/// A run that was begun here.
+/// A handle on a run of this process.
 pub(super) struct UnderWay {
-    /// The run as it was begun.
+    /// The run as accepted.
     pub(super) accepted: Execution,
     left: Arc<AtomicBool>,
     running: JoinHandle<Ran>,
 }
 
 impl UnderWay {
-    /// Waits for the end within the wait budget; beyond, the answer is the run as it stands and the run goes on.
+    /// Waits for the end within the wait budget. After it, returns the run as accepted while the run continues.
     pub(super) async fn end(self, budget: Duration) -> Execution {
         let in_time = tokio::time::timeout(budget, self.running).await;
         self.left.store(true, Ordering::Relaxed);
@@ -96,24 +96,24 @@ impl UnderWay {
     }
 }
 
-/// What became of a run.
+/// The result of executing a run.
 pub(super) enum Ran {
-    /// It ended, and that is stored.
+    /// The run ended, and its end is stored.
     Ended(Box<Execution>),
-    /// It is somebody else's by now, or its end could not be stored: nobody may be told of one.
+    /// The lease was lost or the end could not be stored: no end may be reported.
     Lost,
-    /// It could not be started, because what that was decided on has moved.
+    /// The start found a changed revision.
     Moved,
 }
 
-/// Why there is no end.
+/// Reason why a run has no end.
 enum Unended {
     Moved,
     Lost,
 }
 
 impl Running {
-    /// Runs in a task of its own, so that a client that goes away does not end it.
+    /// Executes the run in a task of its own, so that it survives a client's disconnect.
     pub(super) fn begin(self, work: Work, at_work: AtWork) -> UnderWay {
         let (accepted, left) = (as_accepted(&self.acceptance, Status::Running, None), Arc::clone(&self.left));
         let running = async move {
@@ -124,17 +124,17 @@ impl Running {
         UnderWay { accepted, left, running: tokio::spawn(running.in_current_span()) }
     }
 
-    /// The same with this reservation.
+    /// The same run with a memory reservation.
     pub(super) fn reserved(mut self, reservation: Option<Arc<Reservation>>) -> Self {
         self.reservation = reservation.map_or_else(OnceLock::new, OnceLock::from);
         self
     }
 
-    /// Runs to the end and stores it.
+    /// Executes the run to its end and stores it.
     pub(super) async fn run(mut self, work: Work, look: &Notify) -> Ran {
         match self.to_end(work, look).await {
             Ok((ended, last, remembered)) => {
-                // Nothing reads the inputs from here on, and they may be long.
+                // The inputs may be large and are no longer needed.
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
                 let finished_at = self.services.clock.now();
                 let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
@@ -195,7 +195,7 @@ impl Running {
             run = run.with_reservation();
         }
         let mut keeper = self.keeper();
-        // The first steps reach out to nobody, so they can be taken back if the run cannot be started.
+        // The first steps have no external effects, so they can be discarded if the start fails.
         let turn = run.start();
         if let Some((on, share_link)) = self.to_start {
             let progress = keeper.piece(run.take_events());
@@ -226,7 +226,7 @@ impl Running {
         Ok((ended, last, remembered))
     }
 
-    /// The conversation that the run is part of, where it is somebody's.
+    /// The conversation of the run, if the submitter has an identity.
     fn conversation(&self) -> Option<MemoryPlace> {
         let Acceptance { workload_id, submitter, sender, .. } = &self.acceptance;
         MemoryPlace::of(*workload_id, submitter, sender.session()?)
@@ -239,16 +239,19 @@ impl Running {
                 Ok(())
             }
             Ok(Started::Moved) => Err(Unended::Moved),
-            // If it was started after all, its lease lapses and somebody goes on with it.
+            // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a run could not be started");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to start a run; another worker resumes it"
+                );
                 Err(Unended::Lost)
             }
         }
     }
 
-    /// Fulfils what the run owes. Where that is long work it is done beside the threads that serve, under the lease; if it
-    /// does not come to its end, or somebody else has the run by then, there is no answer.
+    /// Fulfils the run's obligations. Long work runs on the blocking pool, under the lease. If it fails or the lease
+    /// is lost, the run has no output.
     async fn fulfil(&self, closed: Closed, look: &Notify) -> Ended {
         let services = &self.services;
         if closed.work() <= SHORT_WORK {
@@ -270,15 +273,14 @@ impl Running {
         }
     }
 
-    /// Prolongs the lease at a third of its time, and whenever somebody says that it should be looked at. Comes back only
-    /// when the run has to stop.
+    /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
     pub(super) async fn keep_lease(&self, look: &Notify) -> Cut {
         self.services.keep_lease((self.scope, self.held()), look, &self.cancelled_by).await
     }
 
     fn ending(&self, ended: Ended, progress: Option<Progress>, finished_at: Timestamp) -> Ending {
         let output = ended.output.map(|(output, metadata)| Payload {
-            // Moved and not copied: the answer may be long.
+            // Moved instead of copied: the output may be large.
             body: Value::from_iter([("output", output), ("metadata", Value::Object(metadata))]).to_string(),
             salt: self.services.ids.salt(),
         });
@@ -335,7 +337,7 @@ impl Running {
         }
     }
 
-    /// Stores the end, again and again while the lease could last: the work is done, only the telling is left.
+    /// Stores the end, with retries for the duration of a lease.
     async fn store(&self, ending: &Ending) -> bool {
         let stores = &self.services.stores.executions;
         let until = tokio::time::Instant::now() + self.services.settings.lease;
@@ -352,15 +354,22 @@ impl Running {
                     }
                     return true;
                 }
-                // No lease: an earlier try was stored after all, or somebody else ended the run.
+                // A missing lease means that an earlier attempt was committed, or that another process ended the
+                // run.
                 Err(CommitError::Stale) => return self.is_stored(ending).await,
                 Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "a run's end could not be stored yet");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "failed to store the end of a run; retrying"
+                    );
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "a run's end could not be stored");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "failed to store the end of a run; another worker resumes it"
+                    );
                     return false;
                 }
             }
@@ -379,7 +388,7 @@ impl Running {
 
     fn as_ended(&self, ending: Ending) -> Execution {
         if ending.review_within.is_some() {
-            // Its answer is nobody's before a person has looked at it.
+            // The answer is withheld until its review.
             return as_accepted(&self.acceptance, ending.status, None);
         }
         let mut execution = as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
@@ -393,8 +402,8 @@ impl Running {
 }
 
 impl Services {
-    /// Prolongs the lease of a run at a third of its time, and whenever `look` is notified. Returns only when the run has to
-    /// stop.
+    /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
+    /// run has to stop.
     pub(super) async fn keep_lease(
         &self,
         (scope, held): (TenantScope, Held),
@@ -413,19 +422,19 @@ impl Services {
                     return Cut::Cancelled;
                 }
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "a lease could not be prolonged");
+                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to renew a lease; retrying");
                 }
             }
         }
     }
 }
 
-/// The last piece of a run's progress. Where its answer awaits a review, the piece says so to whoever follows the run.
+/// The last progress of a run, with an event if its answer awaits a review.
 fn with_review_event(keeper: &mut Keeper<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
     if ended.status == Status::AwaitingReview { Some(keeper.review_piece(last, &ended.steps)) } else { last }
 }
 
-/// The run that an acceptance started, in a given state.
+/// The execution of an acceptance, in a given state.
 pub(super) fn as_accepted(acceptance: &Acceptance, status: Status, end: Option<(Outcome, Timestamp)>) -> Execution {
     Execution {
         execution_id: acceptance.execution_id,

@@ -1,4 +1,4 @@
-//! Executing a workload by slug: everything is decided on what is cached, and the accept statement proves it.
+//! Execution of a workload by slug. Decisions use cached state, and the accept statement verifies its revisions.
 
 use super::{
     admission,
@@ -46,29 +46,29 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long is looked for a run whose accept got no answer: whoever waits for that has waited long enough.
+/// Timeout of the lookup of a run whose accept statement got no response: the caller has already waited.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A run to start.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct ExecuteRequest {
     /// The workload.
     pub slug: Slug,
     /// The environment.
     pub environment: Slug,
-    /// What it is to do.
+    /// The payload: form inputs, inputs or a script.
     pub asks: Asks,
-    /// The lane, where the caller chooses it.
+    /// The lane, if the caller chooses it.
     pub lane: Option<Lane>,
-    /// Who it is for, where the caller is a service that runs it for somebody else.
+    /// The principal of the run, if a service submits it on behalf of another.
     pub on_behalf_of: Option<ActorRef>,
-    /// The share link that the caller brings.
+    /// The verified share link of the request.
     pub pass: Option<Pass>,
-    /// Where the request comes from; `None` for nowhere outside.
+    /// The client's address; `None` for an internal request.
     pub address: Option<ClientAddress>,
-    /// The conversation that the run is part of.
+    /// The conversation of the run.
     pub session: Option<SessionId>,
-    /// What the caller waits for.
+    /// The event that the caller waits for.
     pub patience: Patience,
 }
 
@@ -78,14 +78,14 @@ impl ExecuteRequest {
     }
 }
 
-/// What a caller waits for.
+/// The event that the caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Patience {
-    /// The end of the run, for as long as the deployment says or less.
+    /// The end of the run, at most this long and at most the deployment's limit.
     End(Option<Duration>),
-    /// Its acceptance: what happens then is followed.
+    /// The acceptance of the run: the caller follows its events.
     Acceptance,
-    /// Its place in line.
+    /// The queueing of the run.
     Line,
 }
 
@@ -98,27 +98,27 @@ impl Patience {
     }
 }
 
-/// How a run stands when its caller is answered.
+/// The state of a run in the response to its caller.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// The run, ended or still under way.
+    /// The run, ended or in progress.
     pub execution: Execution,
     /// Whether an earlier request with the same key started it.
     pub replayed: bool,
-    /// What reads the run, where its submitter has no name. Shown once.
+    /// The token that reads the run of an anonymous submitter. Shown once.
     pub result_token: Option<ResultToken>,
-    /// Whether its caller asked for no more than a place in line, and is told no more, however the run went since.
+    /// Whether the caller waits only for queueing; the response then shows no later state.
     pub in_line: bool,
 }
 
-/// What an attempt was decided on.
+/// The state that an attempt is decided on.
 struct Decided {
-    /// Whose run it is.
+    /// The principal of the run.
     caller: Arc<Caller>,
-    /// The service that sends it, where that is not the same.
+    /// The service that submits the run on behalf of the caller.
     client: Option<Arc<Caller>>,
     entry: Arc<RuntimeEntry>,
-    /// Whether `entry` was read for this attempt.
+    /// Whether `entry` was read for this attempt instead of cached.
     is_entry_read: bool,
     fresh: bool,
 }
@@ -127,8 +127,8 @@ impl Services {
     /// Runs a workload and waits for its end, but not longer than the wait budget.
     ///
     /// # Errors
-    /// When the workload is not found, not to be run by the caller, suspended, retired, or has nothing active. A run
-    /// that was accepted is an answer, however it ends.
+    /// When the workload is not found, not authorized, suspended, retired, or has no active release. An accepted run
+    /// is a success of this function, whatever its outcome.
     pub async fn execute(
         &self,
         (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
@@ -140,7 +140,8 @@ impl Services {
         }
         let (mut fresh, mut counted) = (false, false);
         for _ in 0..DECISIONS {
-            // Of two callers the accept proves one, so the rights of a service are looked at with every request.
+            // The accept statement verifies the rights of one caller only, so a delegating service is read for every
+            // request.
             let proved = fresh || request.on_behalf_of.is_some();
             let sender = self.caller_for_run(mode, claims, request_id, proved).await?;
             let (caller, client) = match &request.on_behalf_of {
@@ -148,7 +149,7 @@ impl Services {
                 Some(subject) => {
                     let subject = Claims { actor: subject.clone(), groups: Vec::new(), tenant: Some(sender.tenant) };
                     match self.caller_for_run(mode, &subject, request_id, fresh).await {
-                        // Who has no say in the tenant is bound to nothing there.
+                        // A principal without rights in the tenant is bound to no workload there.
                         Err(Failure::NotFound) => return Err(RunRefusal::PrincipalNotBound.into()),
                         subject => (subject?, Some(sender)),
                     }
@@ -159,7 +160,7 @@ impl Services {
                 continue;
             }
             let (entry, is_entry_read) = match self.entry(&caller, request, fresh).await {
-                // The tenant that was looked in may be a cached caller's former one.
+                // The cached caller may name its former tenant.
                 Err(failure) if !fresh && may_be_outdated(&failure) => {
                     fresh = true;
                     continue;
@@ -169,7 +170,7 @@ impl Services {
             };
             if !counted {
                 match self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await {
-                    // What was remembered of it may be out of date: perhaps it is public no more.
+                    // The cached workload may be outdated and no longer public.
                     Err(Failure::Throttled(_)) if !fresh && self.refused.is_due(entry.workload.workload_id) => {
                         fresh = true;
                         continue;
@@ -181,9 +182,9 @@ impl Services {
             let decided = Decided { caller, client, entry, is_entry_read, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
-                // Something moved between the decision and the accept.
+                // A revision changed between the decision and the accept.
                 Ok(None) => fresh = true,
-                // What was refused on cached state is refused for good only on fresh state.
+                // A refusal on cached state is decided again on fresh state.
                 Err(failure) if !decided.fresh && may_be_outdated(&failure) => fresh = true,
                 Err(failure) => return Err(failure),
             }
@@ -204,8 +205,8 @@ impl Services {
         Ok(Arc::new(self.identify(mode, claims, request_id).await?))
     }
 
-    /// The workload with its deployment, and whether it was read now. Only an authorized caller's run is kept in the cache,
-    /// by [`Self::attempt`].
+    /// The workload with its deployment, and whether it was read now. [`Self::attempt`] caches it, for authorized
+    /// callers only.
     async fn entry(
         &self,
         caller: &Caller,
@@ -213,7 +214,7 @@ impl Services {
         fresh: bool,
     ) -> Result<(Arc<RuntimeEntry>, bool), Failure> {
         let key = request.entry_key(caller);
-        // To whom a workload is hidden, it takes the read that an unknown slug takes: the time tells nothing.
+        // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
         let sees = |entry: &RuntimeEntry| request.asks.see(caller, request.pass.as_ref(), &entry.workload).is_ok();
         if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));
@@ -226,7 +227,7 @@ impl Services {
         Ok((Arc::new(entry.ok_or(Failure::NotFound)?), true))
     }
 
-    /// Decides, accepts and runs once. `None`: something that this was decided on has moved.
+    /// Decides, accepts and runs once. `None` when a revision of the decision changed.
     async fn attempt(
         &self,
         decided: &Decided,
@@ -303,7 +304,7 @@ impl Services {
                 (Admission::Run { lease, lease_for, deadline_in }, Work::Steps)
             }
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
-                // A run that is told again takes nobody's place.
+                // A replay takes no script slot.
                 if let Some(known) = self.known_run(scope, (caller, request), key).await? {
                     return Ok(Some(known));
                 }
@@ -342,7 +343,7 @@ impl Services {
         };
         let on =
             AcceptedOn { deployment: deployment.revision, workload: workload.revision, access: caller.access_revision };
-        // Before it is stored: a word about it that comes between would be lost.
+        // Registered before the commit: a wakeup in between would be lost.
         let at_work = acceptance.admission.is_run_here().then(|| self.live.enter(scope, execution_id, lease));
         let followed = request.patience == Patience::Acceptance;
         let reservation = OnceLock::new();
@@ -358,7 +359,7 @@ impl Services {
             lease,
             decision,
             acceptance,
-            // A queued run is read from the queue again.
+            // A worker reads a queued run's inputs from the queue.
             inputs: if at_work.is_some() { inputs.into_owned() } else { Map::new() },
             reservation,
             place: place.and_then(Placement::here),
@@ -376,7 +377,8 @@ impl Services {
                 (Received::KeyTaken, _) => return self.known_run(scope, (caller, request), key).await,
                 (Received::LineFull, _) => return Err(RunRefusal::LineFull.into()),
                 (Received::LinkClosed, _) => {
-                    let pass = pass.ok_or(Failure::Corrupt("a run without a link was refused for its link"))?;
+                    let pass = pass
+                        .ok_or(Failure::Corrupt("the accept statement refused a share link for a run without one"))?;
                     return Err(self.closed_link(scope, workload, pass).await?.into());
                 }
                 (Received::Denied(denied), _) => denied,
@@ -391,7 +393,7 @@ impl Services {
         Ok(Some(Answer { execution, replayed: false, result_token, in_line }))
     }
 
-    /// How long a caller waits: never longer than the deployment says.
+    /// How long a caller waits, at most the deployment's limit.
     fn wait_budget(&self, asked: Option<Duration>) -> Duration {
         asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
     }
@@ -410,7 +412,7 @@ impl Services {
         }
     }
 
-    /// A refusal, unless the key says that an earlier request was accepted: then that run is the answer.
+    /// A refusal, unless an earlier request with the key was accepted: then that run is the response.
     async fn unless_known(
         &self,
         scope: TenantScope,
@@ -435,7 +437,9 @@ impl Services {
         match self.stores.idempotency.look_up(scope, key).await? {
             Known::No => Ok(None),
             Known::OtherBody => Err(Failure::KeyOtherBody),
-            Known::Done(_) | Known::Reserved => Err(Failure::Corrupt("a key of another route stands at execute")),
+            Known::Done(_) | Known::Reserved => {
+                Err(Failure::Corrupt("another route holds an idempotency key of execute"))
+            }
             Known::AsResource(id) => {
                 let execution = self.run_of_key(scope, caller, id.into()).await?;
                 let in_line = request.patience == Patience::Line;
@@ -449,8 +453,8 @@ impl Services {
         }
     }
 
-    /// Whether a run was accepted by a statement that got no answer. If it is not there it may still come, so the
-    /// caller is told its name either way.
+    /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
+    /// the refusal names its identifier.
     pub(super) async fn look_for(
         &self,
         scope: TenantScope,
@@ -461,14 +465,14 @@ impl Services {
             (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
             (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
             (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Broken) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "an accept got no answer");
+                tracing::warn!(execution_id = %id, error = &error as &dyn std::error::Error, "no response to an accept; its outcome is unknown");
                 Err(RunRefusal::Unsettled(id).into())
             }
         }
     }
 }
 
-/// Whether a refusal could be the work of a cache: who may do what, what exists, what is active.
+/// Whether a refusal may result from outdated cache entries: rights, existence or activation.
 const fn may_be_outdated(failure: &Failure) -> bool {
     matches!(
         failure,

@@ -1,4 +1,4 @@
-//! The worker: takes runs out of the line, and over from those who fell silent, and runs them to their end.
+//! The worker: claims queued runs and runs with an expired lease, and runs them to their end.
 
 use super::{
     code::Work,
@@ -31,40 +31,39 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// Runs that a worker has under way at the same time. They mostly wait for models.
+/// Maximum number of concurrent runs of a worker. They mostly wait for models.
 const PLACES: u16 = 128;
-/// Most of them that one tenant has, so that the slow runs of one do not keep all others waiting.
+/// Maximum number of concurrent runs of one tenant, so that its slow runs do not block other tenants.
 const PLACES_OF_ONE: u16 = 64;
-/// Runs that are taken at once.
+/// Maximum number of runs in one claim.
 const MOST: u16 = 32;
-/// Runs of one tenant that are taken at once, before it is another's turn.
+/// Maximum number of runs of one tenant in one claim.
 const MOST_OF_ONE: u16 = 16;
-/// As many as one tenant may have before runs are taken that may all be its own.
+/// Runs that a tenant may have before a claim excludes it: one claim may consist of its runs alone.
 const SATED: u16 = PLACES_OF_ONE - MOST;
-/// How long a worker leaves the line alone after it took runs: what came meanwhile is taken at once, and goes through
-/// everything together.
+/// Delay between claims. Runs that are queued in between share a claim and its statements.
 const BREATH: Duration = Duration::from_millis(6);
-/// How often a worker looks for runs when nobody tells it of any.
+/// Poll interval without a wakeup.
 const EVERY: Duration = Duration::from_millis(250);
-/// How long a worker waits that could not look.
+/// Delay after repeated failures to claim.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// Most lost claims that a worker remembers, the newest.
+/// Maximum number of lost claims that a worker remembers, the newest.
 const LOST_CLAIMS: usize = 64;
 
-/// The claims of a worker whose answers were lost. They may have taken runs, or may do so yet.
+/// Claims of a worker without a response. Their statements may have committed or may still commit.
 #[derive(Default)]
 struct LostClaims(Vec<(Uuid, Instant)>);
 
 impl LostClaims {
-    /// Remembers a claim until the leases that it may have taken have lapsed, after which any worker takes their runs.
+    /// Remembers a claim until the leases that it may hold have expired; then any worker takes over the runs.
     fn add(&mut self, lease: Uuid, lease_for: Duration) {
         self.0.push((lease, Instant::now() + lease_for));
         let beyond = self.0.len().saturating_sub(LOST_CLAIMS);
         self.0.drain(..beyond);
     }
 
-    /// The tokens of those that still count.
+    /// The lease tokens of the claims that still count.
     fn tokens(&mut self) -> Vec<Uuid> {
         let now = Instant::now();
         self.0.retain(|(_, until)| *until > now);
@@ -72,10 +71,10 @@ impl LostClaims {
     }
 }
 
-/// How many runs of each tenant are under way.
+/// Number of active runs of each tenant.
 type Under = Arc<Mutex<HashMap<TenantId, u16>>>;
 
-/// One place that is taken, until it is dropped.
+/// A slot for one run; dropping it frees the slot.
 struct Place {
     under: Under,
     tenant: TenantId,
@@ -94,8 +93,8 @@ impl Drop for Place {
     }
 }
 
-/// Takes runs and runs them, until the process stops. Any number of processes may do so at once. What is under way goes on
-/// then, until it is handed back.
+/// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
+/// runs then continue until their leases are released.
 pub async fn work_until_stopped(services: Services) {
     let places = Arc::new(Semaphore::new(usize::from(PLACES)));
     let under: Under = Arc::default();
@@ -104,7 +103,7 @@ pub async fn work_until_stopped(services: Services) {
     loop {
         let free = u16::try_from(places.available_permits()).unwrap_or(PLACES);
         if free == 0 {
-            // Comes back with the first place that is given back.
+            // Resumes when a slot is free.
             drop(places.acquire().await);
             continue;
         }
@@ -131,12 +130,12 @@ pub async fn work_until_stopped(services: Services) {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     claim = %claim.lease,
-                    "failed to claim queued runs; the next claim looks for what this one took"
+                    "failed to claim queued runs; the next claim recovers the runs of this one"
                 );
                 drop(taking);
                 lost.add(claim.lease, claim.lease_for);
                 failures = failures.saturating_add(1);
-                // A connection that died in the pool shows on use, and the next one may be sound.
+                // A dead pooled connection shows on use, and the next one may work.
                 if failures > 1 {
                     tokio::time::sleep(AWAY).await;
                 }
@@ -145,7 +144,7 @@ pub async fn work_until_stopped(services: Services) {
         };
         failures = 0;
         let breath = Instant::now() + BREATH;
-        // Whose turn was last.
+        // The last tenant in the rotation.
         let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);
         after = last.map(|run| run.scope.tenant()).or(after);
         let none = claimed.is_empty();
@@ -175,7 +174,7 @@ fn sated(under: &Under) -> Vec<TenantId> {
     under.iter().filter(|(_, count)| **count > SATED).map(|(tenant, _)| *tenant).collect()
 }
 
-/// Why a run ends that never got to its steps.
+/// The end of a run that never reached its steps.
 struct Unstarted {
     status: Status,
     outcome: Outcome,
@@ -198,7 +197,7 @@ impl Unstarted {
         Self { status: Status::Cancelled, outcome: Outcome::Cancelled, code, message, decision: None }
     }
 
-    /// The end of a run whose workload takes none any more.
+    /// The end of a run whose workload accepts no more runs.
     const fn where_stopped(status: workload::Status) -> Option<Self> {
         match status {
             workload::Status::Registered => None,
@@ -208,7 +207,7 @@ impl Unstarted {
     }
 }
 
-/// How a run goes on.
+/// The next action for a claimed run.
 enum Onward {
     Runs(Box<Running>),
     Ends(Unstarted),
@@ -216,22 +215,22 @@ enum Onward {
 }
 
 impl Services {
-    /// Runs a run that was claimed, or ends it. What fails leaves its lease to lapse, and somebody tries again.
+    /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
     async fn work_on(&self, claimed: Claimed, look: &Notify) {
         let id = claimed.execution.execution_id;
         if let Err(error) = self.try_to_work_on(claimed, look).await {
             let error: &dyn std::error::Error = &error;
-            tracing::warn!(error, execution_id = %id, "a run could not be gone on with");
+            tracing::warn!(error, execution_id = %id, "failed to process a claimed run; another worker retries");
         }
     }
 
     async fn try_to_work_on(&self, mut claimed: Claimed, look: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
-            // Who asked for that was told that it is so.
+            // The canceller already got the confirmation.
             return self.end_unstarted(&claimed, Unstarted::cancelled("cancelled", "the run was cancelled")).await;
         }
         if claimed.takeovers > MOST_TAKEOVERS {
-            let message = "those who worked on the run went away, one after the other";
+            let message = "the workers of the run failed repeatedly";
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
         }
         let reserved = match self.reserve_claimed(&mut claimed, look).await {
@@ -241,7 +240,7 @@ impl Services {
         };
         let sent = self.read_inputs(&mut claimed).await?.zip(claimed.sender.clone());
         let Some((inputs, sender)) = sent else {
-            let message = "what was sent is not kept any more";
+            let message = "the inputs of the run are no longer stored";
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
         };
         for attempt in 0..DECISIONS {
@@ -253,7 +252,7 @@ impl Services {
                 | Status::Failed
                 | Status::Denied
                 | Status::Cancelled
-                | Status::Unknown => return Err(Failure::Corrupt("a run that has ended has a lease")),
+                | Status::Unknown => return Err(Failure::Corrupt("an ended run has a lease")),
             };
             match onward {
                 Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
@@ -267,20 +266,20 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// A run that began under somebody else. It keeps its release.
+    /// Resumes a run that another worker started. It keeps its release.
     async fn resumed(&self, claimed: &Claimed, inputs: &Payload, sender: &Sender) -> Result<Onward, Failure> {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
-        let workload = found.ok_or(Failure::Corrupt("a run of no workload"))?;
+        let workload = found.ok_or(Failure::Corrupt("the workload of a run is missing"))?;
         if let Some(unstarted) = Unstarted::where_stopped(workload.status) {
             return Ok(Onward::Ends(unstarted));
         }
         let entry = RuntimeEntry { workload, deployment: None };
         let caller = self.sender_of(claimed, sender, true).await?;
         let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
-        let decided = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run without a decision"))?;
+        let decided = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
         let facts = self.facts_of(&caller, &entry, &run.environment, run.lane);
-        let first = claimed.decisions.first().cloned().ok_or(Failure::Corrupt("a run without a decision"))?;
+        let first = claimed.decisions.first().cloned().ok_or(Failure::Corrupt("a run has no decision"))?;
         let acceptance = self.acceptance_of(claimed, inputs, sender, (run.release_id, run.lane), first);
         Ok(Onward::Runs(Box::new(Running {
             services: self.clone(),
@@ -303,7 +302,7 @@ impl Services {
         })))
     }
 
-    /// A run that waited in line: what serves it now is what it runs under, if the policy still allows it.
+    /// Prepares a queued run: it executes under the release that serves now, if the policy still allows it.
     async fn startable(
         &self,
         claimed: &Claimed,
@@ -338,14 +337,15 @@ impl Services {
             plan => plan?,
         };
         if !plan.plan.is_runnable() {
-            return Ok(Onward::Ends(Unstarted::failed("nothing_to_run", "the release binds nothing to run")));
+            let message = "the release binds neither a flow nor a prompt with a model policy";
+            return Ok(Onward::Ends(Unstarted::failed("nothing_to_run", message)));
         }
         let facts = self.facts_of(&caller, &entry, &run.environment, lane);
         let (inputs_read, now) = (object(inputs)?, self.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
         let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, now);
         if decision.outcome == policy::Outcome::Deny {
-            // What was decided on may be out of date: only what is fresh refuses for good.
+            // A denial on cached state is decided again on fresh state.
             if !fresh {
                 return Ok(Onward::Again);
             }
@@ -353,11 +353,11 @@ impl Services {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
                 code: "policy_denied",
-                message: "the policy does not allow this run any more",
+                message: "the policy no longer allows this run",
                 decision: Some(recorded),
             }));
         }
-        let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run without a decision"))?;
+        let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
         let acceptance = self.acceptance_of(claimed, inputs, sender, (release_id, lane), recorded);
         let on = AcceptedOn {
             deployment: deployment.revision,
@@ -385,7 +385,7 @@ impl Services {
         })))
     }
 
-    /// Who sent it, with the rights of this moment.
+    /// The submitter with its current rights.
     async fn sender_of(&self, claimed: &Claimed, sender: &Sender, fresh: bool) -> Result<Caller, Failure> {
         let claims = Claims {
             actor: claimed.execution.submitter.clone(),
@@ -402,16 +402,16 @@ impl Services {
             return Ok(entry);
         }
         let workload = self.stores.workloads.find(scope, run.workload_id).await?;
-        let slug = workload.ok_or(Failure::Corrupt("a run of no workload"))?.slug;
+        let slug = workload.ok_or(Failure::Corrupt("the workload of a run is missing"))?.slug;
         let entry = self.stores.executions.runtime_entry(scope, &slug, &run.environment).await?;
-        let entry = Arc::new(entry.ok_or(Failure::Corrupt("a run of no workload"))?);
+        let entry = Arc::new(entry.ok_or(Failure::Corrupt("the workload of a run is missing"))?);
         if entry.deployment.is_some() {
             self.plans.entries_by_workload.insert(key, Arc::clone(&entry));
         }
         Ok(entry)
     }
 
-    /// The run as it would be accepted now.
+    /// The acceptance of the run under its current release.
     fn acceptance_of(
         &self,
         claimed: &Claimed,
@@ -443,7 +443,7 @@ impl Services {
         }
     }
 
-    /// Ends a run that never got to its steps, or cannot go on with them.
+    /// Ends a run that never reached its steps, or cannot resume them.
     async fn end_unstarted(&self, claimed: &Claimed, unstarted: Unstarted) -> Result<(), Failure> {
         let run = &claimed.execution;
         let named = RunRef {
@@ -471,16 +471,16 @@ impl Services {
     }
 }
 
-/// Who asked that the run be stopped, to be found there by whoever runs it.
+/// The principal that requested the run's cancellation, for the active run.
 fn asked(claimed: &Claimed) -> OnceLock<fairway_domain::access::ActorRef> {
     claimed.cancelled_by.clone().map_or_else(OnceLock::new, OnceLock::from)
 }
 
 fn object(inputs: &Payload) -> Result<Map<String, Value>, Failure> {
-    serde_json::from_str(&inputs.body).map_err(|_| Failure::Corrupt("inputs of a run that are no object"))
+    serde_json::from_str(&inputs.body).map_err(|_| Failure::Corrupt("the inputs of a run are not a JSON object"))
 }
 
-/// What the decisions of a run come to.
+/// The combined decision of a run: the strictest of its recorded ones.
 fn decided(decisions: &[RecordedDecision]) -> Option<PolicyDecision> {
     let read = |recorded: &RecordedDecision| PolicyDecision {
         outcome: recorded.outcome,

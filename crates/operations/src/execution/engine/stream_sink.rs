@@ -1,23 +1,23 @@
-//! What a model says, said on while it says it.
+//! Streaming of model output while the model generates it.
 
 use fairway_domain::execution::provider::Listener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
-/// A part of what a model says.
+/// A part of a streamed answer.
 pub(super) enum Part {
-    /// The next one.
+    /// The next text.
     Said(String),
-    /// What was said is void: another route begins anew.
+    /// The text so far is void: another route starts over.
     Again,
 }
 
-/// Says on what a model says, while it says it.
+/// Forwards the output of a model while it is generated.
 pub(super) struct Aloud {
     say: mpsc::UnboundedSender<Part>,
-    /// Whether the present route said anything.
+    /// Whether the current route produced output.
     pub(super) said: AtomicBool,
-    /// Whether what an earlier one said is void as soon as this one says something.
+    /// Whether the first output of this route voids that of an earlier one.
     void: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ impl Aloud {
         Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
     }
 
-    /// The route failed. Whether it had said anything.
+    /// Marks the current route as failed. Its output becomes void.
     pub(super) fn broke_off(&self) {
         if self.said.swap(false, Ordering::Relaxed) {
             self.void.store(true, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Listener for Aloud {
         if part.is_empty() {
             return;
         }
-        // Whoever does not listen any more has stopped the run.
+        // A closed receiver means that the run was stopped.
         if self.void.swap(false, Ordering::Relaxed) {
             let _gone = self.say.send(Part::Again);
         }
