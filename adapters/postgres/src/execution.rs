@@ -1,4 +1,4 @@
-//! Executions: accepted in one statement, ended in one statement.
+//! Executions: one statement accepts a run, and one ends it.
 
 mod accept;
 mod accept_code;
@@ -60,14 +60,14 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.release_id, execution.environment, execution.lane, execution.submitter, execution.delegate, execution.status, \
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
-/// Where the answer is nobody's business.
+/// Output column of reads that do not return the output.
 const NO_ANSWER: &str = "NULL::text AS output";
 
-/// Where it is not asked what the policy said.
+/// Reason code column of reads that do not return it.
 const NO_REASON: &str = "NULL::text AS reason_code";
 
-/// The reason code of the strictest decision of whatever run the row is, and of equally strict ones of the last. PostgreSQL opens
-/// all months for it, in case.
+/// The reason code of a run's strictest decision, and of the last among equally strict ones. With a run from a join,
+/// PostgreSQL cannot prune partitions and opens all months.
 const REASON_CODE_OF_EACH: &str = "(SELECT reason_code FROM policy_decision AS decision
     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC

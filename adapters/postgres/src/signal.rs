@@ -91,7 +91,10 @@ impl SignalLine for PostgresLine {
                 let (client, connection) = connect(&self.url).await?;
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
-                        tracing::debug!(error = %of_driver(error), "notification connection failed; the next publish reconnects");
+                        tracing::debug!(
+                            error = %of_driver(error),
+                            "notification connection failed; the next publish reconnects"
+                        );
                     }
                 });
                 let notify = timeout(CONNECT, client.prepare("SELECT pg_notify($1, $2)"))

@@ -1,4 +1,5 @@
-//! Accepting a run: one statement that writes everything, or nothing when what it was decided on has moved.
+//! Accepts a run in one statement, which writes everything, or nothing if a revision that the decision used has
+//! changed.
 
 use super::{
     accept_code::{SCRIPT, SCRIPT_KEYED},
@@ -25,8 +26,8 @@ use fairway_domain::{
 };
 use serde_json::json;
 
-/// A row while the revisions that the decision saw are still the present ones. No row is locked: runs of one workload
-/// never wait for each other.
+/// A CTE body with one row if the revisions that the decision used are still current. It locks no row, so runs of one
+/// workload never wait for each other.
 macro_rules! place_sql {
     ($room:expr) => {
         concat!(
@@ -44,12 +45,12 @@ macro_rules! place_sql {
     };
 }
 
-/// Everything is inserted from `go`. Without an idempotency key that is the place itself.
+/// The CTE `go` that all inserts read. Without an idempotency key it is the revision check itself.
 macro_rules! go_sql {
     ($room:expr) => {
         concat!("WITH go ", place_sql!($room))
     };
-    // With one, it is the key's row, taken anew or from somebody whose time is over.
+    // With a key, it is the key's row: inserted, or taken over from an expired one.
     ($room:expr, $claimed:literal, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
             "WITH place ",
@@ -71,7 +72,7 @@ macro_rules! go_sql {
     };
 }
 
-/// `columns` and `values` are those that few runs have, each behind a comma.
+/// `columns` and `values` are the optional columns of a run, each with a leading comma.
 macro_rules! run_sql {
     () => {
         run_sql!("", "")
@@ -95,7 +96,7 @@ macro_rules! run_sql {
     };
 }
 
-/// A run that is let in has a lease.
+/// The lease of an admitted run.
 macro_rules! lease_sql {
     () => {
         "lease AS (
@@ -107,7 +108,7 @@ macro_rules! lease_sql {
     };
 }
 
-/// A run that is refused has its fact, and is one of those that have no answer.
+/// The fact of a denied run, and its row among the runs without a result.
 macro_rules! fact_sql {
     () => {
         "told AS (
@@ -122,14 +123,14 @@ macro_rules! fact_sql {
     };
 }
 
-/// A run that waits in line needs room there.
+/// The condition that the tenant's queue has room.
 macro_rules! room_sql {
     () => {
         " AND NOT EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
     };
 }
 
-/// Whether there is none, which is asked only where nothing was let in: a long line is long to count.
+/// Whether the queue is full. Evaluated only if the run was not admitted, because counting a long queue is slow.
 macro_rules! full_sql {
     ($places:literal) => {
         concat!(
@@ -146,7 +147,7 @@ macro_rules! queue_sql {
     };
 }
 
-/// What is answered: whether there was a place, whether the key was got too, and whether the line was full.
+/// The result: whether the revisions matched, whether the key was claimed, and whether the queue is full.
 macro_rules! answer_sql {
     ($places:literal, $full:expr) => {
         concat!(
@@ -290,7 +291,7 @@ pub(super) async fn accept(
     })
 }
 
-/// Who sent a run, as it is kept.
+/// The stored form of a run's request context.
 pub(super) fn sender(sender: &Sender) -> String {
     json!(sender).to_string()
 }

@@ -1,5 +1,5 @@
-//! Accepting a script. The statement is that of `accept.rs`, with the fact that tells it: whoever is handed the script later
-//! is handed one that stands in the log.
+//! Accepts a script. The statement is that of `accept.rs`, plus the fact of the run: the log contains every script
+//! before a sandbox or gateway receives it.
 
 use super::accept::{answer_sql, go_sql, place_sql, run_sql};
 
@@ -19,8 +19,8 @@ macro_rules! script_sql {
     };
 }
 
-/// Without a key.
+/// Without an idempotency key.
 pub(super) const SCRIPT: &str = concat!(go_sql!(""), run_sql!(), script_sql!(), answer_sql!("go", "false"));
-/// With one.
+/// With an idempotency key.
 pub(super) const SCRIPT_KEYED: &str =
     concat!(go_sql!("", "go", "$34", "$35", "$36", "$37"), run_sql!(), script_sql!(), answer_sql!("place", "false"));

@@ -1,12 +1,12 @@
-//! Accepting a run of somebody who was let in otherwise than by a right of its own alone: by a share link, without a name, or
-//! by the word of a service. The statements are those of `accept.rs`, which keep what the run was let in by, and count a use of
-//! the link. They are apart because every other run would pay for that part.
+//! Accepts a delegated run: one admitted by a share link, without authentication, or on behalf of a user. The
+//! statements are those of `accept.rs`; they also store how the run was admitted and count a use of the link. They are
+//! separate, so that other runs do not pay for this part.
 
 use super::accept::{answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, queue_sql, room_sql, run_sql};
 use fairway_domain::execution::Admission;
 
-/// The key is claimed first: a request that is known counts no use. A link that starts no run raises, and takes the key
-/// with it.
+/// Counts a use of the share link. The idempotency key is claimed first, so a replayed request counts no use. A closed
+/// link raises, which rolls the key back.
 macro_rules! used_sql {
     ($from:literal, $link:literal) => {
         concat!("go AS MATERIALIZED (SELECT fairway_use_share_link($1, $2, ", $link, ") FROM ", $from, "), ")
@@ -43,7 +43,7 @@ const QUEUE_KEYED: &str = concat!(
     queue_sql!(),
     answer_sql!("place", full_sql!("place"))
 );
-// A denial costs no use.
+// A denied run counts no use of the link.
 const DENY: &str = concat!(
     go_sql!(""),
     run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
@@ -57,10 +57,10 @@ const DENY_KEYED: &str = concat!(
     answer_sql!("place", "false")
 );
 
-/// The statement without a key, and the one with it.
+/// The statement without an idempotency key, and the one with it.
 pub(super) const fn statements(admission: &Admission) -> (&'static str, &'static str) {
     match admission {
-        // Nobody is let in with a script by anything but a right of its own.
+        // A script requires a role of the caller, so a delegated run is never one.
         Admission::Run { .. } | Admission::Script { .. } => (RUN, RUN_KEYED),
         Admission::Queue { .. } => (QUEUE, QUEUE_KEYED),
         Admission::Deny(_) => (DENY, DENY_KEYED),

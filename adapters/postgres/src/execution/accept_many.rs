@@ -1,4 +1,4 @@
-//! Accepting the runs that wait at the same time, in one statement.
+//! Accepts a batch of runs in one statement.
 
 use super::accept::{accept, sender};
 use crate::{
@@ -23,9 +23,9 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The statement for one run (see `accept.rs`), over many: each has its own place, and none hinders another. Keys are
-/// claimed in one order by everybody, so that two statements never wait for each other. What holds the runs has columns,
-/// a condition and a place of its own.
+/// The statement of `accept.rs` over a batch: each run has its own revision check, and a rejected run does not affect
+/// the others. Keys are claimed in one order, so that concurrent batches do not deadlock. The arguments hold what
+/// differs between running and queued runs.
 macro_rules! accept_sql {
     ($columns:literal, $names:literal, $full:literal, $room:literal, $status:literal, $held:literal, $answer:literal) => {
         concat!(
@@ -100,7 +100,7 @@ macro_rules! accept_sql {
     };
 }
 
-/// Runs that begin at once, each under a lease.
+/// Runs that start immediately, each under a lease.
 const RUN: &str = accept_sql!(
     ", $27::uuid[], $28::float8[], $29::float8[]",
     ", token, lease_for, deadline_in",
@@ -115,8 +115,8 @@ const RUN: &str = accept_sql!(
      FROM place LEFT JOIN go USING (execution_id)"
 );
 
-/// Runs that wait in line, while there is room in it: that is looked up once for each tenant, because a long line is long to
-/// count. Of those that come at the same moment a few more may find it.
+/// Runs that are queued while the tenant's queue has room. The limit is checked once for each tenant, because counting
+/// a long queue is slow; a batch may exceed it by its own size.
 const QUEUE: &str = accept_sql!(
     "",
     "",
@@ -134,7 +134,7 @@ const QUEUE: &str = accept_sql!(
      SELECT execution_id, false, true FROM asked WHERE tenant_id IN (SELECT tenant_id FROM full_line)"
 );
 
-/// The accepts of one process's worker: of runs that begin at once, or of those that wait in line. Each goes with its own.
+/// Group commit of accepts: of running or of queued runs.
 pub(crate) struct Accepts {
     pool: Pool,
     sql: &'static str,
@@ -150,7 +150,7 @@ impl Accepts {
     }
 }
 
-/// A run that asks to be accepted.
+/// A run to accept.
 pub(crate) struct Asking {
     pub(super) scope: TenantScope,
     pub(super) run: Acceptance,
@@ -158,7 +158,7 @@ pub(crate) struct Asking {
     pub(super) key: Option<RequestKey>,
 }
 
-/// The bytes of the texts of an acceptance that may be long.
+/// Bytes of the unbounded texts of an acceptance.
 pub(super) fn bytes(acceptance: &Acceptance) -> usize {
     acceptance.inputs.body.len()
 }
@@ -169,8 +169,8 @@ impl Commit for Accepts {
     type Done = Accepted;
     const WHAT: &'static str = "accepts of runs";
 
-    /// A denial has another statement and is rare; so has a script, and so has a run of somebody who was let in by a share link or without a
-    /// name. Of two with one key the second has to find the first's row.
+    /// Denials, scripts and delegated runs use other statements and run alone. A second run with the same idempotency
+    /// key runs alone too, because it must see the first one's row.
     fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
@@ -203,7 +203,7 @@ impl Commit for Accepts {
 }
 
 impl Accepts {
-    /// What became of those that found their place, or no room in the line. `None`: nothing happened.
+    /// The results of the runs whose revisions matched or whose queue was full. `None`: the batch was rolled back.
     async fn accept_many(&self, many: &Many<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
         let mut params: Vec<Param<'_>> = vec![
             &many.tenants,
@@ -252,7 +252,7 @@ impl Accepts {
     }
 }
 
-/// Runs, column by column.
+/// A batch of runs, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     tenants: Vec<Uuid>,
@@ -277,7 +277,7 @@ struct Many<'a> {
     lists: Vec<serde_json::Value>,
     evaluated: Vec<OffsetDateTime>,
     senders: Vec<String>,
-    /// Most runs of a tenant in the line; the same for all.
+    /// Maximum number of queued runs of a tenant; the same for the whole batch.
     most: Option<i64>,
     tokens: Vec<Uuid>,
     lease_for: Vec<f64>,

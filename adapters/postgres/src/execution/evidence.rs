@@ -1,4 +1,4 @@
-//! All that stands behind one execution, in one read, and the documents that it names.
+//! The evidence of an execution in one read, and its documents.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
@@ -53,7 +53,7 @@ struct ArtifactBody {
     artifact_kind: String,
     storage_ref: String,
     created_at: Timestamp,
-    /// What was looked up in which knowledge base; null of other documents.
+    /// The knowledge base and the number of retrieved chunks; null for other documents.
     retrieval: Option<RetrievalBody>,
 }
 
@@ -87,17 +87,17 @@ fn artifacts(asked: Asked) -> String {
     )
 }
 
-/// How a statement names the runs that it is about.
+/// How a statement addresses its runs.
 #[derive(Clone, Copy)]
 enum Asked {
-    /// One, as a value: PostgreSQL then opens the one month that it lies in.
+    /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
     One,
-    /// Each in turn, out of `asked`. The first and the last of them say which months need to be opened at all.
+    /// Each run of `asked`. The first and the last identifier let PostgreSQL prune monthly partitions.
     Each,
 }
 
 impl Asked {
-    /// That a row is one of the run's.
+    /// The condition that a row of `table` belongs to the run.
     fn rows_of(self, table: &str) -> String {
         match self {
             Self::One => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
@@ -109,8 +109,8 @@ impl Asked {
     }
 }
 
-// What is named by the run is looked up for its row and not joined: a join would rather read all that the tenant has, for
-// as long as that is little.
+// Rows of a run are read by subqueries and not joined: while a tenant has few rows, the planner would choose to join
+// all of them.
 
 const HAS_NOTES: &str = "
     EXISTS (SELECT 1 FROM approval JOIN approval_note USING (tenant_id, approval_id)
@@ -120,12 +120,12 @@ const CHAIN: &str = "
     (SELECT body FROM evidence_snapshot AS chain
      WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS chain";
 
-/// Rows that were put together as JSON; null where there are none.
+/// Decodes rows from a JSON aggregate; null means none.
 fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec<T>, StoreError> {
     row.column::<Option<&str>>(name)?.map(parsed).transpose().map(Option::unwrap_or_default)
 }
 
-/// What stands behind a run, as columns of its row.
+/// The evidence of a run, as columns of its row.
 fn columns(asked: Asked) -> String {
     format!(
         "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
@@ -135,10 +135,10 @@ fn columns(asked: Asked) -> String {
     )
 }
 
-/// What stands behind runs, by tenant and identifier.
+/// Loads the evidence of runs by tenant and identifier.
 pub(crate) struct Evidence {
     pub(crate) pool: Pool,
-    /// How long what people and models said is kept.
+    /// Retention of payloads.
     pub(crate) kept: Duration,
 }
 
@@ -178,7 +178,8 @@ impl Look for Evidence {
 }
 
 impl Evidence {
-    /// When what the policy imposed was done. Most policies impose nothing, and nobody looks then.
+    /// Adds the times at which obligations were fulfilled. Skips the statement if no decision imposed an obligation,
+    /// the common case.
     async fn add_fulfilments(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         const SQL: &str = "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
                 SELECT tenant_id, execution_id, obligation, fulfilled_at FROM obligation_fulfilment AS owed
@@ -198,7 +199,8 @@ impl Evidence {
 }
 
 impl Evidence {
-    /// What was looked for, while that is kept. Most runs look for nothing, and nobody looks then.
+    /// Adds the retrieval queries that have not expired. Skips the statement if no run retrieved documents, the common
+    /// case.
     async fn add_queries(&self, found: &mut HashMap<(Uuid, Uuid), EvidenceRecord>) -> Result<(), StoreError> {
         let sql = format!(
             "SELECT told.* FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS asked (tenant, run, artifact),
@@ -265,12 +267,12 @@ fn record(row: &Row) -> Result<EvidenceRecord, StoreError> {
         notes: Vec::new(),
         notes_withheld: false,
     };
-    // Of all decisions, which are here anyway.
+    // Computed from the decisions, which are already loaded.
     record.execution.reason_code = record.decision().map(|decision| decision.reason_code.clone()).unwrap_or_default();
     Ok(record)
 }
 
-/// What a document tells of a lookup, if it is about one.
+/// The retrieval that a document describes, if it is a retrieval event.
 fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
     let told = artifact.retrieval.as_ref()?;
     Some(RetrievalRow {
@@ -282,7 +284,7 @@ fn retrieval(artifact: &ArtifactBody) -> Option<RetrievalRow> {
     })
 }
 
-/// The notes to these approvals that still exist. Large ones together are a large read.
+/// The existing notes to these approvals. They are read as one large read if their total length is large.
 pub(super) async fn approval_notes(
     database: &Database,
     scope: TenantScope,
@@ -305,8 +307,8 @@ pub(super) async fn approval_notes(
     rows.iter().map(note).collect()
 }
 
-/// Whether the words of a run may hold an answer that nobody may see: its review is pending, or ended without approval. Runs
-/// that were denied or cancelled before a review have no answer. The reviewer's note is no part of the answer.
+/// Whether the payloads of a run may contain an undisclosed output: its review is pending, or ended without approval.
+/// A run that was denied or cancelled before a review has no output. The reviewer's note is not part of the output.
 const IS_UNDISCLOSED: &str = "(execution.status = 'awaiting_review'
     OR execution.status IN ('denied', 'cancelled') AND execution.output_digest IS NOT NULL)";
 
@@ -346,13 +348,14 @@ pub(super) async fn artifact(
         },
         body: parsed(row.column("body")?)?,
         payload,
-        // What was said may hold the answer, and that is nobody's before the end.
+        // A payload may contain the output, which is withheld until the run ends.
         payload_withheld: row.column("is_held_back")?,
     };
     Ok(Some((execution(&row)?, document)))
 }
 
-/// A large payload that may be shown, unless its time is over. What was once disclosed is never held back again.
+/// Reads a large disclosed payload, unless it expired. A disclosed payload is never withheld again, so this read does
+/// not check it.
 async fn large_payload(
     database: &Database,
     scope: TenantScope,

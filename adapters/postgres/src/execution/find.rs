@@ -1,4 +1,4 @@
-//! Runs by identifier, with their answers while these are kept.
+//! Reads runs by identifier, with their outputs until these expire.
 
 use super::{EXECUTION_COLUMNS, execution};
 use crate::{
@@ -20,8 +20,8 @@ use std::{collections::HashMap, time::Duration};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// A run's output, for `$3` seconds after its end, by the database's clock alone: its text, or its length if it has more
-/// than `$4` bytes. A batch holds one row for each of its keys, so a large output is loaded by itself.
+/// The output of a run until `$3` seconds after its end, by the database's clock: the text, or its length if it
+/// exceeds `$4` bytes. A batch returns one row for each key, so a large output is read alone.
 macro_rules! output {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
@@ -39,7 +39,7 @@ macro_rules! output {
     };
 }
 
-/// The reason code of the strictest decision of a run, and of equally strict ones of the last.
+/// The reason code of a run's strictest decision, and of the last among equally strict ones.
 macro_rules! reason {
     ($tenant:literal, $run:literal, $bounds:literal) => {
         concat!(
@@ -55,7 +55,7 @@ macro_rules! reason {
     };
 }
 
-/// A run, whose output is missing if it is large.
+/// A run. Its output is omitted if it is large.
 #[derive(Clone)]
 pub(crate) struct FoundRun {
     execution: Execution,
@@ -69,10 +69,10 @@ impl FoundRun {
     }
 }
 
-/// Runs, by tenant and identifier.
+/// Loads runs by tenant and identifier.
 pub(crate) struct Runs {
     pub(crate) pool: Pool,
-    /// How long answers are kept.
+    /// Retention of outputs.
     pub(crate) kept: Duration,
 }
 
@@ -95,7 +95,7 @@ impl Look for Runs {
             }
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
-                // They say which months need to be opened at all.
+                // The range of identifiers lets PostgreSQL prune monthly partitions.
                 let (first, last) = (runs.iter().min(), runs.iter().max());
                 let output = output!(
                     "asked.tenant",
@@ -124,7 +124,7 @@ fn found(row: &Row) -> Result<FoundRun, StoreError> {
     Ok(FoundRun { execution: execution(row)?, output_bytes: row.column("output_bytes")? })
 }
 
-/// A run with its output while that is kept. A large output is loaded after the run, a few of them at a time.
+/// Reads a run with its output. A large output is read with a second statement under a permit.
 pub(super) async fn find(
     database: &Database,
     scope: TenantScope,
@@ -138,7 +138,7 @@ pub(super) async fn find(
     Ok(Some(execution))
 }
 
-/// A large output of a run, unless its time is over.
+/// Reads a large output, unless it expired.
 async fn load_output(
     database: &Database,
     scope: TenantScope,

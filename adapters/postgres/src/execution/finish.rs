@@ -1,6 +1,5 @@
-//! Ending runs: whoever takes a lease's row away writes the end, and nobody else can. A run whose answer a person has to
-//! look at first gives its lease for a row among those that wait. Those that are done at the same time
-//! are ended in one statement.
+//! Ends runs. The statement that deletes a run's lease writes its end, so a run ends once. A run that needs a human
+//! review exchanges its lease for a row in `execution_review`. Concurrent ends share one statement.
 
 mod columns;
 mod memory;
@@ -25,11 +24,11 @@ use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The ends of runs, and `$more`: what only some runs have. What every list beside it costs is paid by every run. The first and
-/// the last run say which months need to be opened at all.
+/// Ends a batch of runs. `$more` adds the parts that only some runs have, because each additional CTE costs time for
+/// the whole batch. The range of identifiers (`$40`, `$41`) lets PostgreSQL prune monthly partitions.
 ///
-/// The fact is written here and not by `fairway_commit`, because no key is claimed and everything selects from `ended`
-/// anyway: without its lease a run writes nothing, and none hinders another.
+/// The statement writes the facts itself and does not call `fairway_commit`: it claims no idempotency key, and all
+/// inserts read from `ended`. A run without its lease writes nothing and does not affect the others.
 macro_rules! finish_sql {
     ($more:expr) => {
         concat!(
@@ -96,10 +95,10 @@ macro_rules! finish_sql {
     };
 }
 
-/// For runs that ended with an answer, owed nothing, and whose flows did not decide again.
+/// For runs that completed, had no obligations, and made no further policy decision.
 const SQL: &str = finish_sql!("");
 
-/// What was told of runs at their end.
+/// The last events of runs.
 macro_rules! kept {
     () => {
         "kept AS (
@@ -112,10 +111,10 @@ macro_rules! kept {
     };
 }
 
-/// For those of them that were told of while they ran.
+/// The same for runs with progress events.
 const WITH_TOLD: &str = finish_sql!(kept!());
 
-/// What few runs leave behind.
+/// Parts that few runs have.
 macro_rules! more {
     () => {
         concat!(
@@ -158,29 +157,29 @@ macro_rules! more {
     };
 }
 
-/// For all others.
+/// For all other runs.
 const WITH_MORE: &str = finish_sql!(more!());
 
-/// For those of them that are part of a conversation which is remembered.
+/// The same for runs of a conversation with memory.
 const WITH_MEMORY: &str = finish_sql!(concat!(more!(), remembered!()));
 
-/// The ends of one process's worker.
+/// Group commit of ends of runs.
 pub(crate) struct Finishes(pub(crate) Pool);
 
-/// A run that asks to be ended.
+/// A run to end.
 pub(crate) struct Asking {
     pub(super) scope: TenantScope,
     pub(super) ending: Ending,
 }
 
 impl Asking {
-    /// Whose row of which conversation it touches.
+    /// The key of the `memory_session` row that the end locks.
     fn conversation(&self) -> Option<(Uuid, Uuid, String, &str)> {
         let written = self.ending.memory.as_ref()?;
         Some(row_of(self.scope.tenant().uuid(), written.turn.memory.remembering.scope, &written.place))
     }
 
-    /// Whether it has what only some runs have.
+    /// Whether the run needs the parts that few runs have.
     fn has_more(&self) -> bool {
         let Ending { status, decisions, fulfilled, artifacts, .. } = &self.ending;
         *status != Status::Completed
@@ -196,8 +195,8 @@ impl Commit for Finishes {
     type Done = ();
     const WHAT: &'static str = "ends of runs";
 
-    /// Of two ends of one run the second has to find the first's, or both would be told that they were stored; and of two in
-    /// one conversation the row of it that the first has touched.
+    /// A second end of the same run must see the first one's result, or both would report success. A second turn of
+    /// the same conversation must see the session row that the first one wrote.
     fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
         let (run, conversation) = (asking.ending.execution_id, asking.conversation());
         in_front.iter().all(|other| {
@@ -226,7 +225,7 @@ impl Commit for Finishes {
     }
 }
 
-/// The bytes of the texts of an end that may be long.
+/// Bytes of the unbounded texts of an end.
 pub(super) fn bytes(ending: &Ending) -> usize {
     let Ending { output, artifacts, memory, progress, .. } = ending;
     let said = artifacts.iter().filter_map(|artifact| artifact.payload.as_ref());

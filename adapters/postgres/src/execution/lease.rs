@@ -1,4 +1,4 @@
-//! Leases: by the database's clock alone.
+//! Leases, by the database's clock only.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
@@ -17,7 +17,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// Runs that one turn takes over.
+/// Maximum number of expired leases that one statement takes over.
 const BATCH: i64 = 20;
 
 pub(super) async fn renew(
@@ -43,8 +43,8 @@ pub(super) async fn renew(
     })
 }
 
-/// The token becomes nobody's: whoever held it may still be at work, and would prolong the lease with its next word. That it
-/// has lapsed since ever says that nobody fell silent.
+/// Releases a lease. The token is replaced, because the former worker may still renew with the old one. `-infinity`
+/// marks a release, so that it is not counted as a reclaim.
 pub(super) async fn hand_back(database: &Database, scope: TenantScope, held: Held) -> Result<(), StoreError> {
     const SQL: &str = "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
         WHERE tenant_id = $1 AND execution_id = $2 AND token = $3";

@@ -1,4 +1,4 @@
-//! What the steps of a run did and read.
+//! Steps and context lineage of runs.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
 use crate::{
@@ -42,7 +42,7 @@ struct DecisionBody {
     outcome: String,
 }
 
-/// A page of what a run read.
+/// The key of a page of a run's lineage.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Asked {
     tenant: Uuid,
@@ -54,9 +54,8 @@ pub(crate) struct Asked {
     offset: i64,
 }
 
-/// What runs read. The whole of a run's lineage is short, so that a page of it needs no index of its own: a run notes a
-/// thousand things at most. Those that are asked for at the same time are read in one statement; the first and the last
-/// run say which months need to be opened at all.
+/// Loads pages of lineage. A run records at most a thousand items, so filters and offsets need no index of their own.
+/// The range of run identifiers (`$8`, `$9`) lets PostgreSQL prune monthly partitions.
 pub(crate) struct Lineages(pub(crate) Pool);
 
 fn sql() -> String {

@@ -1,8 +1,8 @@
-//! Lists of executions. Each combination of filters walks the index that has it in order, in the months that it can lie
-//! in alone.
+//! Lists of executions. Each combination of filters scans the index in its order, in the matching monthly partitions
+//! only.
 //!
-//! The many ended with an answer; the few others are found by rows of their own, because an index by status would move
-//! with every end of a run. A run that has not ended is found by its place in line or by its lease.
+//! Most runs complete. Runs with another end have rows in `execution_exception`, because an index on the status would
+//! be updated at every end of a run. A run that has not ended is found by its queue row, its lease or its review row.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
 use crate::{
@@ -21,18 +21,18 @@ use uuid::Uuid;
 const COLUMNS: &str = "entry.execution_id AS listed_id";
 const KEY: Key = Key::Id("entry.execution_id", "listed_id");
 
-/// What a list is cut from.
+/// The table that a list scans.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Walk {
-    /// The runs themselves.
+    /// All runs.
     Runs,
-    /// The rows of those that ended otherwise than with an answer.
+    /// Runs that ended without completing.
     Exceptions,
-    /// The leases of those that have not ended.
+    /// Leases of runs that have not ended.
     Leases,
-    /// The line, and the leases of those that were taken out of it a moment ago.
+    /// The queue, and leases of runs that were just dequeued.
     Line,
-    /// Those that wait for a person.
+    /// Runs that await a human review.
     Reviews,
 }
 
@@ -60,7 +60,7 @@ impl Walk {
         }
     }
 
-    /// Whether runs that were found once are found for ever.
+    /// Whether the list is append-only: a listed run stays in it.
     fn only_grows(self, status: Option<Status>) -> bool {
         match self {
             Self::Runs | Self::Exceptions => status.is_none_or(Status::is_final),
@@ -68,7 +68,7 @@ impl Walk {
         }
     }
 
-    /// Whether all that is found there is in the status that is looked for.
+    /// Whether every row of the table has the requested status.
     const fn is_of_one_status(self) -> bool {
         match self {
             Self::Reviews => true,
@@ -76,7 +76,7 @@ impl Walk {
         }
     }
 
-    /// Where the columns of the run stand.
+    /// The alias that holds the columns of the run.
     const fn run(self) -> &'static str {
         match self {
             Self::Runs | Self::Exceptions | Self::Reviews => "entry",
@@ -85,8 +85,8 @@ impl Walk {
     }
 }
 
-/// The run of an entry by its key. The fence (`OFFSET`) keeps PostgreSQL from reading all runs to join them with the
-/// entries.
+/// The run of an entry, by its key. `OFFSET 0` is an optimization fence: without it, PostgreSQL may scan all runs for
+/// the join.
 const RUN_OF_ENTRY: &str = ", LATERAL (
     SELECT workspace_id, workload_id, release_id, status FROM execution
     WHERE execution.tenant_id = entry.tenant_id AND execution.execution_id = entry.execution_id OFFSET 0) AS run";
@@ -136,8 +136,9 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
     }
 }
 
-/// What is asked for and may be seen. Where a release or a workload is asked for, all of its runs are seen or none:
-/// that is settled once and not for each run, because of somebody who sees none all would be read to find that out.
+/// The arms for the filters and the caller's visibility. With a release or workload filter, all of its runs are
+/// visible or none. One subquery decides that, because a check on each run would scan all runs for a caller who may
+/// see none.
 fn seen(
     filter: &ExecutionFilter,
     from: &str,
@@ -187,7 +188,7 @@ fn reached(reach: &Reach, of: &str, values: &mut Values) -> String {
     format!("({of}.workspace_id IN (SELECT seen_id FROM seen) OR {of}.workload_id = ANY({workloads}))")
 }
 
-/// The smallest UUIDv7 of a moment, as `fairway_uuid_floor` makes it; before 1970 there are none.
+/// The smallest UUIDv7 of a time, like `fairway_uuid_floor`. Times before 1970 map to the nil UUID.
 fn floor(moment: Timestamp) -> Uuid {
     let millis = u128::try_from(moment.micros().div_euclid(1_000)).unwrap_or(0);
     Uuid::from_u128(millis << 80)
@@ -222,7 +223,7 @@ mod tests {
     fn a_moment_is_the_smallest_identifier_of_its_millisecond() {
         let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
         assert_eq!(floor(at(0)), Uuid::nil());
-        assert_eq!(floor(at(-1_000_000_000)), Uuid::nil(), "nothing was made before 1970");
+        assert_eq!(floor(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");
         let moment = 1_780_000_000_123_999_000;
         let made = uuid::Builder::from_unix_timestamp_millis(1_780_000_000_123, &[0; 10]).into_uuid();
         assert!(floor(at(moment)) < made);

@@ -1,4 +1,4 @@
-//! How far runs came, each piece under the run's lease. Those that are told at the same time go in one statement.
+//! Progress of runs, written under the run's lease. Concurrent writes share one statement.
 
 use crate::{
     database::{Database, Param, commit, commit_together},
@@ -24,7 +24,8 @@ use std::collections::HashSet;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The lease is prolonged first: whoever took the run over waits for that or is waited for, and one of both finds nothing.
+/// The lease is renewed first: its row lock serializes this write with a reclaim of the run, and the later one of both
+/// finds no matching token.
 const SQL: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::smallint[], $5::text[], $6::text[])
             AS asked (tenant_id, execution_id, token, position, answer, events)
@@ -41,7 +42,7 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
     )
     SELECT execution_id FROM held";
 
-/// A piece as it is stored.
+/// A stored progress chunk.
 #[derive(Deserialize)]
 struct PieceBody {
     position: u16,
@@ -49,7 +50,7 @@ struct PieceBody {
     events: String,
 }
 
-/// Pieces as they were put together as JSON, in order; none where there are none.
+/// Decodes progress chunks from a JSON aggregate, in order; null means none.
 pub(super) fn pieces(text: Option<&str>) -> Result<Vec<Progress>, StoreError> {
     let bodies: Vec<PieceBody> = text.map(parsed).transpose()?.unwrap_or_default();
     let piece = |body: PieceBody| {
@@ -59,18 +60,18 @@ pub(super) fn pieces(text: Option<&str>) -> Result<Vec<Progress>, StoreError> {
     bodies.into_iter().map(piece).collect()
 }
 
-/// A text to be kept. What the domain makes can be written as JSON.
+/// Serializes a stored value. Serialization of domain types cannot fail.
 pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
     serde_json::to_string(value).map_err(|error| failure::broken(Box::new(error)))
 }
 
-/// Most bytes of the events of a page with several pieces. As the text of a stream they take less than
-/// [`MAX_SMALL`](crate::large_reads::MAX_SMALL), even where each event is short.
+/// Maximum bytes of the events of a page with several chunks. Rendered as an event stream, they stay below
+/// [`MAX_SMALL`](crate::large_reads::MAX_SMALL), even if each event is short.
 const MAX_PAGE: i64 = 32 << 10;
-/// Most pieces of a page.
+/// Maximum number of chunks of a page.
 const MAX_PIECES: i64 = 128;
 
-/// Whether what models say in a run is kept still, `$4` seconds after its end.
+/// Whether model output of the run is still retained, `$4` seconds after its end.
 macro_rules! kept {
     () => {
         "coalesce((
@@ -80,15 +81,15 @@ macro_rules! kept {
     };
 }
 
-/// What happened behind a piece, a page at a time. What models say goes with the answer: its time is over by the same clock,
-/// and a place is kept for it, so that the numbers of the others stay. A piece that is large by itself is a large read.
+/// Reads a page of events after a chunk. Model output expires with the run's output; expired events are blanked and
+/// keep their numbers. A large chunk is read alone under a permit.
 pub(super) async fn events(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
     after: u16,
 ) -> Result<EventPage, StoreError> {
-    // The rows end with the first piece that the page has no room for. The events of that one are null.
+    // The last row is the first chunk that exceeds the page; its events are null.
     const SQL: &str = concat!(
         "SELECT position, events, bytes, pieces, ",
         kept!(),
@@ -125,7 +126,7 @@ pub(super) async fn events(
     Ok(EventPage { pieces, has_more })
 }
 
-/// What happened in a piece of so many bytes.
+/// Reads the events of one large chunk.
 async fn large_piece(
     database: &Database,
     scope: TenantScope,
@@ -153,10 +154,10 @@ fn told(row: &Row, events: &str) -> Result<Progress, StoreError> {
     Ok(Progress { position, answer: None, events })
 }
 
-/// What the runs of one process's worker tell.
+/// Group commit of progress.
 pub(crate) struct Advances(pub(crate) Pool);
 
-/// A run that tells how far it came.
+/// A progress chunk to write.
 pub(crate) struct Telling {
     pub(super) scope: TenantScope,
     pub(super) held: Held,
@@ -183,7 +184,7 @@ impl Commit for Advances {
     type Done = ();
     const WHAT: &'static str = "progress of runs";
 
-    /// One lease is prolonged once in a statement.
+    /// A statement can update a lease row once only.
     fn shares(telling: &Telling, in_front: &[&Telling]) -> bool {
         in_front.iter().all(|other| other.held.execution_id != telling.held.execution_id)
     }
@@ -206,7 +207,7 @@ impl Commit for Advances {
     }
 }
 
-/// Pieces, column by column.
+/// A batch of progress chunks, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     tenants: Vec<Uuid>,

@@ -1,4 +1,4 @@
-//! The line in which runs wait for workers, and the leases under which workers have them.
+//! The queue of runs, and the leases of the workers that claim them.
 
 use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution, progress::pieces};
 use crate::{
@@ -25,19 +25,19 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// Tenants that are looked at in one turn.
+/// Maximum number of tenants that one claim visits.
 const TENANTS: i32 = 16;
 
-/// Those who fell silent first, the longest silent first; then the line, tenant by tenant from the one whose turn it is and
-/// round to it again, each tenant's in the order in which they came. Rows that somebody else takes at this moment are passed
-/// over, and so are scripts, with which nobody goes on. What was handed back in order has lapsed since ever, and nobody is counted as having fallen silent.
+/// Claims runs for a worker: first expired leases, oldest first; then queued runs, tenant by tenant in round-robin
+/// order, oldest first within a tenant. Rows locked by another claim are skipped. Scripts are skipped, because a
+/// script is never resumed. A released lease (`-infinity`) does not count as a reclaim.
 ///
-/// Before all of these come the runs of earlier claims of the same worker whose answers were lost (`$9`). Such a claim may
-/// still be under way here, so every claim looks for it until its runs' leases would lapse. Without one, the condition on
-/// `$9` alone keeps PostgreSQL from reading the table.
+/// Before these, the statement takes the runs of the worker's earlier claims with a lost answer (`$9`). Such a claim
+/// may still be in flight, so each claim repeats them until their leases would expire. The check of `cardinality`
+/// keeps PostgreSQL from reading the table when there are none.
 ///
-/// Queued runs with inputs longer than `$12` bytes are passed over without `$10`, and of the tenants `$11`. The length of a
-/// stored text is known without reading it.
+/// Queued runs with inputs longer than `$12` bytes are skipped unless `$10` is set, and always for the tenants in
+/// `$11`. PostgreSQL reads the length of a stored text without the text.
 const CLAIM: &str = "WITH RECURSIVE lost AS (
         SELECT tenant_id, execution_id FROM execution_lease
         WHERE cardinality($9::uuid[]) > 0 AND token = ANY ($9::uuid[]) AND NOT script
@@ -107,8 +107,8 @@ struct DecisionBody {
     evaluated_at: Timestamp,
 }
 
-/// Takes runs for a worker, and reads what it needs to go on with them. Sent once: of a claim that fails it is not known
-/// whether it took runs, so the worker names it in its next one.
+/// Claims runs for a worker and reads the data to resume them. The claim is sent once: after a failure its outcome is
+/// unknown, so the worker names it in its next claim.
 pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Claimed>, StoreError> {
     let (lease_for, deadline_in) = (claim.lease_for.as_secs_f64(), claim.deadline_in.as_secs_f64());
     let (most, most_of_one) = (i64::from(claim.most), i64::from(claim.most_of_one));
@@ -139,8 +139,8 @@ pub(super) async fn claim(database: &Database, claim: &Claim) -> Result<Vec<Clai
     read(database, (&of("tenant_id")?, &of("execution_id")?, &turns), (claim.lease, max_input_bytes)).await
 }
 
-/// What whoever took runs needs of them. A run that somebody else took in the meantime is not among them, nor is one whose row
-/// this version cannot read.
+/// Reads the data of claimed runs. Runs that another worker reclaimed meanwhile are missing, and so are rows that this
+/// version cannot decode.
 async fn read(
     database: &Database,
     (tenants, runs, turns): (&[Uuid], &[Uuid], &[i32]),
@@ -171,24 +171,25 @@ async fn read(
                 AND input.execution_id >= $5 AND input.execution_id <= $6
             WHERE lease.tenant_id = asked.tenant AND lease.execution_id = asked.run AND lease.token = $3 OFFSET 0) AS told"
     );
-    // The first and the last of them say which months need to be opened at all.
+    // The range of identifiers lets PostgreSQL prune monthly partitions.
     let (first, last) = (runs.iter().min(), runs.iter().max());
     let rows = database.read(&sql, &[&tenants, &runs, &lease, &turns, &first, &last, &max_input_bytes]).await?;
     Ok(rows.iter().filter_map(|row| readable(row, lease)).collect())
 }
 
-/// A run, without what this version cannot read of it: then it cannot be gone on with, and is ended.
+/// Decodes a claimed run. If this version cannot decode its resume data, the run is returned without them, and the
+/// worker ends it.
 fn readable(row: &Row, lease: Uuid) -> Option<Claimed> {
     let error = match claimed(row, lease, Carried::of) {
         Ok(claimed) => return Some(claimed),
         Err(error) => error,
     };
     let execution_id: Option<Uuid> = row.column("execution_id").ok();
-    tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "a run that was taken cannot be read");
+    tracing::error!(error = &error as &dyn std::error::Error, ?execution_id, "failed to decode claimed run; ending it");
     claimed(row, lease, |_| Ok(Carried::default())).ok()
 }
 
-/// What is kept of a run so that another process can go on with it.
+/// The data with which another process resumes a run.
 #[derive(Default)]
 struct Carried {
     sender: Option<Sender>,
@@ -250,7 +251,7 @@ fn decision(body: DecisionBody) -> Result<RecordedDecision, StoreError> {
     })
 }
 
-/// What was sent with a run.
+/// Reads the inputs of a run.
 pub(super) async fn inputs(
     database: &Database,
     scope: TenantScope,
@@ -264,14 +265,15 @@ pub(super) async fn inputs(
     Ok(salt.zip(body).map(|(salt, body)| Payload { body, salt }))
 }
 
-/// Takes a run out of the line for whoever stops it, or tells whoever works on it.
+/// Cancels a run: removes it from the queue under a lease of the caller, or marks its lease as cancelled for the
+/// worker.
 pub(super) async fn stop(
     database: &Database,
     scope: TenantScope,
     Taken { held, lease_for, deadline_in }: Taken,
     (by, key): (&ActorRef, Option<&KeyedOutcome>),
 ) -> Result<Stopping, StoreError> {
-    // A lease with this very token is the work of an attempt whose answer was lost, and so is the key beside it.
+    // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
     const SQL: &str = "WITH gone AS (
             DELETE FROM execution_queue WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1
         ),
@@ -321,7 +323,7 @@ pub(super) async fn stop(
     })
 }
 
-/// Takes a run over whoever works on it: its next word of it stores nothing.
+/// Takes the lease of a run from its worker. Later writes of that worker store nothing.
 pub(super) async fn take_over(database: &Database, scope: TenantScope, held: Held) -> Result<bool, StoreError> {
     const SQL: &str = "UPDATE execution_lease SET token = $3, lapses_at = fairway_now() + lease_for
         WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1";

@@ -1,4 +1,5 @@
-//! Runs that wait for a person: whoever takes a run's row away from among them writes its end, and nobody else can.
+//! Runs that await a human review. The statement that deletes the review row writes the end of the run, so a review
+//! ends once.
 
 use crate::{
     database::{Database, Param},
@@ -23,12 +24,12 @@ use fairway_domain::{
 use serde_json::Value;
 use uuid::Uuid;
 
-/// Runs that one turn ends.
+/// Maximum number of overdue reviews per pass.
 const BATCH: i64 = 20;
 
-/// Of a run that is not completed the answer is erased, and with it whatever may repeat it: the words beside the evidence
-/// (transcripts, tool calls, queries) and the answers of providers that were kept on the way. The salts go too, so what is left
-/// of the digests says nothing.
+/// Ends a review. For a run that does not complete, it erases the output and everything that may repeat it: evidence
+/// payloads (transcripts, tool calls, queries) and stored provider responses. Their salts are erased too, so the
+/// remaining digests reveal nothing.
 const END: &str = concat!(
     "WITH taken AS (
         DELETE FROM execution_review
@@ -71,14 +72,14 @@ const END: &str = concat!(
     ")"
 );
 
-/// Nobody is shown what waits no more, be it that nobody has ended it yet.
+/// The pending output of a review. An expired review is hidden, even before a job ends it.
 const AWAITING: &str = "FROM execution_review AS review
     JOIN execution_result AS result USING (tenant_id, execution_id)
     WHERE review.tenant_id = $1 AND review.execution_id = $2 AND result.execution_id = $2
         AND review.lapses_at > fairway_now()";
 
-/// By time, the longest over first; and whoever's steps came to their end at the very moment at which the workload was
-/// stopped, so that neither saw the other.
+/// Reviews to end: expired ones, oldest first, and recent ones of stopped workloads. The second part covers a run
+/// whose last step ended while the workload was being stopped, so that neither transaction saw the other.
 const OVERDUE: &str = "WITH over AS (
         (SELECT tenant_id, execution_id, workload_id FROM execution_review
          WHERE lapses_at < fairway_now() ORDER BY lapses_at LIMIT $1)

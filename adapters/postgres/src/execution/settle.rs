@@ -1,4 +1,4 @@
-//! Settling unknown runs: the first word counts.
+//! Resolves runs with status `unknown`. The first resolution wins.
 
 use crate::{
     database::{Database, Param},
@@ -16,7 +16,7 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// When it ended is left as it was: that is when it became unknown.
+/// `finished_at` is unchanged: it is the time at which the run became unknown.
 const SETTLE: &str = concat!(
     "WITH settled AS (
         UPDATE execution SET status = $14, outcome = $15, error_code = $16, error_message = $17

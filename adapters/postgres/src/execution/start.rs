@@ -1,5 +1,4 @@
-//! Starting runs that were taken out of the line: one statement for those that start at the same time, which writes
-//! everything of a run or nothing.
+//! Starts claimed runs. Concurrent starts share one statement, which writes everything of a run or nothing.
 
 use super::progress::Telling;
 use crate::{
@@ -21,8 +20,8 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The lease is prolonged with everything else: whoever took the run over waits for that or is waited for, and one of both
-/// finds nothing. A lease that is held and was not prolonged says that something has moved.
+/// The lease is renewed in the same statement: its row lock serializes the start with a reclaim of the run, and the
+/// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed.
 const SQL: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],
             $8::bigint[], $9::uuid[], $10::text[], $11::bytea[], $12::uuid[], $13::text[], $14::text[], $15::jsonb[],
@@ -70,10 +69,10 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
         AND lease.token = asked.token
     LEFT JOIN go ON go.execution_id = asked.execution_id";
 
-/// The starts of one process's worker.
+/// Group commit of starts.
 pub(crate) struct Starts(pub(crate) Pool);
 
-/// A run that asks to be started.
+/// A run to start.
 pub(crate) struct Starting {
     start: Start,
     telling: Telling,
@@ -126,7 +125,7 @@ fn started(gone: Option<bool>) -> Result<Started, CommitError> {
     }
 }
 
-/// Starts, column by column.
+/// A batch of starts, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     tenants: Vec<Uuid>,
@@ -148,7 +147,7 @@ struct Many<'a> {
     positions: Vec<i16>,
     events: Vec<&'a str>,
     links: Vec<Option<Uuid>>,
-    /// The first and the last of them say which months need to be opened at all.
+    /// The range of identifiers lets PostgreSQL prune monthly partitions.
     first: Option<Uuid>,
     last: Option<Uuid>,
 }

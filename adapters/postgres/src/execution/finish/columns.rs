@@ -1,4 +1,4 @@
-//! Ends of runs, column by column.
+//! Parameters of the statement that ends runs, one vector for each column.
 
 use super::{Asking, memory::Turns};
 use crate::{database::Param, guarded::Facts};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// The values of the statement that ends runs.
+/// The parameters of a batch of ends.
 #[derive(Default)]
 pub(super) struct Many<'a> {
     facts: Facts,
@@ -209,7 +209,7 @@ impl<'a> Many<'a> {
         ])
     }
 
-    /// The same, and what was told of them at their end.
+    /// Like [`Self::params`], with the last events of the runs.
     pub(super) fn with_told(&self) -> Vec<Param<'_>> {
         let mut params = self.params();
         let told: [Param<'_>; 3] = [&self.told.of, &self.told.positions, &self.told.events];
@@ -217,7 +217,7 @@ impl<'a> Many<'a> {
         params
     }
 
-    /// The same, and what only some runs have.
+    /// Like [`Self::with_events`], with the parts that only some runs have.
     pub(super) fn with_more(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
         let mut params = self.with_told();
@@ -242,7 +242,7 @@ impl<'a> Many<'a> {
         params
     }
 
-    /// The same, and the turns of conversations.
+    /// Like [`Self::with_more`], with the turns of conversations.
     pub(super) fn with_memory(&self) -> Vec<Param<'_>> {
         let mut params = self.with_more();
         params.extend_from_slice(&self.turns.params());
@@ -257,7 +257,7 @@ impl<'a> Steps<'a> {
         self.ids.push(&step.step_id);
         self.types.push(step.step_type);
         self.failures.push(step.failure.as_deref());
-        // A duration beyond what the column holds is some 292 000 years.
+        // A longer duration exceeds 292,000 years.
         self.durations.push(i64::try_from(step.duration.as_micros()).unwrap_or(i64::MAX));
     }
 }
@@ -282,7 +282,7 @@ impl<'a> Lineage<'a> {
         self.classes.push(item.action_class.as_str());
         self.refs.push(&item.reference);
         self.digests.push(&item.digest);
-        // A run's values have sixteen mebibytes in all.
+        // The values of a run have at most 16 MiB in total.
         self.sizes.push(i64::try_from(item.size_bytes).unwrap_or(i64::MAX));
         self.reasons.push(item.untrusted.map(fairway_domain::evidence::lineage::UntrustedReason::as_str));
         self.made.push(item.created_at.moment());

@@ -1,12 +1,12 @@
-//! The turns of conversations that are kept with the ends of runs.
+//! Turns of conversations, written with the ends of their runs.
 
 use crate::{database::Param, memory::meeting};
 use fairway_domain::memory::{OnRevoke, Writeback};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Turns that are written, each only if nobody erased its conversation since the run was told of it and no contract that it
-/// is kept under is revoked. Rows of conversations are taken in one order by everybody.
+/// Writes a turn only if its conversation was not erased since the run read it, and no access contract that applies to
+/// it is revoked. Session rows are locked in one order, so that concurrent batches do not deadlock.
 macro_rules! remembered {
     () => {
         "offered AS MATERIALIZED (
@@ -63,7 +63,7 @@ macro_rules! remembered {
 }
 pub(super) use remembered;
 
-/// Turns, column by column.
+/// The turns of a batch, one vector for each column.
 #[derive(Default)]
 pub(super) struct Turns<'a> {
     of: Vec<Uuid>,
