@@ -1,10 +1,10 @@
-//! JSON Schemas that people put inside content, such as the shape of a prompt's output.
+//! JSON Schemas embedded in content, such as the schema of a prompt's output.
 //!
-//! They come from outside, so they are bounded before they are used: nothing is fetched, patterns run in linear time,
-//! and a schema that refers to itself is refused, because its evaluation could not be bounded.
+//! Authors of content are untrusted, so every schema is bounded before use. Validation fetches nothing, patterns run in
+//! linear time, and recursive schemas are refused, because their evaluation has no bound.
 //!
-//! Values are answered with yes or no alone. The validator's errors are not asked for: it collects all of them before it
-//! gives the first one, each with those of every branch, so a small schema and a small value take gigabytes.
+//! A check returns only a verdict. The validator collects all errors of all branches before it returns the first one,
+//! so a small schema and a small value could take gigabytes.
 
 mod cost;
 
@@ -15,24 +15,24 @@ use jsonschema::Validator;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Most schemas in one, every reference counted as often as it is used.
+/// Maximum number of nodes of a schema with its references expanded.
 const MAX_EXPANDED: u64 = 10_000;
-/// Longest text of a schema, in bytes of JSON.
+/// Maximum length of a schema, in bytes of JSON.
 const MAX_TEXT: usize = 256 << 10;
-/// Most patterns, every reference counted as often as it is used: compiling one is dear.
+/// Maximum number of patterns with references expanded; compiling a pattern is expensive.
 const MAX_PATTERNS: u64 = 50;
-/// Most evaluations that a schema asks for of one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
-/// many.
+/// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
+/// many steps.
 const MAX_PER_VALUE: u64 = 1_000_000;
-/// Most evaluations of one check: schema nodes times values, and pattern weights times bytes. A processor does some hundred
-/// million in a second.
+/// Maximum evaluations of one check: schema nodes times values, plus pattern weights times bytes. A core does about 100
+/// million per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
-/// Most evaluations of a check on a thread that serves: about a millisecond.
+/// Maximum evaluations of a check on a request thread: about a millisecond.
 pub const BRIEF_EVALUATIONS: u64 = 100_000;
-/// Longest text that is read as JSON on a thread that serves, in bytes.
+/// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
 const BRIEF_TEXT: usize = 16 << 10;
 
-/// A schema carried in content, compiled within bounds.
+/// A bounded, compiled schema from content.
 #[derive(Clone, Debug)]
 pub struct EmbeddedSchema {
     validator: Arc<Validator>,
@@ -40,22 +40,22 @@ pub struct EmbeddedSchema {
     check: Evaluations,
 }
 
-/// Why a carried schema is refused.
+/// Why an embedded schema is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EmbeddedRefusal {
-    /// It is no object.
-    #[error("a schema is an object")]
+    /// The schema is not a JSON object.
+    #[error("a schema must be an object")]
     NoObject,
-    /// It refers to something outside itself, or rebinds references.
-    #[error("a schema refers only to its own definitions, by `#/...`")]
+    /// The schema refers to an external resource, or rebinds its references.
+    #[error("a schema may refer only to its own definitions, as `#/...`")]
     Outside,
-    /// It refers to itself.
+    /// The schema refers to itself.
     #[error("a schema must not refer to itself")]
     Recursive,
-    /// It is too large, or becomes so once its references are followed.
+    /// The schema exceeds a bound, possibly only after its references are expanded.
     #[error("the schema is too large")]
     TooLarge,
-    /// It is no valid JSON Schema (2020-12), or a pattern in it needs more than linear time.
+    /// The schema is not valid JSON Schema (2020-12), or one of its patterns needs more than linear time.
     #[error("the schema does not compile")]
     Invalid,
 }
@@ -74,19 +74,19 @@ impl EmbeddedRefusal {
     }
 }
 
-/// Why a value does not pass a carried schema.
+/// Why a value fails a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SchemaRejection {
-    /// The value is not what the schema describes.
+    /// The value does not satisfy the schema.
     #[error("the value does not satisfy the schema")]
     Mismatch,
-    /// The value and the schema are too large together to be checked against each other, so nobody knows whether they fit.
+    /// The check would exceed its budget, so its result is unknown.
     #[error("the value and its schema are too large to be checked against each other")]
     BudgetExceeded,
 }
 
 impl SchemaRejection {
-    /// The stable code of the rejection; `mismatch` is what the caller calls a value that does not fit.
+    /// The stable code of the rejection; `mismatch` is the caller's code for a value that does not satisfy the schema.
     #[must_use]
     pub const fn code(self, mismatch: &'static str) -> &'static str {
         match self {
@@ -97,10 +97,10 @@ impl SchemaRejection {
 }
 
 impl EmbeddedSchema {
-    /// Compiles a schema that came as a value.
+    /// Compiles a schema.
     ///
     /// # Errors
-    /// When it is not self-contained, refers to itself, is too large, or does not compile.
+    /// Returns an error when the schema is not self-contained, is recursive, exceeds a bound, or does not compile.
     pub fn compile(carried: &Value) -> Result<Self, EmbeddedRefusal> {
         if !carried.is_object() {
             return Err(EmbeddedRefusal::NoObject);
@@ -116,43 +116,43 @@ impl EmbeddedSchema {
         Ok(Self { validator: Arc::new(validator), bytes: whole.compiled_bytes(), check: whole.check })
     }
 
-    /// About as much memory as a schema takes once it is compiled, in bytes; none where it is refused.
+    /// Estimated memory of the compiled schema, in bytes; 0 for a refused schema.
     #[must_use]
     pub fn estimated_bytes(carried: &Value) -> usize {
         let measured = Meter::of(carried).measure(carried, 0);
         measured.map_or(0, |whole| usize::try_from(whole.compiled_bytes()).unwrap_or(usize::MAX))
     }
 
-    /// How much memory it may take, in bytes: far more than its text.
+    /// Estimated memory of the compiled schema, in bytes. It far exceeds the length of its text.
     #[must_use]
     pub fn bytes(&self) -> usize {
         usize::try_from(self.bytes).unwrap_or(usize::MAX)
     }
 
-    /// How many evaluations a check of a value takes at most.
+    /// Upper bound of the evaluations that a check of this value takes.
     #[must_use]
     pub fn evaluations(&self, value: &Value) -> u64 {
         Weight::of(value).evaluations(self.check)
     }
 
-    /// Whether a check of a value takes no longer than a thread that serves may compute. A check beyond the budget does
-    /// nothing.
+    /// Whether a check of this value is short enough for a request thread. A check beyond the budget returns at once,
+    /// so it counts as brief.
     #[must_use]
     pub fn is_brief(&self, value: &Value) -> bool {
         let evaluations = self.evaluations(value);
         evaluations <= BRIEF_EVALUATIONS || evaluations > MAX_EVALUATIONS
     }
 
-    /// The same of a text that is read as JSON first.
+    /// Whether parsing and checking this text is short enough for a request thread.
     #[must_use]
     pub fn is_brief_text(&self, text: &str) -> bool {
         text.len() <= BRIEF_TEXT && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
     }
 
-    /// Checks a value, within ten million evaluations: the nodes of the schema times the values of the value.
+    /// Checks a value within [`MAX_EVALUATIONS`].
     ///
     /// # Errors
-    /// When the value does not satisfy the schema, or the check would take more.
+    /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
     pub fn check(&self, value: &Value) -> Result<(), SchemaRejection> {
         if self.evaluations(value) > MAX_EVALUATIONS {
             return Err(SchemaRejection::BudgetExceeded);
@@ -160,10 +160,11 @@ impl EmbeddedSchema {
         if self.validator.is_valid(value) { Ok(()) } else { Err(SchemaRejection::Mismatch) }
     }
 
-    /// Reads a text as JSON, within the bounds of every JSON that strangers write, and checks what it says.
+    /// Parses a text as JSON within the limits of [`json::read`], then checks the value.
     ///
     /// # Errors
-    /// When it is no JSON, does not satisfy the schema, or holds more than is read or checked.
+    /// Returns an error when the text is not JSON, does not satisfy the schema, or exceeds a limit of parsing or
+    /// checking.
     pub fn check_text(&self, text: &str) -> Result<(), SchemaRejection> {
         match json::read(text.as_bytes()) {
             Ok(value) => self.check(&value),
@@ -247,7 +248,7 @@ mod tests {
         assert_eq!(refusal(json!(true)), Some(EmbeddedRefusal::NoObject));
     }
 
-    /// The schema: nine thousand branches of which each fails for every item.
+    /// Nine thousand branches, each of which fails for every item.
     fn failing_branches() -> EmbeddedSchema {
         EmbeddedSchema::compile(&json!({"items": {"anyOf": vec![json!(false); 9_000]}})).unwrap()
     }
@@ -265,7 +266,7 @@ mod tests {
             assert_eq!(schema.check(&numbers(count)), expected, "{count} numbers");
             assert_eq!(schema.check_text(&numbers(count).to_string()), expected, "{count} numbers in a text");
         }
-        // More than is read of any text.
+        // Beyond the limit of JSON parsing.
         assert_eq!(schema.check_text(&numbers(200_000).to_string()), Err(SchemaRejection::BudgetExceeded));
     }
 
@@ -280,7 +281,7 @@ mod tests {
         }
     }
 
-    /// The lazy automaton of such a pattern finds no room in its cache, so each byte visits every state.
+    /// The states of this pattern exceed the cache of the lazy DFA, so each byte visits every state.
     #[test]
     fn patterns_count_by_the_states_that_a_byte_visits() {
         let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
@@ -304,7 +305,8 @@ mod tests {
         assert!(free.is_brief_text("\"a\"") && !free.is_brief_text(&json!("a".repeat(BRIEF_TEXT)).to_string()));
     }
 
-    /// Each level evaluates what is below it twice and more, so thirty levels would not end: neither compiling nor checking.
+    /// Each level evaluates the level below at least twice, so compiling or checking thirty levels would not terminate
+    /// in practice.
     #[test]
     fn nested_unevaluated_keywords_multiply_the_cost() {
         let nested = |levels: usize, keyword: &str, branch: &str| {
@@ -327,7 +329,7 @@ mod tests {
             chain[format!("d{level}")] = json!({"dependentSchemas": {"a": below}, "unevaluatedProperties": false});
         }
         assert_eq!(refusal(json!({"$ref": "#/$defs/d29", "$defs": chain})), Some(EmbeddedRefusal::TooLarge));
-        // Members and items are other values: nothing multiplies there.
+        // Members and items are other values, so the cost does not multiply.
         let below =
             (0..20).fold(json!({}), |inner, _| json!({"properties": {"a": inner}, "unevaluatedProperties": false}));
         assert_eq!(refusal(below), None);

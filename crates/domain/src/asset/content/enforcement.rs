@@ -1,7 +1,7 @@
-//! Which fields of content nothing acts on yet.
+//! Fields of content that the server stores but does not enforce.
 //!
-//! Every property of every schema says in `x-enforcement` whether something reads it (`enforced`) or it is only kept
-//! (`recorded`), so that a version never looks stricter than it is.
+//! Every schema property has an `x-enforcement` annotation: `enforced` for fields that the server reads, `recorded` for
+//! fields that it only stores. Warnings list the recorded ones, so a version does not look stricter than it is.
 
 use super::{
     position::{self, Descend},
@@ -11,14 +11,14 @@ use crate::asset::kind::AssetKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A field that is kept but not acted on.
+/// A field that the server stores but does not enforce.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RecordedField {
     /// JSON pointer to the field in the content.
     pub pointer: String,
 }
 
-/// The fields of `content` that are kept but not acted on, each reported once at its outermost level.
+/// The fields of `content` that are only recorded, each reported once at its outermost level.
 #[must_use]
 pub fn recorded_only(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();

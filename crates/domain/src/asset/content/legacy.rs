@@ -1,11 +1,11 @@
-//! Content of legacy kinds, said in the words of their successors.
+//! Conversion of legacy kinds to their successors.
 
 use super::{ContentProblem, ModelPolicy};
 use crate::asset::kind::AssetKind;
 use serde_json::{Map, Value, json};
 
-/// The content of a model policy that says what a model configuration says, as far as a policy can; `None` for every
-/// other kind. The route is pending: a conversion approves nothing.
+/// Converts a model configuration to the content of an equivalent model policy; `None` for every other kind. The route
+/// is `pending`, because a conversion approves nothing.
 pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
     if !kind.is_legacy() {
         return None;
@@ -28,17 +28,17 @@ pub(super) fn successor(kind: AssetKind, content: &Value) -> Option<Value> {
     Some(Value::Object(policy))
 }
 
-/// What a model configuration says, as a policy of one route, for a release that binds one in a policy's place. A
-/// configuration has no word for who approved its route, so approving the release approves it.
+/// Reads a model configuration as a policy with one route, for a release that binds it in place of a policy.
+/// Configurations do not record route approvals, so approving the release approves the route.
 pub(super) fn policy(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>> {
-    let mut said = successor(AssetKind::ModelConfig, content).unwrap_or_default();
-    if let Some(state) = said.pointer_mut("/provider_route/state") {
+    let mut converted = successor(AssetKind::ModelConfig, content).unwrap_or_default();
+    if let Some(state) = converted.pointer_mut("/provider_route/state") {
         *state = json!("approved");
     }
-    ModelPolicy::parse(&said)
+    ModelPolicy::parse(&converted)
 }
 
-/// A text in the alphabet of identifiers; what does not belong there becomes a hyphen.
+/// Replaces every character outside the alphabet of identifiers with a hyphen.
 fn name(text: &str) -> String {
     let kept = |letter: char| if letter.is_ascii_alphanumeric() || "._:-".contains(letter) { letter } else { '-' };
     text.chars().map(kept).collect()

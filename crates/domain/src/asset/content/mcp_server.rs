@@ -1,5 +1,4 @@
-//! Servers of tools that speak the Model Context Protocol: where they are, what opens them, which of their tools may be
-//! called, and what each of those said of itself when it was reviewed.
+//! MCP servers (Model Context Protocol): address, credentials, permitted tools, and the reviewed digest of each tool.
 
 use super::ContentProblem;
 use crate::{asset::canonical::Canonical, execution::outward::LONGEST, secret::SecretRef};
@@ -12,76 +11,76 @@ use std::{
     time::Duration,
 };
 
-/// Revisions of the protocol that this server speaks to others: the last with a handshake, and the present one.
+/// Protocol revisions that this client speaks: the last one with a handshake, and the current one.
 pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// A server of tools, as its definition says.
+/// An MCP server definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpServer {
-    /// How it is reached; `None` where this server cannot reach it.
+    /// Connection settings; `None` when this client cannot reach the server.
     pub way: Option<McpWay>,
-    /// What a changed tool means.
+    /// Reaction to a changed tool.
     pub on_drift: OnDrift,
     allowed: Option<BTreeSet<String>>,
     denied: BTreeSet<String>,
     pins: BTreeMap<String, ToolPin>,
 }
 
-/// What a text in a list or a tree takes besides its characters: its place there, and the allocator's part. A rough mean.
+/// Estimated memory of a text in a collection besides its bytes: its slot and the allocation.
 const TEXT_OVERHEAD: usize = 48;
-/// What the name of a secret takes. A rough mean.
+/// Estimated memory of a secret reference, in bytes.
 const SECRET_BYTES: usize = 128;
 
-/// The way to a server.
+/// Connection settings of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpWay {
-    /// The address.
+    /// URL.
     pub address: String,
-    /// Headers, and where their values are kept.
+    /// Header names, with references to their secret values.
     pub headers: Vec<(String, SecretRef)>,
-    /// What opens it, sent as a bearer token.
+    /// Bearer token of the connection.
     pub bearer: Option<SecretRef>,
-    /// Hosts that it may lead to; `None` where every one is as good as another.
+    /// Permitted hosts; `None` permits every host.
     pub hosts: Option<Vec<String>>,
-    /// Longest time of a call with all that belongs to it.
+    /// Timeout of a call, connection setup included.
     pub time: Duration,
-    /// The revision that is spoken first.
+    /// How the session starts.
     pub opening: Opening,
-    /// Revisions that may be agreed on; `None` where any is as good as another.
+    /// Acceptable protocol revisions; `None` accepts every supported one.
     pub revisions: Option<Vec<String>>,
 }
 
-/// How a conversation with a server begins.
+/// How a session with a server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opening {
-    /// By a handshake, as all revisions before 2026-07-28 want it.
+    /// With a handshake, as all revisions before 2026-07-28 require.
     Handshake,
-    /// By asking what it is. Every request names the revision by itself.
+    /// With a discovery request. Every request names the revision.
     Discovery,
 }
 
-/// What a tool that is not what it was means for a run.
+/// Reaction of a run to a tool whose description differs from its pin.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrift {
-    /// That call is not made.
+    /// Refuses the call.
     #[default]
     Deny,
-    /// Neither is any other of a tool of that server, until the run has ended.
+    /// Refuses all calls to tools of that server until the run ends.
     Quarantine,
 }
 
-/// A digest of what a tool says of itself: SHA-256 over the canonical JSON (RFC 8785) of `name`, `description` and
+/// Digest of a tool's self-description: SHA-256 over the canonical JSON (RFC 8785) of `name`, `description` and
 /// `input_schema`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolPin(String);
 
 impl ToolPin {
-    /// The digest of a tool that says this; `None` where it says something that has no canonical form.
+    /// Computes the digest of a tool; `None` when its description has no canonical form.
     #[must_use]
     pub fn of(name: &str, description: &str, input_schema: &Value) -> Option<Self> {
-        let said = json!({ "name": name, "description": description, "input_schema": input_schema });
-        let canonical = Canonical::of(&said).ok()?;
+        let described = json!({ "name": name, "description": description, "input_schema": input_schema });
+        let canonical = Canonical::of(&described).ok()?;
         let mut hex = String::with_capacity(64);
         for byte in Sha256::digest(canonical.bytes()) {
             write!(hex, "{byte:02x}").ok()?;
@@ -89,13 +88,13 @@ impl ToolPin {
         Some(Self(hex))
     }
 
-    /// A digest as content spells it.
+    /// Reads a digest from content, with or without the `sha256:` prefix.
     #[must_use]
     pub fn spelled(text: &str) -> Self {
         Self(text.strip_prefix("sha256:").unwrap_or(text).to_owned())
     }
 
-    /// Its spelling: 64 hexadecimal digits.
+    /// The digest as 64 hexadecimal digits.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -140,12 +139,12 @@ struct Auth {
 }
 
 impl McpServer {
-    /// Reads content that has passed the checks of its kind.
+    /// Reads content that passed validation.
     ///
     /// # Errors
-    /// When it is no server of tools.
+    /// Returns a problem when the content is not an MCP server.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is no server of tools")];
+        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is not an MCP server")];
         let mut definition = Definition::deserialize(content).map_err(|_| refused())?;
         let pins = std::mem::take(&mut definition.tool_pins);
         Ok(Self {
@@ -157,7 +156,7 @@ impl McpServer {
         })
     }
 
-    /// An estimate of the heap memory that it takes, in bytes.
+    /// Estimated heap memory, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
@@ -172,13 +171,13 @@ impl McpServer {
         texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
 
-    /// Whether a tool of it may be called.
+    /// Whether runs may call a tool of this server.
     #[must_use]
     pub fn allows(&self, tool: &str) -> bool {
         !self.denied.contains(tool) && self.allowed.as_ref().is_none_or(|allowed| allowed.contains(tool))
     }
 
-    /// What a tool of it has to be: as reviewed, or else as the release's definition of it says.
+    /// The digest that a tool must have: the reviewed pin, or else the digest of the release's tool definition.
     #[must_use]
     pub fn pin<'p>(&'p self, tool: &str, defined: &'p ToolPin) -> &'p ToolPin {
         self.pins.get(tool).unwrap_or(defined)
@@ -186,8 +185,8 @@ impl McpServer {
 }
 
 impl Definition {
-    /// `Some(None)` of a server that cannot be reached from here.
-    #[expect(clippy::option_option, reason = "what cannot be read is not what cannot be reached")]
+    /// `Some(None)` for a server that this client cannot reach; `None` for content that it cannot read.
+    #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
     fn way(self) -> Option<Option<McpWay>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
         let bearer = match self.auth.r#type.as_deref() {
@@ -195,16 +194,16 @@ impl Definition {
             Some("bearer") => Some(self.auth.secret_ref.as_ref().and_then(secret)?),
             Some(_) => return Some(None),
         };
-        let is_spoken = |revision: &String| REVISIONS.contains(&revision.as_str());
-        let spoken = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(is_spoken));
-        let (Some(address), "streamable-http", true) = (self.transport.url, self.transport.r#type.as_str(), spoken)
+        let speaks = |revision: &String| REVISIONS.contains(&revision.as_str());
+        let supported = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(speaks));
+        let (Some(address), "streamable-http", true) = (self.transport.url, self.transport.r#type.as_str(), supported)
         else {
             return Some(None);
         };
         let headers = self.transport.headers.into_iter();
         let headers = headers.map(|header| Some((header.name, secret(&header.secret_ref)?)));
         let [handshake, _] = REVISIONS;
-        let shakes_hands = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
+        let handshakes = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
         let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
         Some(Some(McpWay {
             address,
@@ -214,7 +213,7 @@ impl Definition {
             time: time
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(LONGEST, |time| time.min(LONGEST)),
-            opening: if shakes_hands { Opening::Handshake } else { Opening::Discovery },
+            opening: if handshakes { Opening::Handshake } else { Opening::Discovery },
             revisions: self.protocol_versions,
         }))
     }
@@ -243,7 +242,7 @@ mod tests {
         assert!(any.allows("read"));
         let some = server(json!({"allowed_tools": ["read"]}));
         assert!(some.allows("read") && !some.allows("drop"));
-        assert!(!server(json!({"allowed_tools": []})).allows("read"), "not even one");
+        assert!(!server(json!({"allowed_tools": []})).allows("read"), "an empty allow list permits no tool");
         let others = server(json!({"denied_tools": ["drop"]}));
         assert!(others.allows("read") && !others.allows("drop"));
     }
@@ -270,7 +269,7 @@ mod tests {
 
     #[test]
     fn headers_of_the_connection_and_the_protocol_are_refused_where_they_stand() {
-        let told = |name: &str| {
+        let problems = |name: &str| {
             let header = |name: &str| json!({"name": name, "secret_ref": "env:KEY"});
             let transport = json!({
                 "type": "streamable-http", "url": "https://mcp.example.com", "headers": [header("X-Key"), header(name)],
@@ -301,15 +300,15 @@ mod tests {
             "Idempotency-Key",
         ] {
             for spelled in [name.to_owned(), name.to_lowercase(), name.to_uppercase()] {
-                assert_eq!(told(&spelled), [("/transport/headers/1/name".to_owned(), "wrong_form")], "{spelled}");
+                assert_eq!(problems(&spelled), [("/transport/headers/1/name".to_owned(), "wrong_form")], "{spelled}");
             }
         }
         for name in ["Authorization", "X-Api-Key", "Accept-Language", "X-Host"] {
-            assert_eq!(told(name), [], "{name}");
+            assert_eq!(problems(name), [], "{name}");
         }
     }
 
-    /// Every part of it counts and the order of its members does not. The digest was worked out by another program:
+    /// Every part counts; the order of members does not. The expected digest comes from another program:
     /// `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' | sha256sum`.
     #[test]
     fn a_pin_is_of_name_description_and_schema() {

@@ -1,78 +1,78 @@
-//! Model policies: which model a run calls, and by which routes.
+//! Model policies: the model of a run and its routes.
 
 use super::ContentProblem;
 use crate::number;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Which model a run calls, by which route, and which routes stand in for it.
+/// Model, primary route and fallback routes of a run.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct ModelPolicy {
-    /// The route that is tried first.
+    /// Primary route.
     pub provider_route: Route,
-    /// The routes that are tried when the one before them cannot answer, in this order.
+    /// Fallback routes, in the order in which they are tried.
     #[serde(default)]
     pub fallback_routes: Vec<Route>,
-    /// Whether the routes can stream.
+    /// Whether the routes support streaming.
     #[serde(default)]
     pub supports_streaming: bool,
-    /// Whether the routes can call tools.
+    /// Whether the routes support tool calls.
     #[serde(default)]
     pub supports_tool_use: bool,
-    /// Sampling temperature, 0 to 2; without one, the provider's own.
+    /// Sampling temperature, 0 to 2; `None` uses the provider's default.
     pub temperature: Option<f64>,
-    /// Most tokens of an answer, 1 to 1 000 000; without one, the provider's own.
+    /// Maximum tokens of a response, 1 to 1 000 000; `None` uses the provider's default.
     #[serde(default, deserialize_with = "number::optional_whole")]
     pub max_tokens: Option<u64>,
 }
 
-/// One way to a model.
+/// A route to a model.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 pub struct Route {
-    /// Its name, unique within the policy.
+    /// Identifier, unique within the policy.
     pub route_id: String,
-    /// Who serves the model.
+    /// Provider that serves the model.
     pub provider: String,
-    /// The model, in the provider's spelling.
+    /// Model, in the provider's spelling.
     pub model: String,
-    /// The configured account that calls it.
+    /// Configured account for the calls.
     pub account_slot: String,
-    /// The provider's region.
+    /// Provider's region.
     pub region: Option<String>,
-    /// Where the data stays.
+    /// Data residency.
     pub residency: Option<String>,
-    /// Whether it may be called.
+    /// Approval state.
     #[serde(default)]
     pub state: RouteState,
-    /// Tiers of data it is meant for.
+    /// Sensitivity tiers of the data that the route is meant for.
     #[serde(default)]
     pub sensitivity_tiers: Vec<String>,
-    /// What it can do.
+    /// Capabilities.
     #[serde(default)]
     pub capability_tags: Vec<String>,
-    /// What it costs, as a short name.
+    /// Short name of its cost class.
     pub cost_class: Option<String>,
 }
 
-/// Whether a route may be called.
+/// Approval state of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteState {
-    /// It may.
+    /// Calls are permitted.
     Approved,
-    /// It may; another word for approved.
+    /// Synonym of `Approved`.
     Active,
-    /// Nobody has decided yet, which is also what silence means.
+    /// No decision yet; the default.
     #[default]
     Pending,
-    /// Not for now.
+    /// Temporarily withdrawn.
     Suspended,
-    /// Not any more.
+    /// Permanently withdrawn.
     Retired,
 }
 
 impl RouteState {
-    /// Whether the state withdraws an approval that an earlier version gave.
+    /// Whether the state withdraws an approval of an earlier version.
     #[must_use]
     pub const fn withdraws(self) -> bool {
         match self {
@@ -83,7 +83,7 @@ impl RouteState {
 }
 
 impl Route {
-    /// Whether the version says that the route may be called.
+    /// Whether the policy permits calls by this route.
     #[must_use]
     pub const fn is_approved(&self) -> bool {
         match self.state {
@@ -94,16 +94,16 @@ impl Route {
 }
 
 impl ModelPolicy {
-    /// Reads content that has passed the checks of its kind.
+    /// Reads content that passed validation.
     ///
     /// # Errors
-    /// When it is no model policy.
+    /// Returns a problem when the content is not a model policy.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
         Self::deserialize(content)
-            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no model policy")])
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a model policy")])
     }
 
-    /// Every route, the first one first.
+    /// Every route, the primary one first.
     pub fn routes(&self) -> impl Iterator<Item = &Route> {
         std::iter::once(&self.provider_route).chain(&self.fallback_routes)
     }

@@ -1,8 +1,8 @@
-//! The weight of a regular expression: the evaluations that one byte of text takes at most.
+//! Weight of a regular expression: the maximum evaluations for one byte of text.
 //!
-//! Patterns run in linear time, but the factor is theirs. A lazy automaton takes one step a byte while its states fit into its
-//! cache ([`PATTERN_CACHE`]). Where they do not, each byte visits every state of the expanded pattern: 20 µs for
-//! `1[01]{0,2000}[2-9a-z]`. An evaluation is some 10 ns, which is two states.
+//! Patterns run in linear time with a constant factor that depends on the pattern. A lazy DFA takes one step per byte
+//! while its states fit into its cache ([`PATTERN_CACHE`]). Otherwise each byte visits every state of the expanded
+//! pattern: 20 µs for `1[01]{0,2000}[2-9a-z]`. One evaluation takes about 10 ns, which is two states.
 
 use super::{PATTERN_CACHE, PATTERN_SIZE};
 use regex_automata::{
@@ -11,17 +11,16 @@ use regex_automata::{
 };
 use regex_syntax::hir::{Hir, HirKind};
 
-/// States of which all combinations fit into the cache.
+/// Maximum number of states whose combinations all fit into the cache.
 const FEW: u64 = 8;
-/// States of a pattern with one way through each text that fit into the cache.
+/// Maximum number of states of a one-pass pattern that fit into the cache.
 const ONE_WAY: u64 = 256;
 /// States that one evaluation visits.
 const STATES: u64 = 2;
-/// The weight of a pattern that is written in another dialect: as much as the most states that a compiled pattern has room
-/// for.
+/// Weight of a pattern in another dialect: the weight of the largest pattern that compiles.
 const HEAVIEST: u64 = 4_096;
 
-/// Evaluations that a search with this pattern takes for one byte of text, at least 1.
+/// Evaluations of a search with this pattern for one byte of text, at least 1.
 pub(crate) fn weight(pattern: &str) -> u64 {
     let Ok(parsed) = regex_syntax::parse(pattern) else { return HEAVIEST };
     let states = states(&parsed);
@@ -31,12 +30,13 @@ pub(crate) fn weight(pattern: &str) -> u64 {
     states.div_ceil(STATES).min(HEAVIEST)
 }
 
-/// The most bytes that a match of this pattern has, where there is such a bound.
+/// Maximum length of a match in bytes; `None` without a bound.
 pub(crate) fn longest_match(pattern: &str) -> Option<usize> {
     regex_syntax::parse(pattern).ok()?.properties().maximum_len()
 }
 
-/// States of a pattern with its repetitions written out. A class counts once: of its bytes at most one is under way.
+/// Number of states of a pattern with its repetitions expanded. A class counts once, because at most one of its bytes
+/// is active.
 fn states(pattern: &Hir) -> u64 {
     match pattern.kind() {
         HirKind::Empty => 0,
@@ -54,11 +54,11 @@ fn states(pattern: &Hir) -> u64 {
     }
 }
 
-/// Whether the pattern is anchored and each byte leaves one way to go on.
+/// Whether the pattern is anchored and each byte has one successor state.
 fn has_one_way(pattern: &str) -> bool {
     let limits = thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)).which_captures(WhichCaptures::Implicit);
     let Ok(states) = thompson::Compiler::new().configure(limits).build(pattern) else { return false };
-    // A pattern without an anchor begins anew at each byte.
+    // A pattern without an anchor restarts at each byte.
     states.is_always_start_anchored()
         && onepass::Builder::new()
             .configure(onepass::Config::new().size_limit(Some(PATTERN_CACHE)))

@@ -1,30 +1,30 @@
-//! Content and schema walked side by side: what a value means follows from where the schema puts it.
+//! Parallel traversal of content and schema: the position in the schema gives a value its meaning.
 
 use serde_json::Value;
 
-/// Whether a visit goes on below the value it has just seen.
+/// Whether the traversal continues below the visited value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::asset) enum Descend {
-    /// Into its members and items.
+    /// Visit its members and items.
     Into,
-    /// Not into this one.
+    /// Skip its members and items.
     Past,
 }
 
-/// A value of the content, and what the schema says where it stands.
+/// A visited value and its schema.
 pub(in crate::asset) struct Position<'w, 'p> {
-    /// The schema as written at this place: a reference to a definition is not followed yet.
+    /// Schema as written at this position, references not followed.
     pub(in crate::asset) schema: &'w Value,
-    /// The same, with a reference to a definition followed.
+    /// Schema with a reference followed.
     pub(in crate::asset) shape: &'w Value,
-    /// The value.
+    /// Visited value.
     pub(in crate::asset) value: &'w Value,
     /// JSON pointer to the value.
     pub(in crate::asset) pointer: &'p str,
 }
 
-/// Shows every value that the schema describes, outermost first. Members of free maps that the schema says nothing
-/// about are not shown. A value that several branches describe is shown once for each.
+/// Visits every value that the schema describes, outermost first. Members of free maps without a schema are skipped. A
+/// value that several branches describe is visited once for each.
 pub(in crate::asset) fn visit<'w>(
     root: &'w Value,
     content: &'w Value,
@@ -33,8 +33,8 @@ pub(in crate::asset) fn visit<'w>(
     step(root, root, content, "", seen);
 }
 
-/// INVARIANT: recursion ends. Every call either goes one level down in `value`, whose nesting is bounded, or from a
-/// schema to one of its branches, and no branch of our schemas holds a branch again (a test looks).
+/// INVARIANT: recursion ends. Every call descends one level in `value`, whose nesting is bounded, or from a schema to
+/// one of its branches. No branch of the published schemas contains a branch; a test checks this.
 fn step<'w>(
     root: &'w Value,
     schema: &'w Value,
@@ -74,12 +74,12 @@ fn step<'w>(
     }
 }
 
-/// The pointer to a member (RFC 6901).
+/// Appends a member to a JSON pointer (RFC 6901).
 pub(in crate::asset) fn member_pointer(pointer: &str, name: &str) -> String {
     format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
-/// Follows one local reference; our schemas have no chains of them.
+/// Follows one local reference; the published schemas have no chains of references.
 fn resolved<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     let target = schema.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
     target.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)

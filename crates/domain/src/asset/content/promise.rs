@@ -1,8 +1,11 @@
-//! Controls that promise to fail closed and that nothing enforces yet.
+//! Fail-closed controls in content that the server does not enforce yet.
 //!
-//! A schema marks them with `x-fails-closed`: `true` for a field that promises as soon as it holds anything, `"present"`
-//! for a list of all that is allowed, which promises most when it is empty, or the values that make the promise. A `default` counts where the field is left out. Such a version can be made and tried out; in production it
-//! would look stricter than it is (kinds: `control_not_enforced`).
+//! Schemas mark such fields with `x-fails-closed`. `true` marks a field that is a control as soon as it has a value.
+//! `"present"` marks an allow list, which is strictest when it is empty. A list names the values that make the field a
+//! control. A `default` counts when the field is absent.
+//!
+//! Such a version can be created and tried out. Production refuses it, because it would look stricter than it is
+//! (kinds: `control_not_enforced`).
 
 use super::{
     position::{self, Descend, Position, member_pointer},
@@ -12,20 +15,20 @@ use crate::asset::kind::AssetKind;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// How a release comes to a version.
+/// How a release refers to a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// It binds it.
+    /// The release binds the version.
     Bound,
-    /// A content that it binds refers to it.
+    /// Content that the release binds refers to the version.
     Meant,
 }
 
-/// JSON pointers of the fields that promise to fail closed and are only recorded, in their order.
+/// JSON pointers of the fail-closed controls that are only recorded, in pointer order.
 ///
-/// Runs go by the guardrails, hooks and sandbox profiles that are bound. One that stands behind a reference, of a harness or an agent, looks
-/// just as strict, and nothing in it is enforced whatever its marks say. With servers of tools it is the other way round: runs
-/// go by those that a bound tool means.
+/// Runs enforce guardrails, hooks and sandbox profiles only when the release binds them. One that a harness or an agent
+/// merely references is not enforced, whatever its annotations say. The opposite holds for MCP servers: runs use those
+/// that a bound tool references.
 #[must_use]
 pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
     let mut found = BTreeSet::new();
@@ -38,7 +41,7 @@ pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Ve
     let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::parsed(kind) {
         position::visit(root, content, &mut |place| {
-            // What stands below a recorded field is recorded too, whatever its own mark says.
+            // A field below a recorded field is recorded too, whatever its own annotation says.
             let below = recorded.as_deref().is_some_and(|above| is_below(place.pointer, above));
             if !below {
                 recorded = is_recorded(place.schema).then(|| place.pointer.to_owned());
@@ -58,14 +61,14 @@ fn is_recorded(schema: &Value) -> bool {
     schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded")
 }
 
-/// The promises among the fields of one object.
+/// Collects the unenforced controls among the fields of one object.
 fn gather(place: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
         (place.value.as_object(), place.shape.get("properties").and_then(Value::as_object))
     else {
         return;
     };
-    // What only watches promises nothing.
+    // A control in an observing mode blocks nothing.
     if matches!(members.get("mode").and_then(Value::as_str), Some("observe" | "logging_only")) {
         return;
     }

@@ -1,8 +1,8 @@
-//! Schemas that this code base publishes: those of the kinds, and those of its own tools.
+//! Schemas that Fairway publishes: those of the asset kinds and of its own tools.
 //!
-//! Such a schema is compiled twice: whole, for the verdict, and in parts, for the explanation of a refusal. The validator
-//! collects every error before it gives the first one, a few hundred bytes for each of tens of thousands of values; the
-//! walk over the parts stops at the hundredth.
+//! Such a schema is compiled twice: as a whole for the verdict, and in parts for the explanation. The validator
+//! collects every error before it returns the first one, hundreds of bytes for each of tens of thousands of values. The
+//! walk over the parts stops at the limit.
 
 use super::{
     ContentProblem,
@@ -13,7 +13,7 @@ use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, sync::OnceLock};
 
-/// Keywords that a part keeps for itself: they judge a value by what it is, or by a few branches that hold no lists.
+/// Keywords that a part validates itself: they concern the value itself, or a few branches without lists.
 const OWN: [&str; 17] = [
     "type",
     "enum",
@@ -33,20 +33,20 @@ const OWN: [&str; 17] = [
     "anyOf",
     "oneOf",
 ];
-/// Keywords that lead from a part to others, or hold definitions.
+/// Keywords that lead to other parts or hold definitions.
 #[cfg(test)]
 const LEADING: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
 
-/// A published schema.
+/// A published schema with its validator.
 pub(crate) struct PublishedSchema {
     value: Value,
     validator: Validator,
-    /// Made for the first value that is refused.
+    /// Built for the first value that fails.
     parts: OnceLock<Option<Parts>>,
 }
 
 impl PublishedSchema {
-    /// Reads and compiles a schema; `None` where it does not compile.
+    /// Parses and compiles a schema; `None` when it does not compile.
     pub(crate) fn of(text: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(text).ok()?;
         let validator = compile(&value).ok()?;
@@ -58,7 +58,7 @@ impl PublishedSchema {
         &self.value
     }
 
-    /// Everything in which a value differs from the schema, outermost first, at most a hundred things.
+    /// Problems of a value, outermost first, at most [`MAX_PROBLEMS`].
     pub(crate) fn problems(&self, value: &Value) -> Vec<ContentProblem> {
         if self.validator.is_valid(value) {
             return Vec::new();
@@ -68,7 +68,7 @@ impl PublishedSchema {
             parts.explain(parts.root, value, "", &mut found);
         }
         if found.is_empty() {
-            // A test shows that the parts find whatever the whole refuses.
+            // Unreachable: a test shows that the parts find every problem of the whole.
             found.push(ContentProblem::new("", "schema_violation", "the value does not satisfy the schema"));
         }
         found.truncate(MAX_PROBLEMS);
@@ -76,13 +76,13 @@ impl PublishedSchema {
     }
 }
 
-/// The parts of a schema, each with what it judges alone.
+/// A schema split into parts, each validated alone.
 struct Parts {
     parts: Vec<Part>,
     root: usize,
 }
 
-/// What a schema says of one value; indexes lead to the parts for the values inside.
+/// Schema of one value without its members and items; indexes refer to the parts of those.
 struct Part {
     own: Validator,
     members: BTreeMap<String, usize>,
@@ -119,11 +119,11 @@ impl Parts {
     }
 }
 
-/// Takes a schema apart.
+/// Splits a schema into parts.
 struct Builder<'s> {
     root: &'s Value,
     parts: Vec<Part>,
-    /// The parts of definitions, by the references to them.
+    /// Parts of definitions, by reference.
     targets: BTreeMap<&'s str, usize>,
 }
 
@@ -153,11 +153,11 @@ impl<'s> Builder<'s> {
         Ok(self.parts.len() - 1)
     }
 
-    /// A schema without those of the values inside.
+    /// A schema without the subschemas of members and items.
     fn own(&self, schema: &Value) -> Value {
         let mut own = Map::new();
         for keyword in OWN {
-            own.extend(schema.get(keyword).map(|said| (keyword.to_owned(), said.clone())));
+            own.extend(schema.get(keyword).map(|operand| (keyword.to_owned(), operand.clone())));
         }
         if schema.get("additionalProperties") == Some(&Value::Bool(false)) {
             let names = schema.get("properties").and_then(Value::as_object).into_iter().flatten();

@@ -1,8 +1,8 @@
-//! What a schema cannot say of content: names that must differ, fields that need or exclude one another, schemas and
-//! patterns carried as values.
+//! Rules that a schema cannot express: unique names, fields that require or exclude one another, schemas and patterns
+//! as values.
 //!
-//! Rules read the content as it came, so that they find what they look for even where the schema has found something
-//! else: everything is reported at once. None of them repeats a value.
+//! Rules read raw JSON, so they report problems even in content that the schema refuses. Their messages never contain
+//! values.
 
 mod agent;
 mod breach;
@@ -20,7 +20,7 @@ use breach::Breach;
 use carried::Carried;
 use serde_json::Value;
 
-/// Everything in which `content` breaks the rules of its kind.
+/// Violations of the rules of the kind.
 pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut findings = Findings::default();
     if let Some(root) = schema::parsed(kind) {
@@ -41,7 +41,7 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
         AssetKind::GuardrailConfig => guardrail::check(content, &mut findings),
         AssetKind::EvaluationSuite => evaluation::check(content, &mut findings),
         AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
-        // Their schemas and marks say everything, or their own readers do.
+        // Their schemas, annotations or parsers cover every rule.
         AssetKind::PromptTemplate
         | AssetKind::ModelConfig
         | AssetKind::PolicyBundle
@@ -52,7 +52,7 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
     findings.problems
 }
 
-/// What the rules have found so far.
+/// Violations found so far.
 #[derive(Default)]
 struct Findings {
     problems: Vec<ContentProblem>,
@@ -69,21 +69,21 @@ impl Findings {
         }
     }
 
-    /// `field` must be there.
+    /// Requires `field`.
     fn need(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_none() {
             self.add(format!("{pointer}/{field}"), Breach::MissingField);
         }
     }
 
-    /// `field` must not be there.
+    /// Forbids `field`.
     fn forbid(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_some() {
             self.add(format!("{pointer}/{field}"), Breach::NotAllowedHere);
         }
     }
 
-    /// Exactly one of the two fields must be there.
+    /// Requires exactly one of the two fields.
     fn one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
         match (object.get(first).is_some(), object.get(second).is_some()) {
             (true, true) => self.add(format!("{pointer}/{second}"), Breach::NotAllowedHere),
@@ -98,12 +98,12 @@ fn text<'c>(object: &'c Value, field: &str) -> Option<&'c str> {
     object.get(field)?.as_str()
 }
 
-/// Whether a field is there and true.
+/// Whether a field is `true`.
 fn truth(object: &Value, field: &str) -> bool {
     object.get(field).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The items of a field that is a list.
+/// The items of a list field with their indexes.
 fn items<'c>(object: &'c Value, field: &str) -> impl Iterator<Item = (usize, &'c Value)> {
     object.get(field).and_then(Value::as_array).into_iter().flatten().enumerate()
 }

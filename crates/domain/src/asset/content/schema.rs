@@ -1,4 +1,4 @@
-//! The JSON Schemas of the kinds, compiled once, and their verdicts as problems.
+//! JSON Schemas of the kinds, compiled once, and the conversion of validator errors to problems.
 
 use super::{
     ContentProblem,
@@ -17,23 +17,23 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-/// Most problems reported at once.
+/// Maximum number of problems reported at once.
 pub(super) const MAX_PROBLEMS: usize = 100;
-/// How many entries are a crowd.
+/// Number of entries from which an oversized list or map is reported without its entries.
 const CROWD: usize = 1_000;
-const LENGTH: &str = "the length is outside the bounds that the schema gives";
-/// Bounds of one compiled pattern, and of its cache while it is matched, in bytes. Where the cache is full it is emptied:
-/// a smaller one costs time, never an answer.
+const LENGTH: &str = "the length is outside the bounds of the schema";
+/// Memory limits of one compiled pattern and of its match cache, in bytes. A full cache is emptied: a smaller cache
+/// costs time and never changes a result.
 pub(crate) const PATTERN_SIZE: usize = 256 << 10;
 pub(crate) const PATTERN_CACHE: usize = 256 << 10;
-/// Both together.
+/// Sum of both limits.
 pub(crate) const PATTERN_BYTES: u64 = (PATTERN_SIZE + PATTERN_CACHE) as u64;
 
-/// The same of a pattern that guardrails search by: its states stand in it a second time, to count steps.
+/// Memory of a guardrail's search pattern in bytes: its states are stored a second time, to count steps.
 pub(crate) const COUNTED_PATTERN_BYTES: usize = 2 * PATTERN_SIZE + PATTERN_CACHE;
 
-/// Each kind's schema is compiled when the first content of the kind is looked at. One that does not compile is left
-/// out, so that its kind refuses everything; a test shows that none is.
+/// Compiled schemas, each built at its first use. A schema that does not compile is left out, so its kind refuses all
+/// content; a test checks that none is.
 static COMPILED: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
@@ -63,28 +63,28 @@ pub const fn schema(kind: AssetKind) -> &'static str {
     }
 }
 
-/// The schema of a kind, compiled.
+/// The compiled schema of a kind.
 pub(super) fn compiled(kind: AssetKind) -> Option<&'static PublishedSchema> {
     COMPILED.get(&kind)?.get_or_init(|| PublishedSchema::of(schema(kind))).as_ref()
 }
 
-/// The schema of a kind as a value.
+/// The schema of a kind as a JSON value.
 #[must_use]
 pub fn parsed(kind: AssetKind) -> Option<&'static Value> {
     compiled(kind).map(PublishedSchema::value)
 }
 
-/// Whether a text is a regular expression that takes linear time and bounded memory.
+/// Whether a text is a regular expression with linear time and bounded memory.
 pub(super) fn is_linear(pattern: &str) -> bool {
     compile(&json!({ "pattern": pattern })).is_ok()
 }
 
-/// A regular expression that takes linear time and bounded memory ([`PATTERN_BYTES`]); `None` where a text is none.
+/// Compiles a regular expression with linear time and bounded memory ([`PATTERN_BYTES`]); `None` for an invalid one.
 pub(crate) fn linear(pattern: &str) -> Option<Regex> {
     RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_CACHE).build().ok()
 }
 
-/// Compiles a schema: nothing is fetched, and patterns take linear time and bounded memory.
+/// Compiles a schema without fetching anything; patterns take linear time and bounded memory.
 pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'static>> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)
@@ -93,7 +93,7 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
         .build(schema)
 }
 
-/// The lists and maps that are not only longer than the schema allows, but so long that nobody reads of each entry.
+/// Lists and maps that exceed their limit and [`OVERSIZED_FROM`] entries; the validator would report each entry.
 pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = parsed(kind) else { return found };
@@ -103,8 +103,8 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
             Value::Object(members) => (members.len(), "maxProperties"),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Descend::Into,
         };
-        let most = place.shape.get(bound).and_then(Value::as_u64).and_then(|most| usize::try_from(most).ok());
-        if count <= CROWD || most.is_none_or(|most| count <= most) {
+        let limit = place.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        if count <= CROWD || limit.is_none_or(|limit| count <= limit) {
             return Descend::Into;
         }
         if found.len() < MAX_PROBLEMS {
@@ -115,13 +115,12 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     found
 }
 
-/// One error of the validator in our words, about a value inside the one at `above`: the validator's own messages repeat
-/// values of the content.
+/// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
 pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
     let pointer = format!("{above}{}", error.instance_path());
     let member = |name: &str| member_pointer(&pointer, name);
     if let ValidationErrorKind::AdditionalProperties { unexpected } = error.kind() {
-        let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "there is no such field here");
+        let unknown = |name: &String| ContentProblem::new(member(name), "unknown_field", "unknown field");
         return unexpected.iter().take(MAX_PROBLEMS).map(unknown).collect();
     }
     if let ValidationErrorKind::Required { property } = error.kind() {
@@ -130,12 +129,12 @@ pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentPro
     }
     let (code, message) = match error.kind().keyword() {
         "type" => ("wrong_type", format!("expected {}", expected_type(error.kind()))),
-        "enum" | "const" => ("not_one_of", "the value is not one of those that the schema lists".to_owned()),
+        "enum" | "const" => ("not_one_of", "the value is not one of the values that the schema lists".to_owned()),
         "pattern" | "format" | "propertyNames" => {
-            ("wrong_form", "the text does not have the form that the schema asks for".to_owned())
+            ("wrong_form", "the text does not have the form that the schema requires".to_owned())
         }
         "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf" => {
-            ("out_of_bounds", "the number is outside the bounds that the schema gives".to_owned())
+            ("out_of_bounds", "the number is outside the bounds of the schema".to_owned())
         }
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
             ("out_of_bounds", LENGTH.to_owned())

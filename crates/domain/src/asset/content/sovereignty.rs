@@ -1,16 +1,16 @@
-//! Sovereignty profiles: where data may go.
+//! Sovereignty profiles: permitted data locations.
 
 use super::ContentProblem;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Members of the European Union, which `eu` stands for (ISO 3166-1 alpha-2).
+/// Members of the European Union (ISO 3166-1 alpha-2), which `eu` stands for.
 const EU: [&str; 27] = [
     "AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE", "IT", "LT", "LU", "LV",
     "MT", "NL", "PL", "PT", "RO", "SE", "SI", "SK",
 ];
 
-/// Where data may go, as far as routes are judged by it.
+/// Permitted data locations and providers, as far as they apply to routes.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct SovereigntyProfile {
     jurisdictions_allowed: Vec<String>,
@@ -19,17 +19,17 @@ pub struct SovereigntyProfile {
 }
 
 impl SovereigntyProfile {
-    /// Reads content that has passed the checks of its kind.
+    /// Reads content that passed validation.
     ///
     /// # Errors
-    /// When it is no sovereignty profile.
+    /// Returns a problem when the content is not a sovereignty profile.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
         Self::deserialize(content)
-            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no sovereignty profile")])
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a sovereignty profile")])
     }
 
-    /// Whether data may lie there. A part of a country is in the country, a member of the Union in the Union; the Union as
-    /// a whole is in no single country.
+    /// Whether data may reside at the place. A subdivision belongs to its country and a member state to the Union; the
+    /// Union belongs to no single country.
     #[must_use]
     pub fn allows_jurisdiction(&self, place: &str) -> bool {
         let place = place.to_ascii_uppercase();
@@ -40,7 +40,7 @@ impl SovereigntyProfile {
         })
     }
 
-    /// Whether a provider's region may be used. Without a list all may.
+    /// Whether a provider's region is permitted. Without a list every region is.
     #[must_use]
     pub fn allows_region(&self, region: Option<&str>) -> bool {
         self.regions_allowed
@@ -48,15 +48,15 @@ impl SovereigntyProfile {
             .is_none_or(|allowed| region.is_some_and(|region| allowed.iter().any(|one| one == region)))
     }
 
-    /// Whether a provider may be asked. Without a list all may.
+    /// Whether a provider is permitted. Without a list every provider is.
     #[must_use]
     pub fn allows_provider(&self, provider: &str) -> bool {
         self.providers_allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|one| one == provider))
     }
 }
 
-/// Whether this can name a place that profiles allow: a country (ISO 3166-1 alpha-2), a part of one (ISO 3166-2) or `eu`.
-/// Whether there is such a country is not looked up: lists of them change.
+/// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
+/// The country is not looked up, because the lists change.
 #[must_use]
 pub fn can_be_jurisdiction(place: &str) -> bool {
     let (country, part) = place.split_once('-').map_or((place, None), |(country, part)| (country, Some(part)));

@@ -64,7 +64,7 @@ fn every_property_is_marked(node: &Value, path: &str) {
     }
 }
 
-/// The walk over content goes from a schema to its branches without going down in the content, so branches end.
+/// The traversal moves from a schema to its branches without descending in the content, so branches must not nest.
 fn no_branch_in_a_branch(node: &Value, inside: bool, path: &str) {
     let Value::Object(members) = node else {
         node.as_array().into_iter().flatten().for_each(|item| no_branch_in_a_branch(item, inside, path));
@@ -80,7 +80,7 @@ fn no_branch_in_a_branch(node: &Value, inside: bool, path: &str) {
 #[test]
 fn a_model_policy_is_read() {
     let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelPolicy, &model_policy()) else {
-        panic!("the policy is good");
+        panic!("the policy is valid");
     };
     assert!(policy.provider_route.is_approved());
     assert_eq!(policy.routes().count(), 2);
@@ -209,7 +209,7 @@ fn what_is_only_recorded_is_named() {
     let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
     let pointers: Vec<String> =
         recorded_only(AssetKind::OrchestrationFlow, &agent).into_iter().map(|field| field.pointer).collect();
-    assert_eq!(pointers, ["/steps/0/max_steps", "/steps/0/tools"], "nothing runs an agent yet");
+    assert_eq!(pointers, ["/steps/0/max_steps", "/steps/0/tools"], "agent steps are only recorded");
     assert!(recorded_only(AssetKind::Skill, &json!({"a": 1})).is_empty());
 }
 
@@ -226,7 +226,7 @@ fn the_same_words_mean_the_same_in_every_kind() {
         ] {
             let Some(found) = found else { continue };
             let first = shared.entry(name.to_owned()).or_insert_with(|| found.clone());
-            assert_eq!(first, found, "{kind} means something else by `{name}`");
+            assert_eq!(first, found, "{kind} defines `{name}` differently");
         }
     }
     assert_eq!(shared.len(), 3);
@@ -291,7 +291,7 @@ fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
     ] {
         let kind = AssetKind::PolicyBundle;
         assert_eq!(problems(kind, &bundle(condition)), one("/rules/0/condition", "policy_not_boolean"), "{condition}");
-        assert!(read(kind, &bundle(condition)).is_ok(), "what was made before is still read: {condition}");
+        assert!(read(kind, &bundle(condition)).is_ok(), "existing versions stay readable: {condition}");
     }
     for condition in [
         "true",
@@ -314,13 +314,12 @@ fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
     ] {
         assert_eq!(problems(AssetKind::PolicyBundle, &bundle(condition)), [], "{condition}");
     }
-    // Beside what cannot be read, and beside tests that fail.
     let rule =
         |id: &str, condition: &str| json!({"id": id, "condition": condition, "outcome": "deny", "reason_code": "x"});
     let two = json!({"rules": [rule("r", "1"), rule("s", "((")]});
-    let told =
+    let expected =
         [("/rules/1/condition".to_owned(), "policy_syntax"), ("/rules/0/condition".to_owned(), "policy_not_boolean")];
-    assert_eq!(problems(AssetKind::PolicyBundle, &two), told);
+    assert_eq!(problems(AssetKind::PolicyBundle, &two), expected);
 }
 
 #[test]
@@ -417,29 +416,26 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
         json!({"guardrails": [one]})
     };
     let kind = AssetKind::GuardrailConfig;
-    assert!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs keep it");
-    assert_eq!(
-        meant(guardrail(json!({"on_error": "fail_closed"}))),
-        ["/guardrails/0/on_error"],
-        "nothing behind a reference"
-    );
-    assert_eq!(meant(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default is closed");
+    assert!(promises(kind, guardrail(json!({"on_error": "fail_closed"}))).is_empty(), "runs enforce it");
+    assert_eq!(meant(guardrail(json!({"on_error": "fail_closed"}))), ["/guardrails/0/on_error"], "by reference");
+    assert_eq!(meant(guardrail(json!({}))), ["/guardrails/0/on_error"], "the default fails closed");
     assert!(meant(guardrail(json!({"on_error": "fail_open"}))).is_empty());
     assert!(meant(guardrail(json!({"mode": "logging_only"}))).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"on_drift": "deny"})), ["/on_drift"]);
     assert_eq!(promises(AssetKind::McpServer, json!({"denied_tools": ["drop"]})), ["/denied_tools"]);
     assert!(promises(AssetKind::McpServer, json!({"denied_tools": [], "tool_pins": {}})).is_empty());
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": ["read"]})), ["/allowed_tools"]);
-    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "not even one");
+    assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
     let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
-    assert!(unenforced_promises(AssetKind::McpServer, &strict, Reach::Meant).is_empty(), "runs keep what a tool means");
+    let referenced = unenforced_promises(AssetKind::McpServer, &strict, Reach::Meant);
+    assert!(referenced.is_empty(), "runs enforce a referenced server");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");
-        assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: none at all");
+        assert_eq!(promises(kind, json!({"egress_hosts": []})), ["/egress_hosts"], "{kind}: an empty list");
         assert!(promises(kind, json!({})).is_empty(), "{kind}");
     }
-    assert!(promises(AssetKind::SovereigntyProfile, json!({})).is_empty(), "routes that do not comply are closed");
+    assert!(promises(AssetKind::SovereigntyProfile, json!({})).is_empty(), "runs refuse routes that do not comply");
     assert_eq!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev", "production"]})), ["/required_for"]);
     assert!(promises(AssetKind::EvaluationSuite, json!({"required_for": ["dev"]})).is_empty());
     let all = json!({"approval_policy": {"min_approvals": 2, "roles": ["auditor"], "expires_hours": 1}});
@@ -465,7 +461,7 @@ fn what_was_accepted_once_is_read_for_ever() {
     let mut untested = bundle;
     untested.as_object_mut().unwrap().remove("extra");
     assert_eq!(problems(AssetKind::PolicyBundle, &untested), one("/tests/0", "policy_test_failed"));
-    // What nobody could run is not read either.
+    // Content that cannot run is not read either.
     assert!(read(AssetKind::ModelPolicy, &json!({})).is_err());
     assert!(read(AssetKind::PolicyBundle, &json!({"rules": [{"id": "r"}]})).is_err());
 }
@@ -475,7 +471,7 @@ fn a_legacy_configuration_is_read_as_a_policy_of_one_route() {
     let content = json!({"provider": "local", "model": "rules/2", "temperature": 0.3, "max_tokens": 9, "retries": 2});
     let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelConfig, &content) else { panic!("refused") };
     let route = &policy.provider_route;
-    assert!(route.is_approved(), "whoever approves the release approves its only route");
+    assert!(route.is_approved(), "approving the release approves its only route");
     assert_eq!((route.provider.as_str(), route.model.as_str()), ("local", "rules/2"));
     assert_eq!((route.account_slot.as_str(), route.route_id.as_str()), ("local", "rules-2"));
     assert_eq!((policy.temperature, policy.max_tokens, policy.fallback_routes.len()), (Some(0.3), Some(9), 0));
@@ -485,14 +481,14 @@ fn a_legacy_configuration_is_read_as_a_policy_of_one_route() {
 fn a_legacy_configuration_comes_with_its_successor() {
     let content =
         json!({"provider": "open ai", "model": "gpt/4.1", "temperature": 0.3, "top_p": 0.9, "labels": {"a": "b"}});
-    let told = warnings(AssetKind::ModelConfig, &content);
-    assert_eq!((told[0].code, told[0].pointer.as_str()), ("legacy_kind", ""));
-    let conversion = told[0].conversion.clone().unwrap();
+    let found = warnings(AssetKind::ModelConfig, &content);
+    assert_eq!((found[0].code, found[0].pointer.as_str()), ("legacy_kind", ""));
+    let conversion = found[0].conversion.clone().unwrap();
     let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelPolicy, &conversion) else {
         panic!("{conversion}")
     };
     assert!(!policy.provider_route.is_approved());
     assert_eq!((policy.temperature, policy.provider_route.model.as_str()), (Some(0.3), "gpt/4.1"));
-    assert!(told.iter().skip(1).all(|warning| warning.code == "recorded_only" && warning.conversion.is_none()));
+    assert!(found.iter().skip(1).all(|warning| warning.code == "recorded_only" && warning.conversion.is_none()));
     assert!(warnings(AssetKind::ModelPolicy, &model_policy()).iter().all(|warning| warning.code == "recorded_only"));
 }

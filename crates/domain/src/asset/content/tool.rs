@@ -1,4 +1,4 @@
-//! Tools: what a model may call, what it may say to them, and what stands behind them.
+//! Tool definitions: name and schemas for the model, and the backend that serves the calls.
 
 use super::{ContentProblem, embedded::EmbeddedSchema, mcp_server::ToolPin};
 use crate::{
@@ -9,20 +9,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// A tool, as its definition says.
+/// A tool definition.
 #[derive(Clone, Debug)]
 pub struct Tool {
-    /// What the model calls it.
+    /// Name for the model.
     pub name: String,
-    /// What it does, for the model.
+    /// Description for the model.
     pub description: String,
-    /// JSON Schema of its arguments, as the model is given it.
+    /// JSON Schema of the arguments, as sent to the model.
     pub input_schema: Arc<Value>,
-    /// What it calls.
+    /// Backend.
     pub binding: ToolBinding,
-    /// What another call with the same arguments does.
+    /// Effect of a repeated call with the same arguments.
     pub repeat: Repeat,
-    /// Longest time of a call.
+    /// Timeout of a call.
     pub time: Duration,
     input: EmbeddedSchema,
     output: Option<EmbeddedSchema>,
@@ -30,62 +30,62 @@ pub struct Tool {
     approval: Approval,
 }
 
-/// What stands behind a tool.
+/// Backend of a tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolBinding {
-    /// An address.
+    /// HTTP endpoint.
     Http(HttpBinding),
-    /// A tool of a server that speaks the Model Context Protocol. Which server, the release has frozen.
+    /// Tool of an MCP server. The release has frozen the reference to the server.
     Mcp(McpBinding),
-    /// A tool of this service.
+    /// Tool of this service.
     Builtin(Builtin),
-    /// Something that this server does not call in runs.
+    /// Backend that runs cannot call.
     Unavailable,
 }
 
-/// An address that is called.
+/// HTTP endpoint of a tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HttpBinding {
-    /// The address.
+    /// Base URL.
     pub address: String,
-    /// What follows it.
+    /// Path below the base URL.
     pub path: String,
-    /// How it is called.
+    /// Method.
     pub method: Method,
-    /// What opens it.
+    /// Secret that authorizes the calls.
     pub secret: Option<SecretRef>,
-    /// Hosts that it may lead to; `None` where every one is as good as another.
+    /// Permitted hosts; `None` permits every host.
     pub hosts: Option<Vec<String>>,
 }
 
-/// A tool of a server, which has the same name there.
+/// Tool of an MCP server, under the same name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpBinding {
-    /// What this definition says of it.
+    /// Digest of this definition.
     pub pin: ToolPin,
-    /// What opens the server for this tool; what the server's definition says where there is nothing.
+    /// Secret that authorizes calls of this tool; `None` uses the server's own.
     pub secret: Option<SecretRef>,
-    /// Hosts that the server may be at; `None` where every one is as good as another.
+    /// Permitted hosts of the server; `None` permits every host.
     pub hosts: Option<Vec<String>>,
 }
 
-/// A tool of this service that runs may call.
+/// Tool of this service that runs may call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Builtin {
     /// Searches a knowledge base that the release binds.
     QueryKnowledgeBase,
 }
 
-/// What a second call with the same arguments does beyond the first.
+/// Effect of a second call with the same arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Repeat {
-    /// Nothing, as the author of the tool says: it only reads, or is idempotent.
+    /// None, as the author declares: the tool is read-only or idempotent.
     Harmless,
-    /// Perhaps something. It is never made where it is not known whether the first one was.
+    /// Unknown. The run never repeats a call whose outcome is unknown.
     Unsafe,
 }
 
-/// When a person must agree before a call.
+/// When a call requires human approval.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Approval {
@@ -129,16 +129,16 @@ struct Binding {
 }
 
 impl Tool {
-    /// Reads content that has passed the checks of its kind.
+    /// Reads content that passed validation.
     ///
     /// # Errors
-    /// When it is no tool.
+    /// Returns a problem when the content is not a tool.
     pub fn parse(content: &Value) -> Result<Self, Vec<ContentProblem>> {
-        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is no tool")];
+        let refused = || vec![ContentProblem::new("", "invalid_content", "the content is not a tool")];
         let definition = Definition::deserialize(content).map_err(|_| refused())?;
         let schema = |value: &Value| EmbeddedSchema::compile(value).map_err(|_| refused());
         let reads_only = definition.annotations.read_only.unwrap_or(false);
-        let repeats = reads_only || definition.annotations.idempotent.unwrap_or(false);
+        let is_repeatable = reads_only || definition.annotations.idempotent.unwrap_or(false);
         let time = definition.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
         let hosts = definition.egress_hosts;
         let described = definition.description.as_deref().unwrap_or_default();
@@ -150,8 +150,8 @@ impl Tool {
             output: definition.output_schema.as_ref().map(schema).transpose()?,
             input_schema: Arc::new(definition.input_schema),
             binding,
-            repeat: if repeats { Repeat::Harmless } else { Repeat::Unsafe },
-            // Who says nothing of a tool that changes things may well mean one that destroys (MCP: `destructiveHint`).
+            repeat: if is_repeatable { Repeat::Harmless } else { Repeat::Unsafe },
+            // A tool that writes and declares nothing counts as destructive (MCP: `destructiveHint`).
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
             time: time
@@ -161,19 +161,19 @@ impl Tool {
         })
     }
 
-    /// Its compiled `input_schema`, which its arguments satisfy.
+    /// Compiled `input_schema`; arguments must satisfy it.
     #[must_use]
     pub const fn input(&self) -> &EmbeddedSchema {
         &self.input
     }
 
-    /// Its compiled `output_schema`, which its results satisfy, where it has one.
+    /// Compiled `output_schema`, if any; results must satisfy it.
     #[must_use]
     pub const fn output(&self) -> Option<&EmbeddedSchema> {
         self.output.as_ref()
     }
 
-    /// Whether a person must agree before it is called. Nobody can be asked while a run waits, so it is then not called.
+    /// Whether a call requires human approval. A run cannot ask for it, so the call is refused.
     #[must_use]
     pub const fn needs_approval(&self) -> bool {
         match self.approval {
@@ -183,7 +183,7 @@ impl Tool {
         }
     }
 
-    /// How much memory its schemas take once they are compiled, in bytes.
+    /// Estimated memory of the compiled schemas, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         self.input.bytes().saturating_add(self.output.as_ref().map_or(0, EmbeddedSchema::bytes))
@@ -192,7 +192,7 @@ impl Tool {
 
 impl PartialEq for Tool {
     fn eq(&self, other: &Self) -> bool {
-        // What is compiled says no more than what it was compiled from.
+        // The compiled schemas derive from the compared fields.
         (&self.name, &self.input_schema, &self.binding) == (&other.name, &other.input_schema, &other.binding)
     }
 }

@@ -1,28 +1,28 @@
-//! The cost of a carried schema: how much a check of one value can take at most, before anything is compiled.
+//! Cost model of embedded schemas: an upper bound of the work of one check, computed before compilation.
 
 use super::{EmbeddedRefusal, MAX_PATTERNS, PATTERN_BYTES};
 use crate::asset::content::pattern;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Deepest schema, references followed: the compiler and the validator recurse.
+/// Maximum depth of a schema with its references followed; the compiler and the validator recurse.
 pub(super) const MAX_DEPTH: usize = 128;
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN: usize = 512;
-/// About as much as one value of a schema takes once it is compiled, in bytes.
+/// Estimated memory of one compiled schema node, in bytes.
 const COMPILED_VALUE: u64 = 512;
-/// What `multipleOf` takes beside its value: the validator divides exact fractions.
+/// Extra evaluations of `multipleOf`: the validator divides exact fractions.
 const EXACT_DIVISION: u64 = 20;
 
-/// Keywords that would let a schema reach outside itself or rebind its references.
+/// Keywords that refer to external resources or rebind references.
 const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
-/// Keywords whose schemas apply to the very value that the schema around them applies to.
+/// Keywords whose subschemas apply to the same value as the schema that contains them.
 const IN_PLACE: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
-/// How often something of a schema is evaluated at most.
+/// Upper bound of the evaluations of a schema.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Evaluations {
-    /// Values of the schema.
+    /// Schema nodes.
     pub(super) nodes: u64,
     /// Evaluations of all patterns for one byte of text: the sum of [`pattern::weight`].
     pub(super) patterns: u64,
@@ -34,24 +34,24 @@ impl Evaluations {
     }
 }
 
-/// What a schema comes to when every reference is replaced by its target.
+/// Cost of a schema with every reference expanded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cost {
-    /// How many values it has.
+    /// Number of nodes.
     pub(super) size: u64,
-    /// How many patterns it has.
+    /// Number of patterns.
     pub(super) patterns: u64,
-    /// How many values stand inside one another.
+    /// Nesting depth.
     depth: usize,
-    /// What one check of a value evaluates.
+    /// Evaluations of one check.
     pub(super) check: Evaluations,
-    /// What the validator evaluates once more to find out which members and items the schema evaluates. An
-    /// `unevaluatedProperties` around it asks for that, so nested ones multiply: this is why size alone bounds no time.
+    /// Extra evaluations that determine which members and items the schema evaluates. An enclosing
+    /// `unevaluatedProperties` triggers them, so nested ones multiply. Size alone therefore does not bound the time.
     marking: Evaluations,
 }
 
 impl Cost {
-    /// About as much memory as the compiled schema takes, in bytes.
+    /// Estimated memory of the compiled schema, in bytes.
     pub(super) const fn compiled_bytes(self) -> u64 {
         self.size.saturating_mul(COMPILED_VALUE).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
     }
@@ -61,7 +61,7 @@ impl Cost {
         Self { size: 1, patterns, depth: 1, check: own, marking: own }
     }
 
-    /// Adds a part that applies to other values: members, items, names.
+    /// Adds a subschema that applies to other values: members, items, names.
     fn add(&mut self, part: Self) {
         self.size = self.size.saturating_add(part.size);
         self.patterns = self.patterns.saturating_add(part.patterns);
@@ -69,7 +69,7 @@ impl Cost {
         self.check = self.check.plus(part.check);
     }
 
-    /// Adds a part that applies to the same value.
+    /// Adds a subschema that applies to the same value.
     fn add_in_place(&mut self, part: Self) {
         self.add(part);
         self.marking = self.marking.plus(part.check).plus(part.marking);
@@ -79,7 +79,7 @@ impl Cost {
 /// Measures a schema with its references followed.
 pub(super) struct Meter<'s> {
     root: &'s Value,
-    /// The targets met so far; `None` while one is being measured.
+    /// Costs of the reference targets so far; `None` while a target is being measured.
     targets: BTreeMap<&'s str, Option<Cost>>,
 }
 
@@ -88,7 +88,7 @@ impl<'s> Meter<'s> {
         Self { root, targets: BTreeMap::new() }
     }
 
-    /// Measures a node that stands `above` levels deep.
+    /// Measures a node at nesting depth `above`.
     pub(super) fn measure(&mut self, node: &'s Value, above: usize) -> Result<Cost, EmbeddedRefusal> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
@@ -108,9 +108,9 @@ impl<'s> Meter<'s> {
     ) -> Result<Cost, EmbeddedRefusal> {
         let division = if members.contains_key("multipleOf") { EXACT_DIVISION } else { 0 };
         let mut whole = Cost::of_one(1 + division, patterns(node)?);
-        let mut asks_what_is_evaluated = false;
+        let mut has_unevaluated = false;
         for (key, member) in members {
-            // As the name of a property one of these stands before an object and means nothing.
+            // A property of this name has an object as its value and is not a keyword.
             if REFUSED.contains(&key.as_str()) && !member.is_object() {
                 return Err(EmbeddedRefusal::Outside);
             }
@@ -120,8 +120,8 @@ impl<'s> Meter<'s> {
                 _ => self.measure(member, above + 1)?,
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
-                asks_what_is_evaluated = true;
-                // It is applied once by itself and once for whatever asks in turn.
+                has_unevaluated = true;
+                // It runs once by itself and once for every enclosing `unevaluated*` keyword.
                 whole.marking = whole.marking.plus(part.check);
             }
             if IN_PLACE.contains(&key.as_str()) || key == "dependentSchemas" {
@@ -130,13 +130,13 @@ impl<'s> Meter<'s> {
                 whole.add(part);
             }
         }
-        if asks_what_is_evaluated {
+        if has_unevaluated {
             whole.check = whole.check.plus(whole.marking);
         }
         Ok(whole)
     }
 
-    /// Measures schemas of which each applies to the same value.
+    /// Measures schemas that apply to the same value.
     fn in_place(&mut self, schemas: impl Iterator<Item = &'s Value>, above: usize) -> Result<Cost, EmbeddedRefusal> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
@@ -164,7 +164,7 @@ impl<'s> Meter<'s> {
     }
 }
 
-/// How many patterns a schema holds itself, and the evaluations of all of them for one byte.
+/// Number of patterns that a node itself contains, and their evaluations for one byte.
 fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     let one = node.get("pattern").and_then(Value::as_str);
     let many = node.get("patternProperties").and_then(Value::as_object);
@@ -174,7 +174,7 @@ fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
             return Err(EmbeddedRefusal::TooLarge);
         }
         count = count.saturating_add(1);
-        // A schema with more is refused, so nobody needs the weight of the rest.
+        // A schema with more patterns is refused, so the remaining weights are not needed.
         if count <= MAX_PATTERNS {
             weight = weight.saturating_add(pattern::weight(pattern));
         }
@@ -182,30 +182,30 @@ fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
     Ok((count, weight))
 }
 
-/// What a value has to be looked through for.
+/// Size of a value that a check traverses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Weight {
-    /// Values, members and items counted at every depth.
+    /// Number of values; members and items count at every depth.
     values: u64,
-    /// Bytes of its texts and names.
+    /// Bytes of its texts and keys.
     bytes: u64,
 }
 
-/// Bytes of text that take about as long to look through as one value takes to check.
+/// Bytes of text that take about as long to traverse as one value takes to check.
 const BYTES_PER_VALUE: u64 = 512;
 
 impl Weight {
-    /// Weighs a value.
+    /// Measures a value.
     pub(super) fn of(value: &Value) -> Self {
-        let (mut weight, mut waiting) = (Self::default(), vec![value]);
-        while let Some(value) = waiting.pop() {
+        let (mut weight, mut pending) = (Self::default(), vec![value]);
+        while let Some(value) = pending.pop() {
             weight.values = weight.values.saturating_add(1);
             match value {
                 Value::Object(members) => {
                     members.keys().for_each(|name| weight.take(name));
-                    waiting.extend(members.values());
+                    pending.extend(members.values());
                 }
-                Value::Array(items) => waiting.extend(items),
+                Value::Array(items) => pending.extend(items),
                 Value::String(text) => weight.take(text),
                 Value::Null | Value::Bool(_) | Value::Number(_) => {}
             }
@@ -217,8 +217,8 @@ impl Weight {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
     }
 
-    /// How many evaluations a check takes at most: each node of the schema for each value and each stretch of text, and
-    /// each pattern for each byte, by its weight.
+    /// Upper bound of the evaluations of a check: schema nodes times values and text segments, plus pattern weights
+    /// times bytes.
     pub(super) const fn evaluations(self, check: Evaluations) -> u64 {
         let values = self.values.saturating_add(self.bytes / BYTES_PER_VALUE);
         check.nodes.saturating_mul(values).saturating_add(check.patterns.saturating_mul(self.bytes))

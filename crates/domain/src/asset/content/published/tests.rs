@@ -3,7 +3,7 @@ use crate::asset::{content::schema, kind::AssetKind};
 use proptest::{prelude::*, sample::Index};
 use std::collections::BTreeSet;
 
-/// What the validator itself says, in our words.
+/// The validator's own errors, converted to problems.
 fn collected(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'static str)> {
     let errors = schema.validator.iter_errors(value).flat_map(|error| stated(&error, ""));
     errors.map(|problem| (problem.pointer, problem.code)).collect()
@@ -13,25 +13,26 @@ fn explained(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'sta
     schema.problems(value).into_iter().map(|problem| (problem.pointer, problem.code)).collect()
 }
 
-/// A keyword that no part knows would be judged by the whole alone, and its refusals explained by nothing.
+/// A keyword that no part handles would fail the whole without an explanation.
 #[test]
 fn every_keyword_of_the_kinds_belongs_to_a_part() {
     fn look(schema: &Value, path: &str) {
         let Value::Object(keywords) = schema else { return };
-        for (keyword, said) in keywords {
+        for (keyword, operand) in keywords {
             let is_annotation = matches!(keyword.as_str(), "$schema" | "title" | "description" | "default");
             let is_known = OWN.contains(&keyword.as_str()) || LEADING.contains(&keyword.as_str());
             assert!(is_annotation || is_known || keyword.starts_with("x-"), "{path}/{keyword}");
             let is_beside_reference = keywords.contains_key("$ref") && OWN.contains(&keyword.as_str());
-            assert!(!is_beside_reference, "{path}/{keyword} stands beside a reference, which leads to another part");
+            assert!(!is_beside_reference, "{path}/{keyword} is a sibling of a reference, which leads to another part");
             match keyword.as_str() {
                 "properties" | "$defs" => {
-                    said.as_object().unwrap().iter().for_each(|(name, inside)| look(inside, &format!("{path}/{name}")));
+                    let subschemas = operand.as_object().unwrap();
+                    subschemas.iter().for_each(|(name, inside)| look(inside, &format!("{path}/{name}")));
                 }
-                "items" | "additionalProperties" | "propertyNames" => look(said, &format!("{path}/{keyword}")),
+                "items" | "additionalProperties" | "propertyNames" => look(operand, &format!("{path}/{keyword}")),
                 _ => {}
             }
-            // Its errors are collected, one for each name.
+            // The validator collects its errors, one for each name.
             assert!(keyword != "propertyNames" || keywords.contains_key("maxProperties"), "{path}/{keyword}");
         }
     }

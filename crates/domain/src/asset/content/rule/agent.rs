@@ -1,10 +1,10 @@
-//! Agents and what stands around them: skills, memory, harnesses.
+//! Rules of agents, skills, memory and harnesses.
 
 use super::{Breach, Findings, items, text, truth};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Code that comes with instructions runs inside walls or not at all.
+/// Executable files require a sandbox profile.
 pub(super) fn skill(content: &Value, findings: &mut Findings) {
     for (index, file) in items(content, "files") {
         if text(file, "path").is_some_and(|path| path.split('/').any(is_device)) {
@@ -21,7 +21,7 @@ pub(super) fn skill(content: &Value, findings: &mut Findings) {
     }
 }
 
-/// Whether Windows takes a file of this name for a device, whatever stands behind the first dot.
+/// Whether Windows treats a file of this name as a device; it ignores everything after the first dot.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_uppercase();
     let numbered = |digits: &str| matches!(digits.as_bytes(), [b'1'..=b'9']);
@@ -46,10 +46,10 @@ pub(super) fn harness(content: &Value, findings: &mut Findings) {
         findings.one_of(entry, "/entry", ("flow_ref", "agent_ref"));
     }
     let Some(permissions) = content.get("permissions") else { return };
-    let mut said = BTreeSet::new();
+    let mut listed = BTreeSet::new();
     for list in ["deny", "ask", "allow"] {
         for (index, tool) in items(permissions, list) {
-            if tool.as_str().is_some_and(|name| !said.insert(name)) {
+            if tool.as_str().is_some_and(|name| !listed.insert(name)) {
                 findings.add(format!("/permissions/{list}/{index}"), Breach::Contradiction);
             }
         }

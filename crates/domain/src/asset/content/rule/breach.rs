@@ -1,6 +1,6 @@
-//! The rules that content can break.
+//! Violations of content rules.
 
-/// A rule that content breaks.
+/// A content rule that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Breach {
     MissingField,
@@ -42,29 +42,27 @@ impl Breach {
         }
     }
 
-    /// What is wrong, for people.
+    /// Message for people.
     pub(super) const fn message(self) -> &'static str {
         match self {
-            Self::MissingField => "this field is required with what the other fields say",
-            Self::NotAllowedHere => "this field makes no sense with what the other fields say",
-            Self::DuplicateName => "another entry of the list has this name",
-            Self::DuplicateRouteId => "another route of the policy has this id",
+            Self::MissingField => "this field is required in combination with the other fields",
+            Self::NotAllowedHere => "this field is not allowed in combination with the other fields",
+            Self::DuplicateName => "another entry of the list has the same name",
+            Self::DuplicateRouteId => "another route of the policy has the same id",
             Self::Contradiction => "this contradicts another field",
             Self::ReferenceExpected => "expected a reference to an asset: `{slug, version?}`",
             Self::AddressExpected => "expected an http or https address without credentials",
             Self::UnknownBuiltin => "this service has no tool of this name",
             Self::PatternNotLinear => {
-                "the pattern is no regular expression, or needs more than linear time or too much room"
+                "the pattern is not a regular expression, or exceeds linear time or the memory limit"
             }
-            Self::TooManyCarried => "the content carries too many patterns, or too much text of schemas",
+            Self::TooManyCarried => "the content has too many patterns or schemas",
             Self::RevokedAtMismatch => "`revoked_at` is set exactly when `revoked` is true",
-            Self::NoSuchTime => "there is no such moment",
-            Self::SandboxProfileRequired => "executable files need a sandbox profile",
-            Self::DeviceName => "Windows keeps this name for a device, so no such file can be laid down there",
-            Self::HeaderOfTheProtocol => {
-                "this header belongs to the connection or to the protocol, which set it themselves"
-            }
-            Self::SecretInContent => "a secret has no value in content; it is named by a secret reference",
+            Self::NoSuchTime => "the time does not exist",
+            Self::SandboxProfileRequired => "executable files require a sandbox profile",
+            Self::DeviceName => "Windows reserves this name for a device, so the file cannot be created there",
+            Self::HeaderOfTheProtocol => "the connection or the protocol sets this header itself",
+            Self::SecretInContent => "content must not contain the value of a secret; use a secret reference",
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What the schemas mark: lists whose entries have names, and schemas and patterns that are values of the content.
+//! Rules from schema annotations: unique names, and JSON Schemas and patterns as values.
 //!
-//! `x-unique` names the member by which the items of a list differ; `x-json-schema` and `x-pattern` say that the value
-//! is a JSON Schema or a regular expression. Both come from outside, so all of them together are bounded: compiling is
-//! the dearest thing that checking content does.
+//! `x-unique` names the member that must differ between the items of a list. `x-json-schema` and `x-pattern` mark
+//! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
+//! expensive part of validation.
 
 use super::{Breach, Findings};
 use crate::asset::content::{
@@ -13,14 +13,14 @@ use crate::asset::content::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Most carried patterns outside of schemas.
+/// Maximum number of patterns outside of schemas.
 const MAX_PATTERNS: usize = 50;
-/// Longest carried pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 512;
-/// Most carried schemas.
+/// Maximum number of schemas.
 const MAX_SCHEMAS: usize = 10;
 
-/// What has been compiled of the content so far.
+/// Number of patterns and schemas compiled so far.
 #[derive(Default)]
 pub(super) struct Carried {
     patterns: usize,
@@ -28,7 +28,7 @@ pub(super) struct Carried {
 }
 
 impl Carried {
-    /// Looks at one place of the content.
+    /// Checks one position of the content.
     pub(super) fn look(&mut self, place: &Position<'_, '_>, findings: &mut Findings) -> Descend {
         if let Some(member) = place.shape.get("x-unique").and_then(Value::as_str) {
             distinct(place, member, findings);
@@ -45,7 +45,7 @@ impl Carried {
         Descend::Into
     }
 
-    /// A pattern; `*` and nothing stand for everything and are none.
+    /// Checks a pattern; an empty text and `*` match everything and are not compiled.
     pub(super) fn pattern(&mut self, pattern: &str, pointer: &str, findings: &mut Findings) {
         if matches!(pattern, "" | "*") {
             return;
@@ -60,7 +60,7 @@ impl Carried {
         }
     }
 
-    /// A JSON Schema.
+    /// Checks a JSON Schema.
     pub(super) fn schema(&mut self, carried: &Value, pointer: &str, findings: &mut Findings) {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {

@@ -1,4 +1,4 @@
-//! Evaluation suites: there is something to measure, something to measure it by, and it can be computed.
+//! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
 use super::{Breach, Findings, carried::Carried, items, text};
 use serde_json::Value;

@@ -1,10 +1,10 @@
-//! Guardrails: each detector has the parameter that it needs, and none that it would pass over.
+//! Rules of guardrails: each detector has the parameter that it requires, and none that it would ignore.
 
 use super::{Breach, Findings, items, text};
 use crate::asset::content::schema;
 use serde_json::Value;
 
-/// The parameter of each of our detectors. Those of others are their own affair.
+/// Parameter of each built-in detector. Parameters of other detectors are not checked.
 const PARAMETERS: [(&str, &str); 4] =
     [("pii", "entities"), ("regex", "pattern"), ("max_length", "max_length"), ("json_schema", "schema")];
 
@@ -17,7 +17,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
         }
         for (name, parameter) in PARAMETERS {
             match (name == detector, parameter) {
-                // Without a list every finding means the same.
+                // Without the list every entity type counts.
                 (true, "entities") => {}
                 (true, _) => findings.need(guardrail, &pointer, parameter),
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),

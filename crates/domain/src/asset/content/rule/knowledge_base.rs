@@ -1,4 +1,4 @@
-//! Knowledge bases: the access contract must say one thing.
+//! Rules of knowledge bases: the source and the access contract must be consistent.
 
 use super::{Breach, Findings, text, truth};
 use crate::time::Timestamp;
@@ -21,7 +21,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
     }
 }
 
-/// A moment stands there exactly when the contract is revoked, and it is one that exists.
+/// `revoked_at` must be a valid time, and present exactly when the contract is revoked.
 fn revocation(contract: &Value, findings: &mut Findings) {
     let pointer = "/access_contract/revoked_at";
     let at = contract.get("revoked_at").filter(|at| !at.is_null());

@@ -1,15 +1,15 @@
-//! Kinds that reach outward: tools, hooks, servers of tools, connectors.
+//! Rules of kinds with external endpoints: tools, hooks, MCP servers, connectors.
 
 use super::{Breach, Findings, items, text, truth};
 use crate::{hook, policy::CompiledPolicy};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The tools that this service has itself.
+/// Tools of this service.
 const BUILTINS: [&str; 3] = ["execute_flow", "query_knowledge_base", "inspect_evidence"];
 
-/// Headers that the connection and the protocol set themselves, in lower case. Another value of one would end a request
-/// where it does not end, lead it to another server behind the address, or be taken for one of the conversation's own.
+/// Headers that the connection and the protocol set themselves, in lower case. Another value could split the request,
+/// route it to another virtual host, or spoof a protocol header.
 const PROTOCOL_HEADERS: [&str; 14] = [
     "accept",
     "connection",
@@ -27,7 +27,7 @@ const PROTOCOL_HEADERS: [&str; 14] = [
     "upgrade",
 ];
 
-/// Whether a text is an address that may stand in content: credentials in it would be a secret in content.
+/// Whether a text is an http or https URL without credentials; credentials would be a secret in content.
 pub(super) fn is_address(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -127,9 +127,9 @@ pub(super) fn connector(content: &Value, findings: &mut Findings) {
     }
 }
 
-/// A setting that the schema calls secret has no value in it, not even as an example.
+/// A field that the schema marks as secret must not contain a value, not even as an example.
 ///
-/// INVARIANT: recursion ends, because every call goes one level down in a value of bounded nesting.
+/// INVARIANT: recursion ends, because every call descends one level in a value of bounded nesting.
 fn secrets(node: &Value, pointer: &str, findings: &mut Findings) {
     if truth(node, "x-secret") {
         for value in ["default", "const", "enum", "example", "examples"] {

@@ -1,4 +1,4 @@
-//! Model policies: evidence names a route by its id, so no two have the same.
+//! Rules of model policies: evidence names a route by its id, so the ids are unique.
 
 use super::{Breach, Findings, items, text};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Sandbox profiles: the walls must not contradict themselves.
+//! Rules of sandbox profiles: network, image and variables must be consistent.
 
 use super::{Breach, Findings, items, text};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
     if content.get("image_digest").is_some() {
         findings.need(content, "", "image");
     }
-    // A secret under the name of a variable that is let through would hide one of the two.
+    // A secret with the name of an allowed variable would hide one of the two.
     let allowed: BTreeSet<&str> = items(content, "env_allow").filter_map(|(_, name)| name.as_str()).collect();
     for (index, secret) in items(content, "secrets") {
         if text(secret, "name").is_some_and(|name| allowed.contains(name)) {

@@ -1,4 +1,4 @@
-//! However numbers are spelled, the content is the same.
+//! Spellings of a number do not change the content.
 
 use super::super::*;
 use crate::asset::canonical::Canonical;
@@ -29,7 +29,7 @@ const fn example(kind: AssetKind) -> &'static str {
     }
 }
 
-/// One of the ways to write a number.
+/// One of the spellings of a number.
 fn spelled(number: &serde_json::Number, way: u8) -> String {
     let plain = number.to_string();
     let double = number.as_f64().unwrap();
@@ -43,7 +43,7 @@ fn spelled(number: &serde_json::Number, way: u8) -> String {
     }
 }
 
-/// JSON in which every number is written in the next of these ways.
+/// JSON in which each number has the next of these spellings.
 fn respelled(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
     match value {
         Value::Number(number) => spelled(number, ways.next().unwrap_or_default()),
@@ -60,7 +60,7 @@ fn respelled(value: &Value, ways: &mut impl Iterator<Item = u8>) -> String {
     }
 }
 
-/// The example of a kind, with numbers where the kind has them and the example has not.
+/// The example of a kind, with numbers added where the kind permits them and the example has none.
 pub(super) fn numbered(kind: AssetKind) -> Value {
     let mut content: Value = serde_json::from_str(example(kind)).unwrap();
     if kind == AssetKind::OrchestrationFlow {
@@ -86,11 +86,11 @@ proptest::proptest! {
             let checksum = |content: &Value| Canonical::of(content).unwrap().checksum().clone();
             let text = respelled(&content, &mut ways.iter().copied().cycle());
             let other: Value = serde_json::from_str(&text).unwrap();
-            let told = check(kind, &other);
-            proptest::prop_assert!(told.is_ok(), "{}: {:?} of {}", kind, told, text);
+            let checked = check(kind, &other);
+            proptest::prop_assert!(checked.is_ok(), "{}: {:?} of {}", kind, checked, text);
             proptest::prop_assert_eq!(checksum(&other), checksum(&content), "{}: {}", kind, text);
             if kind == AssetKind::OrchestrationFlow {
-                // JSON is YAML too.
+                // JSON is valid YAML.
                 let read = crate::flow::parse_yaml(&text).unwrap().to_content();
                 let expected = Flow::from_content(&content).unwrap().to_content();
                 proptest::prop_assert_eq!(checksum(&read), checksum(&expected), "{}", text);
