@@ -1,4 +1,4 @@
-//! Knowledge bases: documents, the index over their pieces, and the ends of contracts.
+//! Knowledge bases: documents, chunk indexes, and revocation of access contracts.
 
 mod contract;
 mod document;
@@ -26,7 +26,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// How the index names words and marks of one knowledge base.
+/// Builds the lexemes of one knowledge base. A prefix keeps the words of different knowledge bases apart in one index.
 struct Lexemes {
     prefix: String,
 }
@@ -36,18 +36,18 @@ impl Lexemes {
         Self { prefix: IndexRevision::prefix(tenant, asset) }
     }
 
-    /// A word: letters and digits alone, so nothing in it could end the quotes.
+    /// The lexeme of a word. A word consists of letters and digits, so it cannot end the quotes.
     fn word(&self, word: &str) -> String {
         format!("'{}/{word}'", self.prefix)
     }
 
-    /// A mark of metadata: hexadecimal digits.
+    /// The lexeme of a metadata mark, which consists of hexadecimal digits.
     fn mark(&self, mark: &str) -> String {
         format!("'{}#{mark}'", self.prefix)
     }
 }
 
-/// A model as pieces name it; what has no vector names none.
+/// The name of an embedding model as stored in `embedded_by`; empty for chunks without a vector.
 fn model_name(model: Option<&EmbeddingModel>) -> String {
     model.map_or_else(String::new, |EmbeddingModel { account, model }| format!("{account}/{model}"))
 }

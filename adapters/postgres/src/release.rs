@@ -38,7 +38,7 @@ use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// Releases by tenant and identifier, with all that is decided on.
+/// Loads releases with their bindings, references, approvals and deployment, by tenant and identifier.
 pub(crate) struct Releases(pub(crate) Pool);
 
 #[async_trait]
@@ -68,7 +68,7 @@ impl Look for Releases {
 }
 
 impl Database {
-    /// The releases that a statement finds behind `$1` (tenant) and `$2` (release), `$3` at most.
+    /// Runs a statement for releases after `$1` (tenant) and `$2` (release), at most `$3` rows.
     pub(crate) async fn releases_behind(
         &self,
         sql: &str,
@@ -319,8 +319,8 @@ impl ReleaseStore for Database {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // The asset stays as it was seen until this is committed: who archives it waits, and then finds the binding.
-        // The release's row comes first in every binding, so that two of them never wait for each other crosswise.
+        // The shared lock keeps the asset active until the commit; a concurrent archival waits and then finds the
+        // binding. Every binding locks the release's row first, so that two of them do not deadlock.
         const SQL: &str = concat!(
             "WITH changed AS (
                 UPDATE release SET revision = $15, updated_at = $16
@@ -423,7 +423,8 @@ impl ReleaseStore for Database {
         let (approval_id, verdict) = (approval.approval_id.uuid(), approval.verdict.as_str());
         let (digest, by, at) = (approval.subject_digest.as_str(), approval.by.to_string(), approval.at.moment());
         let mut own = row.params();
-        // A verdict on a live release shows in what is answered for its lanes and in the evidence of its runs.
+        // A verdict on a live release changes its lanes' data and the evidence of its runs, so the deployment's
+        // revision rises.
         let (workload, environment, live) =
             (release.workload_id.uuid(), release.environment.as_str(), release.state.holds_lanes());
         own.extend_from_slice(&[&approval_id, &verdict, &digest, &by, &at, &approval.note]);

@@ -1,4 +1,4 @@
-//! Rollouts: how their lanes fare, and which of them wait for the pilot.
+//! Rollouts: lane metrics, and the rollouts that the rollout controller may advance.
 
 use crate::{
     database::{Database, Param},
@@ -22,8 +22,8 @@ impl RolloutStore for Database {
         release: ReleaseId,
         newest: u32,
     ) -> Result<Option<LaneRecord>, StoreError> {
-        // Of a release that runs much on other lanes no more than its newest ten thousand runs are looked through: too
-        // few of the lane are found then, and the pilot holds.
+        // Only the newest 10,000 runs of a release are scanned. If most belong to other lanes, too few are found and
+        // the controller holds the rollout.
         const SQL: &str =
             "SELECT ceil(greatest(extract(epoch FROM soak_ends_at - fairway_now()), 0))::bigint AS soak_left,
                 ended, failed

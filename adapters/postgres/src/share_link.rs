@@ -1,4 +1,4 @@
-//! Share links. Whether one has expired is asked of the database's clock, in the statement that wants to know.
+//! Share links. Each statement checks expiry by the database's clock.
 
 use crate::{
     database::Database,
@@ -21,7 +21,7 @@ use tokio_postgres::Row;
 
 const COLUMNS: &str = "share_link_id, workload_id, label, lane, max_uses, use_count, expires_at, \
     revoked_at IS NOT NULL AS revoked, created_at, created_by";
-/// What a list does not need.
+/// Additional columns of single reads.
 const SEEN: &str = "expires_at <= fairway_now() AS expired, token_hash";
 
 fn link(row: &Row) -> Result<ShareLink, StoreError> {

@@ -194,8 +194,8 @@ impl WorkspaceStore for Database {
         change: Change<NewWorkspace>,
         key: Option<&KeyedOutcome>,
     ) -> Result<Workspace, CommitError> {
-        // The namespace's own row wins over the identifier that was thought of for a new one. The update that changes
-        // nothing makes a concurrent first use wait and then find the row.
+        // An existing namespace keeps its identifier. The no-op update makes a concurrent first use wait and then find
+        // the row.
         const SQL: &str = concat!(
             "WITH home AS (
                 INSERT INTO namespace (tenant_id, namespace_id, slug) VALUES ($1, $13, $14)

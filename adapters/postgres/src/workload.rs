@@ -53,8 +53,8 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
     })
 }
 
-/// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. An older interface may
-/// have more.
+/// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
+/// may be larger.
 const ROW_BYTES: RowBytes =
     RowBytes::Weighed("(octet_length(description) + coalesce(octet_length(interface_config::text), 0))");
 
@@ -64,19 +64,19 @@ fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
     document.map(read).transpose()
 }
 
-/// A tenant's words as the index holds them.
+/// The lexemes of words, prefixed with the tenant.
 fn lexemes(scope: TenantScope, words: &Words) -> Vec<String> {
     words.iter().map(|word| format!("{}/{word}", scope.tenant())).collect()
 }
 
-/// The question whether each of these words begins one of the text's. Words are letters and digits alone, so nothing
-/// in them could end the quotes.
+/// A `tsquery` that requires a prefix match for each word. Words consist of letters and digits, so they cannot end the
+/// quotes.
 fn question(scope: TenantScope, words: &Words) -> String {
     let parts: Vec<String> = lexemes(scope, words).iter().map(|lexeme| format!("'{lexeme}':*")).collect();
     parts.join(" & ")
 }
 
-/// Workloads that meet the conditions, as far as the reach goes.
+/// The list query of workloads that match the conditions and that the caller may see.
 fn listing(conditions: Vec<String>, reach: Option<&Reach>, mut values: Values) -> Listing {
     const FROM: &str = "FROM workload JOIN workspace USING (tenant_id, workspace_id)";
     let (with, branches) = match reach {
@@ -154,7 +154,7 @@ impl WorkloadStore for Database {
         let mut values = Values::default();
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
-            // What comes with Fairway is no workload of anybody's workspace.
+            // Built-in workloads belong to no workspace of a user.
             "workload.management_source IS DISTINCT FROM 'platform_builtin'".to_owned(),
         ];
         if let Some(workspace) = filter.workspace {
@@ -224,7 +224,7 @@ impl WorkloadStore for Database {
     }
 }
 
-/// What a new workload's row says of it, place and moment apart, alive while the statement runs.
+/// The columns of a new workload, without workspace and times, alive while the statement runs.
 pub(crate) struct WorkloadRow<'a> {
     id: Uuid,
     slug: &'a str,

@@ -1,4 +1,4 @@
-//! How access contracts stand, and their ends.
+//! Status and revocation of access contracts.
 
 use crate::{
     database::Database,
@@ -19,7 +19,7 @@ pub(super) async fn standings(
     scope: TenantScope,
     contracts: &[(AssetId, String)],
 ) -> Result<Vec<ContractStanding>, StoreError> {
-    // A contract is over when a version said so, which its row knows, or somebody did.
+    // A contract is revoked by a version, which sets the column of its row, or by a revocation.
     const SQL: &str = "SELECT held.asset_id IS NOT DISTINCT FROM asked.asset_id AS known,
             coalesce(held.revoked, true) OR EXISTS (
                 SELECT FROM contract_revocation AS ended
@@ -48,7 +48,7 @@ pub(super) async fn revoke(
     change: Change<ContractRevocation>,
     key: Option<&KeyedOutcome>,
 ) -> Result<(), CommitError> {
-    // Whoever adds a version that names the contract waits for the row that is changed first, and then sees it.
+    // A concurrent insert of a version that names the contract waits for the row lock and then sees the revocation.
     const SQL: &str = concat!(
         "WITH held AS (
             UPDATE access_contract SET revoked = true

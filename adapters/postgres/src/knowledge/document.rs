@@ -1,4 +1,4 @@
-//! Documents as they are read back.
+//! Reads of documents.
 
 use crate::{
     database::Database,
@@ -18,7 +18,7 @@ use fairway_domain::{
 };
 use tokio_postgres::Row;
 
-/// A document, what stands beside it, and whether another one has taken its place.
+/// A document, its erasable texts, and whether it is the current version.
 const COLUMNS: &str = "document.*, said.title, said.source_ref, said.metadata, NOT EXISTS (
         SELECT FROM knowledge_document AS later
         WHERE later.tenant_id = document.tenant_id AND later.asset_id = document.asset_id
@@ -28,7 +28,7 @@ const FROM: &str = "FROM knowledge_document AS document
     LEFT JOIN knowledge_document_text AS said
         ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
 
-/// Metadata has up to 8 KiB, a title 300 and the source's reference 2,000 characters.
+/// Metadata has at most 8 KiB, a title 300 characters, and a source reference 2,000.
 const ROW_BYTES: RowBytes = RowBytes::Weighed(
     "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
 );

@@ -1,4 +1,4 @@
-//! Whose vectors an index has, and how its pieces get those of another model.
+//! Embedding models of an index, and re-embedding of its chunks.
 
 use super::model_name;
 use crate::{
@@ -21,14 +21,16 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// Whose vectors a revision has, by the number of its pieces of each model that the index ever had: there are few.
+/// The embedding model of a revision. It counts the revision's chunks for each model that the index ever used; these
+/// are few.
 pub(super) async fn of_revision(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
     revision: IndexRevision,
 ) -> Result<IndexEmbedding, StoreError> {
-    // What ingests say is asked by their names: a name of a model may hold what parts it from its account.
+    // Ingests are matched by account and model: a model name may contain the separator, so `embedded_by` cannot be
+    // split.
     const SQL: &str = "WITH RECURSIVE model AS (
             (SELECT embedded_by FROM knowledge_index_model
             WHERE tenant_id = $1 AND asset_id = $2 ORDER BY embedded_by LIMIT 1)
@@ -99,7 +101,8 @@ pub(super) async fn stale_chunks(
     model: &EmbeddingModel,
     most: u32,
 ) -> Result<Vec<StaleChunk>, StoreError> {
-    // Which they are is found in the index over present pieces by age alone; what they say is read of those few.
+    // The inner query uses the partial index over current chunks, in order of age; the texts are read for its rows
+    // only.
     const SQL: &str = "SELECT chunk_id, body FROM (
             SELECT stale.chunk_id, body, sum(octet_length(body)) OVER (ORDER BY stale.from_revision, stale.chunk_id)
                 - octet_length(body) AS bytes_before
@@ -118,9 +121,10 @@ pub(super) async fn stale_chunks(
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
 }
 
-/// The pieces stay what they are: words and how many pieces hold them do not change, so that searches by words and their
-/// scores do not either. The pieces are named by their key; `until_revision IS NULL` would lead to the index over all pieces
-/// that are present. A piece that others replaced or embedded meanwhile is a lost guard, so that the fact's count is true.
+/// Replaces chunks by copies with new vectors. Words and their chunk counts stay the same, so text search and its
+/// scores do not change. `coalesce(until_revision, 0) = 0` keeps the planner on the primary key; `until_revision IS
+/// NULL` would select the index over all current chunks. If a chunk was replaced meanwhile, the guard fails, so the
+/// count in the fact is exact.
 const COMMIT: &str = concat!(
     "WITH head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1

@@ -1,4 +1,4 @@
-//! Adding documents, all in one statement.
+//! Adds documents in one statement.
 
 use super::{Lexemes, model_name};
 use crate::{
@@ -21,11 +21,11 @@ use serde_json::Value;
 use std::{collections::BTreeMap, fmt::Write as _};
 use uuid::Uuid;
 
-/// How often a word of a piece is counted: more often makes no difference to its rank.
+/// Maximum counted occurrences of a word in a chunk. More occurrences do not change its rank.
 const COUNTED: u32 = 16;
 
-/// The rows of the index see what was there when the statement began, so it must be what the decision saw: whoever comes
-/// second decides again.
+/// Adds documents under the index revision that the decision used. Word counts come from the snapshot at statement
+/// start, so a concurrent ingest into the same index makes this one fail and retry.
 const SQL: &str = concat!(
     "WITH head AS (
         INSERT INTO knowledge_index AS known (tenant_id, asset_id, revision, chunks)
@@ -156,7 +156,7 @@ fn integer(name: &'static str, number: usize) -> Result<i32, StoreError> {
     known(name, i32::try_from(number).ok())
 }
 
-/// Documents, column by column.
+/// The documents of an ingest, one vector for each column.
 #[derive(Default)]
 struct Documents<'a> {
     entries: Vec<Uuid>,
@@ -187,7 +187,7 @@ impl<'a> Documents<'a> {
     }
 }
 
-/// Pieces, column by column, and how many of them hold each word.
+/// The chunks of an ingest, one vector for each column, and the number of chunks that contain each word.
 #[derive(Default)]
 struct Chunks<'a> {
     ids: Vec<Uuid>,
@@ -232,7 +232,7 @@ impl<'a> Chunks<'a> {
     }
 }
 
-/// A `tsvector` as text. A word's places only say how often it is there.
+/// Renders a `tsvector` as text. The positions of a word only encode its number of occurrences.
 fn vector_of(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) -> String {
     let mut text = marks.to_owned();
     for (word, count) in words {

@@ -1,9 +1,9 @@
-//! Finding pieces by meaning: exact comparison, without an approximate index, so that what is found is exact whatever the filters.
-//! Of a revision with more pieces than one query may compare, those that were added first are compared, and the answer says
-//! that it was capped: the same revision always gives the same answer.
+//! Vector search over chunks. The comparison is exact, without an approximate index, so results are exact under every
+//! filter. If a revision has more chunks than one query may compare, the oldest are compared and the result is marked
+//! as capped. The result of a revision is deterministic.
 //!
-//! Where the database has the extension `vector`, it compares, and only the best travel; where it has not, the vectors come
-//! here and are compared beside the threads that serve.
+//! With the extension `vector`, PostgreSQL compares and returns the best hits. Without it, this process reads the
+//! vectors and compares them on a blocking thread.
 
 use super::Lexemes;
 use crate::{
@@ -26,18 +26,18 @@ use std::{fmt::Write as _, sync::LazyLock};
 use tokio::task::spawn_blocking;
 use tokio_postgres::Row;
 
-/// Most queries by meaning at the same time: each may hold as many bytes as are compared at most, or a processor of
-/// PostgreSQL's.
+/// Maximum number of concurrent vector searches. Each may hold the maximum bytes of compared vectors in memory, or
+/// occupy a processor of the database server.
 const AT_ONCE: usize = 2;
-/// Most vectors that PostgreSQL compares for one query.
+/// Maximum number of vectors that PostgreSQL compares for one query.
 const COMPARED: u32 = 100_000;
-/// Most bytes of vectors that PostgreSQL reads for one query.
+/// Maximum bytes of vectors that PostgreSQL reads for one query.
 const COMPARED_BYTES: usize = 128 << 20;
 
-/// Of this process, because its memory is what is bounded. Tenants take turns.
+/// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
 static TURNS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(AT_ONCE)));
 
-/// Which pieces of a revision are compared.
+/// The chunks of a revision that a search compares.
 struct Candidates<'a> {
     scope: TenantScope,
     within: &'a Within,
@@ -59,7 +59,7 @@ pub(super) async fn by_meaning(
     vector: &[f32],
 ) -> Result<Found, StoreError> {
     let candidates = Candidates::of(scope, within);
-    // Who finds no turn in time has read nothing.
+    // The permit is acquired before any read.
     let turn = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vectors(database).await? {
         return there(database, &candidates, vector, turn).await;
@@ -67,8 +67,8 @@ pub(super) async fn by_meaning(
     let most = comparable(vector.len());
     let (rows, turn) = fetched(database, &candidates, most, turn).await?;
     let (vector, best) = (vector.to_vec(), within.most);
-    // Millions of products would keep everybody waiting whom this thread serves. The turn ends with the rows, also where
-    // nobody waits for the answer any more.
+    // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
+    // request is cancelled.
     let compared = spawn_blocking(move || {
         let found = compare(&vector, &rows, most);
         drop((rows, turn));
@@ -77,7 +77,7 @@ pub(super) async fn by_meaning(
     Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.best(best))
 }
 
-/// Whether the database has vectors as its own values: looked up once, because a migration alone changes it.
+/// Whether the database has the vector column. Cached, because only a migration changes it.
 async fn has_vectors(database: &Database) -> Result<bool, StoreError> {
     const SQL: &str = "SELECT EXISTS (
             SELECT FROM pg_attribute
@@ -87,7 +87,7 @@ async fn has_vectors(database: &Database) -> Result<bool, StoreError> {
     database.has_vectors.get_or_try_init(look).await.copied()
 }
 
-/// Compared where they lie. Both sides are of length one, so that the inner product is the cosine.
+/// Searches in PostgreSQL. All vectors have unit length, so the inner product equals the cosine similarity.
 async fn there(
     database: &Database,
     candidates: &Candidates<'_>,
@@ -125,14 +125,14 @@ async fn there(
     Ok(Found { hits, capped: compared > i64::from(most) })
 }
 
-/// How many vectors of that many parts PostgreSQL compares for one query.
+/// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
 fn comparable_there(parts: usize) -> u32 {
     let room = COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
-/// How much of what a search could find it compares. A revision of few pieces is counted in no time, and of one with more
-/// pieces than are compared no more than that many.
+/// The share of matching chunks that a search compares. The count stops one above the limit, so it is fast for any
+/// revision.
 pub(super) async fn coverage(
     database: &Database,
     scope: TenantScope,
@@ -156,13 +156,13 @@ pub(super) async fn coverage(
     let parts = known("parts", usize::try_from(parts).ok())?;
     let limit = if has_vectors(database).await? { comparable_there(parts) } else { comparable(parts) };
     let beyond = i64::from(limit).saturating_add(1);
-    // Planned for these values: without a filter the index alone answers.
+    // Planned for these values: without a filter, an index-only scan suffices.
     let rows = database.list(COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
     let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
     Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
 }
 
-/// A vector as PostgreSQL reads it.
+/// Renders a vector in PostgreSQL's text format.
 fn spelled(vector: &[f32]) -> String {
     let mut text = String::from("[");
     for (place, part) in vector.iter().enumerate() {
@@ -196,7 +196,7 @@ async fn fetched(
     database.read_permitted(turn, SQL, &params).await
 }
 
-/// How like a vector each of those is, of at most so many rows.
+/// Computes the similarity of a vector to at most `most` rows.
 fn compare(vector: &[f32], rows: &[Row], most: u32) -> Result<Found, StoreError> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut hits = Vec::with_capacity(rows.len());
@@ -239,7 +239,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        // Nobody answers there: whoever had its turn is refused for that reason.
+        // The address refuses connections, so a search that gets a permit fails with a connection error.
         let url = "postgres://nobody@127.0.0.1:1/none".to_owned();
         let options = DatabaseOptions { url, connections: 1, result_retention: LONG };
         let database = Database::new(&options).unwrap();
@@ -253,16 +253,17 @@ mod tests {
         };
         let (refused, ()) = tokio::join!(by_meaning(&database, theirs, &within, &[1.0]), freed);
         let refused = refused.unwrap_err();
-        assert!(!refused.source.is::<AcquireError>(), "the tenant that holds no turn is next: {refused:?}");
+        assert!(!refused.source.is::<AcquireError>(), "the tenant without a permit must get the next one: {refused:?}");
     }
 
-    /// Statements of searches that wait for a lock.
+    /// The number of statements that wait for a lock on `knowledge_chunk`.
     const BLOCKED: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'knowledge_chunk'::regclass";
 
     #[tokio::test]
     async fn a_search_keeps_its_permit_after_its_caller_left_until_postgresql_ended_it() {
         const LONG: Duration = Duration::from_secs(600);
-        // PostgreSQL waits for a lock for a second or so. A machine that is slower than that is asked again.
+        // A statement waits for a lock for about a second. On a slow machine it may time out before the check, so the
+        // test retries.
         const ROUNDS: usize = 50;
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.owner().await.unwrap();
@@ -287,7 +288,7 @@ mod tests {
             }
             for search in searches {
                 search.abort();
-                // Cancelled, or refused because the lock did not come in time.
+                // The search was cancelled, or its lock wait timed out.
                 let _ = search.await;
             }
             let mut next = pin!(TURNS.acquire(scope.tenant(), LONG));
@@ -302,6 +303,6 @@ mod tests {
                 return;
             }
         }
-        panic!("permits of searches were free while PostgreSQL worked on them");
+        panic!("permits of searches were released while PostgreSQL executed them");
     }
 }

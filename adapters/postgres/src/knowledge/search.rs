@@ -1,8 +1,8 @@
-//! Finding pieces of documents.
+//! Text search over chunks.
 //!
-//! A look into the index is a bitmap that the words alone make, and ends after so many rows: a tenant and a knowledge base
-//! are asked for with `IS NOT DISTINCT FROM`, which no other index answers, so that whatever the planner believes of the
-//! words, it does not walk through all pieces of a knowledge base to find the few that hold them.
+//! Each index query is a bitmap scan over the words with a row limit. The conditions on tenant and knowledge base use
+//! `IS NOT DISTINCT FROM`, which no other index supports. So the planner uses the word index whatever its estimates,
+//! and never scans all chunks of a knowledge base.
 
 use super::Lexemes;
 use crate::{
@@ -23,7 +23,7 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// Most words of a query whose number of pieces is looked up.
+/// Maximum number of query words whose chunk counts are read.
 const LOOKED_UP: usize = 512;
 
 pub(super) async fn by_words(
@@ -32,8 +32,8 @@ pub(super) async fn by_words(
     within: &Within,
     words: &Words,
 ) -> Result<Found, StoreError> {
-    // `ts_rank` of one word is 0.06 where it stands once and comes near 0.1 the more often it does. The text of the vector
-    // is made whole once, and not for each word.
+    // `ts_rank` of one word is 0.06 for one occurrence and approaches 0.1 for more. Concatenation with an empty vector
+    // detoasts `words` once instead of once for each word.
     const SQL: &str = "WITH asked AS MATERIALIZED (
             SELECT lexeme::tsquery AS lexeme, share FROM unnest($5::text[], $6::float8[]) AS asked (lexeme, share)
         )
@@ -76,7 +76,7 @@ pub(super) async fn by_words(
     Ok(Found { hits: hits.collect::<Result<_, StoreError>>()?, capped: looks.capped })
 }
 
-/// How the index is to be asked for the words.
+/// Plans the index queries for the words.
 async fn looks(database: &Database, scope: TenantScope, within: &Within, words: &Words) -> Result<Looks, StoreError> {
     const SQL: &str = "SELECT asked.word, coalesce((
                 SELECT held.chunks FROM knowledge_word AS held

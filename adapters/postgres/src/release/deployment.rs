@@ -1,4 +1,5 @@
-//! Moves of lanes: the deployment, its releases, their rollouts, the history and the document, in one statement.
+//! Lane changes: one statement writes the deployment, its releases, their rollouts, the history and the rollback
+//! document.
 
 use super::rows::{ReleaseRow, RolloutRow};
 use crate::{
@@ -21,16 +22,16 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Stores the move; answers when the present lane of the release's rollout began to soak.
+/// Commits a lane change. Returns the start of the current soak of the release's rollout.
 pub(super) async fn alone(
     pool: &Pool,
     scope: TenantScope,
     change: &DeploymentChange,
     key: Option<&KeyedOutcome>,
 ) -> Result<Option<Timestamp>, CommitError> {
-    // The deployment's row is locked first and everything else hangs on it, so movers queue up and never deadlock.
-    // Whoever comes back must still be what it was when that was decided: not retired, for one. The shared lock on the
-    // workload makes the move wait for a concurrent retirement of the workload, after which no release gets a lane.
+    // The deployment's row is locked first and all other parts depend on it, so concurrent changes queue and do not
+    // deadlock. A returning release must still be `superseded`. The shared lock on the workload orders the change with
+    // a concurrent retirement, after which no release gets a lane.
     const SQL: &str = concat!(
         "WITH accepting AS (
             SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $19 AND status <> 'retired'
@@ -137,14 +138,14 @@ pub(super) async fn alone(
     Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
 }
 
-/// Whether a release gets a lane by the move. No release of a retired workload does.
+/// Whether the change gives a lane to a release. A retired workload allows no such change.
 fn takes_lanes(change: &DeploymentChange) -> bool {
     change.moves.iter().any(|moved| moved.to.is_some())
 }
 
-/// The same for many that supersede nobody, bring nobody back and have to do with no rollout: such are most moves of single
-/// lanes. Who is still what the decision saw is told first, and locked, so that the rest happens for all of these or for
-/// none. Deployments are taken in one order by everybody.
+/// Commits a batch of lane changes that supersede no release, return none and belong to no rollout, as most
+/// single-lane changes do. `held` checks and locks all rows first, so a change is applied as a whole or not at all.
+/// Deployments are locked in one order, so that concurrent batches do not deadlock.
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
@@ -193,17 +194,17 @@ const SQL: &str = concat!(
     " SELECT fact_id FROM held"
 );
 
-/// The moves of lanes of one process's worker.
+/// Group commit of lane changes.
 pub(crate) struct Deployments(pub(crate) Pool);
 
-/// Lanes that ask to be moved.
+/// A lane change to commit.
 pub(crate) struct MovingLanes {
     pub(super) scope: TenantScope,
     pub(super) change: DeploymentChange,
 }
 
 impl MovingLanes {
-    /// Whose lanes.
+    /// The key of the deployment.
     fn place(&self) -> (Uuid, Uuid, &str) {
         let deployment = &self.change.deployment;
         (self.scope.tenant().uuid(), deployment.workload_id.uuid(), deployment.environment.as_str())
@@ -227,7 +228,7 @@ impl Commit for Deployments {
         alone && !rolls && in_front.iter().all(|other| other.place() != moving.place())
     }
 
-    /// Identifiers, states and digests: none of its texts may be long where it shares a statement.
+    /// A batched change contains identifiers, states and digests only.
     fn weight(_: &MovingLanes) -> usize {
         0
     }
@@ -253,7 +254,7 @@ impl Commit for Deployments {
     }
 }
 
-/// Moves of lanes, column by column.
+/// A batch of lane changes, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     facts: Facts,

@@ -1,4 +1,4 @@
-//! Moves of releases that leave the lanes as they are: one by itself, or those that wait at the same time.
+//! Transitions of releases that leave lanes unchanged, committed alone or in a batch.
 
 use super::rows::{ReferenceRows, ReleaseRow};
 use crate::{
@@ -19,9 +19,9 @@ use std::collections::HashSet;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// Moves a release. Where it freezes references, the assets that they mean are kept as they were seen until this is
-/// committed, as an asset is that is bound: who retires or archives one waits. They are taken in one order by everybody.
-/// Submitted again without a change, the release has the same digest and finds its references there already.
+/// Commits one transition. When it freezes references, shared locks keep the referenced assets active until the
+/// commit, as for a binding; a concurrent retirement or archival waits. Assets are locked in one order. A release that
+/// is submitted again unchanged has the same digest, and its references exist already.
 pub(super) async fn alone(
     pool: &Pool,
     scope: TenantScope,
@@ -77,9 +77,8 @@ pub(super) async fn alone(
     commit(pool, sql, &tail.with(&own)).await.map(|_| ())
 }
 
-/// The same without keys and references, over many: whose revision is not the one that was decided on any more is left
-/// out, and hinders nobody. Rows are taken in one order by everybody, so that two statements never wait for each other
-/// crosswise.
+/// Commits a batch of transitions without idempotency keys and references. A release whose revision changed is
+/// skipped; the others are committed. Rows are locked in one order, so that concurrent batches do not deadlock.
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
@@ -103,10 +102,10 @@ const SQL: &str = concat!(
     " SELECT fact_id FROM changed"
 );
 
-/// The moves of one process's worker.
+/// Group commit of release transitions.
 pub(crate) struct Moves(pub(crate) Pool);
 
-/// A release that asks to be moved.
+/// A transition to commit.
 pub(crate) struct Moving {
     pub(super) scope: TenantScope,
     pub(super) change: Change<Release>,
@@ -118,14 +117,15 @@ impl Commit for Moves {
     type Done = ();
     const WHAT: &'static str = "moves of releases";
 
-    /// Few releases freeze references, and of two moves of one release the second finds that the first was made.
+    /// Transitions that freeze references are rare and run alone. A second transition of the same release must see the
+    /// first one's revision.
     fn shares(moving: &Moving, in_front: &[&Moving]) -> bool {
         let release = &moving.change.next;
         let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
         !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
     }
 
-    /// A state and its digests: none of its texts may be long.
+    /// A transition contains a state and digests only.
     fn weight(_: &Moving) -> usize {
         0
     }
@@ -150,7 +150,7 @@ impl Commit for Moves {
     }
 }
 
-/// Moves, column by column.
+/// A batch of transitions, one vector for each column.
 #[derive(Default)]
 struct Many<'a> {
     facts: Facts,

@@ -1,4 +1,4 @@
-//! Rows of releases.
+//! Columns and rows of releases.
 
 use crate::{
     database::Param,
@@ -50,7 +50,7 @@ pub(super) const APPROVALS: &str = "(
         'age', floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))) ORDER BY release_revision), '[]')::text
     FROM approval WHERE approval.tenant_id = release.tenant_id AND approval.release_id = release.release_id) AS approvals";
 
-/// Those of the present digest: a draft has none.
+/// References frozen under the current bindings digest; a draft has no digest.
 pub(super) const REFERENCES: &str = "(
     SELECT coalesce(json_agg(json_build_object(
         'from', from_version_id, 'slug', frozen.slug, 'label', nullif(label, ''), 'asset_id', asset.asset_id,
@@ -136,7 +136,7 @@ fn approval(row: ApprovalRow) -> Result<Approval, StoreError> {
     })
 }
 
-/// A verdict without its note, which [`APPROVAL_NOTE`] joins.
+/// An approval without its note, which [`APPROVAL_NOTE`] joins.
 pub(super) const APPROVAL_COLUMNS: &str = "tenant_id, approval_id, outcome, subject_digest, approved_by, approved_at, \
     floor(greatest(extract(epoch FROM fairway_now() - coalesce(recorded_at, approved_at)), 0))::bigint AS age";
 
@@ -199,9 +199,9 @@ fn lanes(name: &'static str, spelled: &[String]) -> Result<Vec<Lane>, StoreError
     spelled.iter().map(|lane| known(name, Lane::parse(lane))).collect()
 }
 
-/// What a move of lanes sets of the release's rollout: `$38` status, `$39` lanes, `$40` minutes of soak, `$41` whether it
-/// advances by itself, `$42` index, `$43` revision, `$44` reasons to hold, `$45` whether a soak begins, `$46` whether the
-/// last one must be over.
+/// The rollout columns that a lane change sets: `$38` status, `$39` lanes, `$40` soak minutes, `$41` auto-advance,
+/// `$42` lane index, `$43` revision, `$44` hold reasons, `$45` whether a soak starts, `$46` whether the previous soak
+/// must have ended.
 pub(super) struct RolloutRow {
     status: Option<&'static str>,
     lanes: Option<Vec<&'static str>>,
@@ -224,7 +224,7 @@ impl RolloutRow {
         Self {
             status: rollout.map(|rollout| rollout.status.as_str()),
             lanes: rollout.map(|rollout| rollout.plan.lanes().map(Lane::as_str).collect()),
-            // A month in minutes always fits.
+            // The domain limits a soak to one month.
             minutes: rollout.map(|rollout| i32::try_from(rollout.plan.soak_minutes()).unwrap_or(i32::MAX)),
             automatic: rollout.map(|rollout| rollout.plan.pace() == Pace::Automatic),
             index: rollout.map(|rollout| i16::from(rollout.current)),
@@ -277,8 +277,8 @@ pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
     Ok(PlacedRelease { release, deployment: deployment(row)? })
 }
 
-/// What every move of a release sets: `$13` id, `$14` revision seen, `$15` state, `$16` digest, `$17` revision,
-/// `$18` moment.
+/// The columns that every transition of a release sets: `$13` id, `$14` expected revision, `$15` state, `$16` digest,
+/// `$17` revision, `$18` time.
 pub(super) struct ReleaseRow<'a> {
     pub(super) id: Uuid,
     pub(super) seen: i64,
@@ -305,8 +305,8 @@ impl<'a> ReleaseRow<'a> {
     }
 }
 
-/// What a release freezes as it leaves draft, column by column: `$19` from, `$20` slug, `$21` label, `$22` to; and `$23`
-/// the assets that are meant, each once.
+/// The references that a release freezes when it leaves draft, one vector for each column: `$19` from, `$20` slug,
+/// `$21` label, `$22` to. `$23` holds the distinct referenced assets.
 pub(super) struct ReferenceRows<'a> {
     from: Vec<Uuid>,
     slugs: Vec<&'a str>,
@@ -319,7 +319,7 @@ impl<'a> ReferenceRows<'a> {
     pub(super) fn of(release: &'a Release) -> Self {
         let frozen: &[FrozenReference] = match release.state {
             State::ReviewReady { .. } => &release.references,
-            // They were stored when the release came to be reviewed.
+            // They were stored when the release became ready for review.
             State::Draft
             | State::Approved { .. }
             | State::Active { .. }
