@@ -1,4 +1,4 @@
-//! Answers that carry a resource.
+//! Responses that carry a resource.
 
 use crate::{
     error::ApiError,
@@ -15,10 +15,10 @@ use fairway_domain::store::Revision;
 use fairway_operations::Done;
 use serde::Serialize;
 
-/// What most answers have room in, in bytes.
+/// Initial buffer capacity that fits most responses, in bytes.
 const ROOM: usize = 512;
 
-/// An answer with a resource, before it is sent.
+/// Builder of a JSON response with a resource.
 pub(crate) struct Answer<'a, T> {
     status: StatusCode,
     view: &'a T,
@@ -34,12 +34,12 @@ impl<'a, T: Serialize> Answer<'a, T> {
         Self { status: StatusCode::OK, view, revision: None, location: None, replayed: false, room: ROOM }
     }
 
-    /// 201 with a new resource, or what an earlier request with the same key answered.
+    /// 201 with a new resource, or the status of the earlier request with the same idempotency key.
     pub(crate) fn made<D>(done: &Done<D>, view: &'a T, location: String) -> Result<Self, ApiError> {
         Ok(Self { location: Some(location), ..Self::once(done, view, StatusCode::CREATED)? })
     }
 
-    /// `fresh` with a resource, or what an earlier request with the same key answered.
+    /// `fresh` with a resource, or the status of the earlier request with the same idempotency key.
     pub(crate) fn once<D>(done: &Done<D>, view: &'a T, fresh: StatusCode) -> Result<Self, ApiError> {
         let status = match done.replayed {
             None => fresh,
@@ -48,12 +48,12 @@ impl<'a, T: Serialize> Answer<'a, T> {
         Ok(Self { status, replayed: done.replayed.is_some(), ..Self::ok(view) })
     }
 
-    /// With the resource's revision as entity tag.
+    /// Sets the resource's revision as the entity tag.
     pub(crate) fn tagged(self, revision: Revision) -> Self {
         Self { revision: Some(revision), ..self }
     }
 
-    /// With room for so many bytes more than most answers have: one that grows is copied again and again.
+    /// Adds `bytes` to the initial buffer capacity, so that a large response does not reallocate.
     pub(crate) fn with_room(self, bytes: usize) -> Self {
         Self { room: ROOM.saturating_add(bytes), ..self }
     }

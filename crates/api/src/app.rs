@@ -1,4 +1,4 @@
-//! The routes, put together.
+//! The application: all routes and the middleware stack.
 
 use crate::{
     access, asset, asset_kind, audit,
@@ -31,10 +31,10 @@ use utoipa::{OpenApi as _, openapi::OpenApi};
 use utoipa_actix_web::{AppExt as _, OpenApiFactory, service_config::ServiceConfig};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-/// Where the OpenAPI document is.
+/// Path of the OpenAPI document.
 const DOCUMENT: &str = "/openapi.json";
 
-/// Where routes are mounted: with what they say of themselves, or without, as every worker thread does.
+/// A service configuration that takes routes: with their OpenAPI descriptions, or without, as in worker threads.
 trait Mount {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self;
 }
@@ -53,7 +53,7 @@ impl Mount for web::ServiceConfig {
 
 fn routes(config: &mut impl Mount) {
     config
-        // Routes are tried one after the other, each by an expression: first what is asked for most.
+        // The router matches routes in order, each by a regular expression, so the most frequent route comes first.
         .service(execution::execute_workload)
         .service(health::healthz)
         .service(health::readyz)
@@ -148,14 +148,14 @@ fn routes(config: &mut impl Mount) {
         .service(audit::list_audit_events);
 }
 
-/// What the handlers of these routes say of themselves.
+/// The OpenAPI document that the handlers' attributes describe, without later additions.
 pub(crate) fn collected() -> OpenApi {
     let routes = |config: &mut ServiceConfig<'_>| routes(config);
     let (_, document) = App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
     document
 }
 
-/// The application over a worker's stores.
+/// Builds the application over the stores of one worker thread.
 pub fn app(
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
@@ -183,31 +183,31 @@ pub fn app(
         .wrap(from_fn(request_context))
 }
 
-/// The pages refer to each other from below their folder.
+/// Redirects to `/docs/`: the pages use relative links and need the trailing slash.
 async fn to_pages() -> HttpResponse {
     HttpResponse::TemporaryRedirect().insert_header((LOCATION, "/docs/")).finish()
 }
 
-/// Hands out the document.
+/// Serves the OpenAPI document.
 async fn hand_out(documents: web::Data<Documents>) -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(documents.text.clone())
 }
 
-/// What is made of the OpenAPI document, once per process. The document itself takes ten times as much memory.
+/// Data derived from the OpenAPI document once per process. The document itself takes ten times as much memory.
 #[derive(Clone)]
 pub struct Documents {
     text: Bytes,
-    /// Which methods its paths know.
+    /// The methods of each path.
     pub(crate) known_methods: KnownMethods,
-    /// Which queries its operations know.
+    /// The query parameters of each operation.
     pub(crate) known_queries: KnownQueries,
 }
 
 impl Documents {
-    /// Works the document out.
+    /// Builds the document and derives the data.
     ///
     /// # Errors
-    /// When it cannot be written as JSON, which a document of texts always can.
+    /// When the document cannot be serialized as JSON.
     pub fn new() -> Result<Self, serde_json::Error> {
         let document = document();
         Ok(Self {

@@ -1,4 +1,4 @@
-//! Who a request is from.
+//! Caller identity: extractors for claims, callers and visitors, and the load shedding middleware.
 
 use crate::{
     compose::Api,
@@ -46,20 +46,20 @@ const ACTOR: HeaderName = HeaderName::from_static("x-actor-ref");
 const TENANT: HeaderName = HeaderName::from_static("x-tenant-id");
 const SHARE_TOKEN: HeaderName = HeaderName::from_static("x-share-token");
 pub(crate) const RESULT_TOKEN: HeaderName = HeaderName::from_static("x-result-token");
-/// How the header spells a caller without identity.
+/// Header value of a caller without identity.
 const ANONYMOUS: &str = "anonymous";
-/// The parameter that carries a share token.
+/// Query parameter that carries a share token.
 const TOKEN: &str = "token";
 
-/// Who a request says that it is from, in the tenant of its host where it names nobody. Rights have not been looked up yet.
+/// The claims of a request, before any lookup of rights. Without an actor, the tenant is that of the request's host.
 #[derive(Clone, Debug)]
 pub(crate) struct Claimed(pub(crate) Claims);
 
-/// Who comes to a runtime interface, by name or by a share link; nothing has been looked up yet.
+/// The client of a runtime interface, by name or by share link, before any lookup.
 #[derive(Clone, Debug)]
 pub(crate) struct Visitor(pub(crate) Arrival);
 
-/// The caller, with rights read for this request.
+/// The caller, with the rights read for this request.
 #[derive(Clone, Debug)]
 pub(crate) struct Identified(pub(crate) Caller);
 
@@ -111,11 +111,11 @@ impl FromRequest for Identified {
     }
 }
 
-/// Fields that say whom a service acts for.
+/// Fields of a delegation: the actor that a service acts for.
 const ON_BEHALF: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
 
-/// The refusal of a body whose shape is wrong. A service whose word on others is taken is told that it is
-/// not taken there: whatever it meant, this would be done in its own name.
+/// The error for a body with wrong fields. An internal client that sends on-behalf-of fields to a route without
+/// delegation gets 403: the route would act under the client's own name.
 pub(crate) fn unread_fields(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
@@ -125,20 +125,20 @@ pub(crate) fn unread_fields(request: &HttpRequest, problems: Vec<FieldProblem>) 
     let is_on_behalf =
         |problem: &FieldProblem| problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str());
     if problems.iter().any(is_on_behalf) && is_internal() {
-        let message = "whom you act for is said where workloads are run, and nowhere else";
+        let message = "on-behalf-of fields are accepted by execute and tool calls only";
         return ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message);
     }
     ApiError::validation(problems)
 }
 
-/// What needs a place to be served. Probes, figures and the documents do not.
+/// Path prefixes under load shedding. Probes, metrics and the documentation are exempt.
 const JUDGED: [&str; 2] = ["/v1/", "/mcp"];
 
-/// The middleware by which a request is served or refused for load: before it is routed and before anything is looked up
-/// for it, because refusing has to be cheap when there is most of it to do.
+/// Load shedding middleware. It decides before routing and before any lookup, because refusals must be cheap under
+/// load.
 ///
 /// # Errors
-/// Those of the inside.
+/// The errors of the inner service.
 pub(crate) async fn admitted<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -149,7 +149,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
-    // Who says what cannot be read is told so by its route, at no cost.
+    // The route refuses invalid headers itself, without a database query.
     let Ok(claims) = claims(request.request()) else {
         return Ok(next.call(request).await?.map_into_left_body());
     };
@@ -157,7 +157,7 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
         return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
-    // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.
+    // Refusals beyond a rate are delayed, because each refusal takes thread time from admitted requests.
     let now = Instant::now();
     let due = api.admission.refusal_due(now);
     api.metrics.refused_for_load(due > now);
@@ -165,12 +165,12 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         sleep_until(due.into()).await;
     }
     let (request, _) = request.into_parts();
-    let mut answer = ApiError::unavailable().error_response();
-    answer.extensions_mut().insert(RefusedForLoad);
-    Ok(ServiceResponse::new(request, answer).map_into_right_body())
+    let mut response = ApiError::unavailable().error_response();
+    response.extensions_mut().insert(RefusedForLoad);
+    Ok(ServiceResponse::new(request, response).map_into_right_body())
 }
 
-/// Whom a request is counted for while there is too much to do.
+/// The client that load shedding counts a request for.
 fn party(request: &HttpRequest, claims: Claims) -> Party {
     match chosen_tenant(&claims) {
         Some(tenant) => Party::Tenant(tenant),
@@ -179,7 +179,7 @@ fn party(request: &HttpRequest, claims: Claims) -> Party {
     }
 }
 
-/// Whom the lists of a request are counted for: its caller, within the tenant that it names.
+/// The key that fair list queues count a request for: its caller, within the tenant that it names.
 fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
     let tenant = chosen_tenant(claims);
     if holds_a_link(request) {
@@ -188,14 +188,14 @@ fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
     CallerKey::of(tenant, &claims.actor)
 }
 
-/// The tenant that a request is counted for. `anonymous` has no tenant to choose and is refused where it names one, so it could
-/// use up the share of any tenant, or get a new share with each identifier that it makes up.
+/// The tenant that a request is counted for. `anonymous` is refused where it names a tenant. If its tenant counted, it
+/// could exhaust the share of any tenant or get a new share with each made-up identifier.
 fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
     claims.tenant.filter(|_| claims.actor.kind() != ActorKind::Anonymous)
 }
 
-/// Whether a request names nobody and carries what may be a share token. What it opens is not looked up here, so holders
-/// are told apart by where they are: tokens can be made up without end.
+/// Whether a request names no actor and carries a possible share token. The token is not verified here. Clients are
+/// therefore distinguished by address, because tokens can be made up without end.
 fn holds_a_link(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN));
@@ -212,11 +212,11 @@ fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
     })
 }
 
-/// Who a request says that it is from, anywhere but at a runtime interface. Whoever says nothing but that it holds a share
-/// link is that link's holder, and links open runtime interfaces alone.
+/// The claims of a request to any route except a runtime interface. A request with only a share token is refused: share
+/// links open runtime interfaces only.
 fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
     let claims = claims(request)?;
-    // Who holds no role anywhere has no tenant to choose.
+    // An anonymous caller has no roles, so it cannot select a tenant.
     if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
         return Err(ApiError::not_found());
     }
@@ -226,8 +226,8 @@ fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
     Err(Failure::Token(TokenRefusal::Invalid).into())
 }
 
-/// The share token that a request carries, in its query or in a header. Of two, one reader would take the first and
-/// another the last.
+/// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
+/// counts.
 fn brought(request: &HttpRequest) -> Result<Option<Brought>, ApiError> {
     let in_header = single(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
@@ -243,25 +243,24 @@ fn brought(request: &HttpRequest) -> Result<Option<Brought>, ApiError> {
     Ok(Some(ShareToken::parse(text).map_or(Brought::Nonsense, Brought::Token)))
 }
 
-/// The hash of the result token that a request carries.
+/// The hash of the request's result token.
 pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, ApiError> {
     Ok(single(headers, &RESULT_TOKEN, "X-Result-Token")?.map(ResultToken::hash_of))
 }
 
-/// Whether a request comes from `anonymous` or from the holder of a share link. One whose identity cannot be read counts as
-/// such.
+/// Whether a request comes from `anonymous` or a share link. Requests with invalid identity headers count as guests.
 pub(crate) fn is_guest(request: &HttpRequest) -> bool {
     let is_anonymous = claims(request).map_or(true, |claims| claims.actor.kind() == ActorKind::Anonymous);
     is_anonymous || holds_a_link(request)
 }
 
-/// Whether a request names an actor and may do so.
+/// Whether a request names an actor. The header of a forwarded request does not count.
 fn names_an_actor(request: &HttpRequest) -> bool {
     request.headers().contains_key(&ACTOR) && !is_forwarded(request)
 }
 
-/// A local server believes the header; without one, the person in front of it speaks. A forwarded request comes from
-/// another machine: whatever actor it names, it is `anonymous`.
+/// The claims of a request. A local server trusts the header; without one, the caller is the local user. A forwarded
+/// request comes from another machine and is always `anonymous`.
 fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     let headers = request.headers();
     let named = if is_forwarded(request) { Some(ANONYMOUS) } else { single(headers, &ACTOR, "X-Actor-Ref")? };
@@ -280,13 +279,13 @@ fn claims(request: &HttpRequest) -> Result<Claims, ApiError> {
     };
     let tenant = match single(headers, &TENANT, "X-Tenant-Id")? {
         None => None,
-        // What is no identifier is nobody's tenant.
+        // No tenant has a malformed identifier.
         Some(text) => Some(path::identifier(text).ok_or_else(ApiError::not_found)?.into()),
     };
     Ok(Claims { actor, groups: Vec::new(), tenant })
 }
 
-/// The one value of a header. Of two, one reader would pick the first and another the last.
+/// The single value of a header. A repeated header is refused, because readers disagree on which value counts.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<Option<&'a str>, ApiError> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
@@ -296,7 +295,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName, shown: &str) -> Result<
             Err(_) => Err(ApiError::invalid_field(FieldProblem::invalid(shown))),
         },
         (Some(_), Some(_)) => {
-            let problem = FieldProblem::new(shown, "invalid", "this header is given more than once");
+            let problem = FieldProblem::new(shown, "invalid", "this header occurs more than once");
             Err(ApiError::invalid_field(problem))
         }
     }

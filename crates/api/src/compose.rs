@@ -1,4 +1,4 @@
-//! The composition root: which adapter stands behind which port.
+//! The composition root: binds an adapter to each port.
 
 use crate::{
     app::Documents,
@@ -40,25 +40,26 @@ use fairway_splitting::Splitting;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
-/// Connections of one worker thread. More of them only queue inside PostgreSQL: the machine's cores are what is short.
+/// Database connections of one worker thread. CPU cores are the bottleneck, so more connections only queue inside
+/// PostgreSQL.
 const CONNECTIONS_PER_WORKER: usize = 8;
-/// Connections of the relays.
+/// Database connections of the background tasks.
 const RELAY_CONNECTIONS: usize = 2;
 
-/// What handlers work with: operations over the stores of this worker thread.
+/// The state of handlers: the operations over the stores of this worker thread.
 #[derive(Clone)]
 pub struct Api {
     pub(crate) services: Services,
     pub(crate) mode: IdentityMode,
     pub(crate) metrics: Metrics,
     pub(crate) admission: Admission,
-    /// Who can be asked, without what opens it.
+    /// The provider accounts, without credentials.
     pub(crate) providers: Arc<[ProviderPlugin]>,
     database: Database,
     cursor_key: Arc<OnceCell<CursorKey>>,
 }
 
-/// What the service needs, and whether it is there.
+/// The dependencies of the service, and whether each of them is available.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Readiness {
     pub(crate) database: bool,
@@ -67,7 +68,8 @@ pub(crate) struct Readiness {
 }
 
 impl Api {
-    /// What cursors are sealed with: the database's, so that all processes open each other's. Read once.
+    /// The key that seals cursors. It is stored in the database, so each process opens the cursors of the others. Read
+    /// once.
     pub(crate) async fn cursor_key(&self) -> Result<CursorKey, Failure> {
         let read = async || self.database.cursor_key().await.map(CursorKey::new);
         Ok(*self.cursor_key.get_or_try_init(read).await?)
@@ -84,16 +86,16 @@ impl Api {
     }
 }
 
-/// Whether a process works on runs that wait in line.
+/// Whether a process executes queued runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Works {
-    /// It does.
+    /// The process executes queued runs.
     Yes,
-    /// Other processes do.
+    /// Other processes execute them.
     No,
 }
 
-/// What a process is made of before its workers start.
+/// The parts of a process that all worker threads share.
 #[derive(Clone)]
 pub struct Process {
     url: String,
@@ -108,50 +110,50 @@ pub struct Process {
     providers: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,
     leaving: Leaving,
-    /// What is made of the OpenAPI document.
+    /// Data derived from the OpenAPI document.
     pub documents: Documents,
 }
 
-/// What stands between the operations and the store of role bindings.
+/// A decorator around the store of role bindings.
 pub type AccessLayer = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn AccessStore> + Send + Sync>;
 
-/// Parts that tests replace.
+/// The adapters behind the ports; tests replace them.
 #[derive(Clone)]
 pub struct Parts {
-    /// Which rights the bindings give; nothing outside tests.
+    /// Decorates the store of role bindings; `None` outside tests.
     pub access: Option<AccessLayer>,
-    /// Where artifacts lie.
+    /// Stores artifacts.
     pub artifacts: Arc<dyn ArtifactStore>,
-    /// Who answers provider calls.
+    /// Calls model providers.
     pub provider: Arc<dyn Provider>,
-    /// Who calls the addresses of tools and hooks.
+    /// Calls the URLs of tools and hooks.
     pub outward: Arc<dyn Outward>,
-    /// Who runs scripts.
+    /// Executes scripts.
     pub gateway: Arc<dyn CodeGateway>,
-    /// What time it is.
+    /// The source of the current time.
     pub clock: Arc<dyn Clock>,
-    /// Where identifiers come from.
+    /// The source of identifiers.
     pub ids: Arc<dyn Ids>,
 }
 
 impl Parts {
-    /// The parts that the settings name.
+    /// Creates the adapters that the settings select.
     ///
     /// # Errors
-    /// When the artifact store or the way to a provider or a vault cannot be set up.
+    /// When the artifact store, a provider account, the vault or the runtime gateway cannot be set up.
     pub fn of(settings: &Settings) -> anyhow::Result<Self> {
         let guard = guard(settings);
         warn_of_open_ports(&settings.egress_allow);
-        let secrets = secrets(settings, &guard).context("the places of secrets")?;
+        let secrets = secrets(settings, &guard).context("failed to set up the sources of secrets")?;
         let mut accounts: Vec<(String, Arc<dyn Provider>)> = Vec::new();
         for account in &settings.providers {
             let provider = provider(account, &guard, &secrets)
-                .with_context(|| format!("the provider account `{}`", account.account_slot))?;
+                .with_context(|| format!("failed to set up the provider account `{}`", account.account_slot))?;
             accounts.push((account.account_slot.clone(), provider));
         }
         Ok(Self {
             access: None,
-            artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("the artifact store")?),
+            artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
             gateway: gateway(settings, &guard)?,
             outward: Arc::new(GuardedCaller::new(guard, secrets)),
@@ -161,15 +163,16 @@ impl Parts {
     }
 }
 
-/// The runtime gateway: this program's own, unless another one is named.
+/// The runtime gateway: the embedded sandbox, unless the settings name an external gateway.
 fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGateway>> {
     match &settings.runtime_gateway {
         None => Ok(Arc::new(Embedded::new())),
         Some(GatewaySettings { address, token }) => {
-            let external = External::new(guard, address.as_str()).context("the runtime gateway")?;
+            let external = External::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
             let external = match token {
                 Some(token) => {
-                    external.opened_by(&Secret::new(token.expose().to_owned())).context("the runtime gateway")?
+                    let token = Secret::new(token.expose().to_owned());
+                    external.opened_by(&token).context("failed to set up the runtime gateway")?
                 }
                 None => external,
             };
@@ -178,18 +181,18 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGat
     }
 }
 
-/// Logs each allowance that opens every port of its target: databases and consoles listen beside what was meant.
+/// Logs each egress allowance without a port: it also opens databases and consoles on the same host.
 fn warn_of_open_ports(allowances: &[Allowance]) {
     for allowance in allowances.iter().filter(|allowance| allowance.port.is_none()) {
         tracing::warn!(
             %allowance,
             setting = "FAIRWAY_EGRESS_ALLOW",
-            "an egress allowance without `:port` opens every port of its target"
+            "egress allowance without `:port` opens every port of its target; name the port"
         );
     }
 }
 
-/// Where requests of this server may go.
+/// The egress guard: the targets that requests of this server may reach.
 fn guard(settings: &Settings) -> Guard {
     let reach = match settings.auth_mode {
         AuthMode::Local => Reach::Local,
@@ -222,7 +225,7 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>
     Ok(Arc::new(account))
 }
 
-/// The accounts as callers are told of them. The one that is always there is told of too, unless the settings have it.
+/// The provider accounts that callers can list. The built-in `local` account is included, unless the settings name it.
 fn plugins(accounts: &[ProviderAccount]) -> Arc<[ProviderPlugin]> {
     let always = ProviderAccount::LOCAL;
     let is_named = accounts.iter().any(|account| account.account_slot == always);
@@ -268,10 +271,10 @@ fn stores(database: &Database, access: Option<&AccessLayer>) -> Stores {
 }
 
 impl Process {
-    /// Puts a process together over a migrated database at `url`.
+    /// Builds a process over a migrated database at `url`.
     ///
     /// # Errors
-    /// When the address cannot be read.
+    /// When the database URL is invalid.
     pub fn new(settings: &Settings, url: String, parts: Parts) -> anyhow::Result<Self> {
         let result_retention = settings.result_retention;
         let options = DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS, result_retention };
@@ -323,7 +326,7 @@ impl Process {
         })
     }
 
-    /// What the HTTP base needs.
+    /// The shared data of the middlewares.
     #[must_use]
     pub fn base(&self, settings: &Settings) -> HttpBase {
         HttpBase {
@@ -342,10 +345,10 @@ impl Process {
         }
     }
 
-    /// What the handlers of one worker thread need: connections of its own, everything else shared.
+    /// The `Api` of one worker thread: its own database connections, everything else shared.
     ///
     /// # Errors
-    /// When the address cannot be read.
+    /// When the database URL is invalid.
     pub fn worker(&self) -> anyhow::Result<Api> {
         let options = DatabaseOptions {
             url: self.url.clone(),
@@ -365,10 +368,10 @@ impl Process {
         })
     }
 
-    /// Starts the relays of a server; they end when the set is dropped.
+    /// Starts the background tasks of a server; dropping the set aborts them.
     ///
     /// # Errors
-    /// When the address cannot be read.
+    /// When the database URL is invalid.
     pub fn start_relays(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
         let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.relays.clone());
@@ -379,16 +382,16 @@ impl Process {
         Ok(relays)
     }
 
-    /// Starts what works on runs, over connections of its own; it ends when the set is dropped.
+    /// Starts the background tasks that execute runs, over their own connections; dropping the set aborts them.
     ///
     /// # Errors
-    /// When the address cannot be read.
+    /// When the database URL is invalid.
     pub fn start_worker(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
         let mut relays = JoinSet::new();
         let line = Arc::new(PostgresLine::new(self.url.clone()));
         let services = self.services.clone();
         relays.spawn(async move { services.exchange_signals(line).await });
-        // Nobody else ends scripts whose process died; where there are workers, they go on with everything else.
+        // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
         relays.spawn(recover_forever(self.services.clone()));
         if self.dispatch.has_workers() && works == Works::Yes {
             let options = DatabaseOptions {
@@ -403,13 +406,13 @@ impl Process {
         Ok(relays)
     }
 
-    /// Tells everybody who answers that the process is about to end.
+    /// The signal that announces the shutdown to all responding tasks.
     #[must_use]
     pub const fn leaving(&self) -> &Leaving {
         &self.leaving
     }
 
-    /// The operations over the relays' connections.
+    /// The operations over the connections of the background tasks.
     #[must_use]
     pub const fn services(&self) -> &Services {
         &self.services
@@ -420,7 +423,7 @@ impl Process {
 mod tests {
     use super::*;
 
-    /// How many connections a database takes that is asked for so many.
+    /// The maximum connections of a pool with this size.
     fn most(connections: usize) -> usize {
         DatabaseOptions { url: String::new(), connections, result_retention: Duration::ZERO }.max_connections()
     }

@@ -1,7 +1,7 @@
-//! What a refused request is answered with: one JSON body for every route, with fixed messages.
+//! Error responses: one JSON body for every route, with fixed messages.
 //!
-//! INVARIANT: no message is built of the request's values, so no answer echoes a secret, a template or another
-//! tenant's identifiers. Only the names of fields and parameters that the caller sent are repeated.
+//! INVARIANT: no message contains values of the request, so no response echoes a secret, a template or another tenant's
+//! identifiers. Responses repeat only the names of fields and parameters that the caller sent.
 
 mod failure;
 mod fields;
@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};
 
-/// A refusal as it goes over the wire: `{"detail": {"error", "message", …}, "request_id"}`.
+/// An error response: `{"detail": {"error", "message", …}, "request_id"}`.
 #[derive(Debug)]
 pub struct ApiError(Box<Answer>);
 
@@ -32,26 +32,26 @@ struct Answer {
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// One thing wrong with a body or a query.
+/// One problem of a body or a query.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FieldProblem {
-    /// Where: `interface_config.input_fields[0].type`; empty for the whole body.
+    /// Path of the field, such as `interface_config.input_fields[0].type`; empty for the whole body.
     pub path: String,
-    /// What: `missing`, `unknown_field`, `invalid`, or a rule's own code.
+    /// `missing`, `unknown_field`, `invalid`, or the code of a rule.
     pub code: &'static str,
-    /// The same for people, without the value.
+    /// Human-readable message, without the value.
     pub message: Cow<'static, str>,
 }
 
 impl FieldProblem {
-    /// A problem at a place.
+    /// Creates a problem of a field.
     pub fn new(path: impl Into<String>, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { path: path.into(), code, message: message.into() }
     }
 
     /// A value of the wrong type or form.
     pub fn invalid(path: impl Into<String>) -> Self {
-        Self::new(path, "invalid", "the value has not the type or form that is expected here")
+        Self::new(path, "invalid", "the value does not have the expected type or form")
     }
 
     /// A required field that is absent.
@@ -67,7 +67,7 @@ impl From<FieldProblem> for ApiError {
 }
 
 impl ApiError {
-    /// Any refusal. `message` must be fixed text.
+    /// Creates an error response. `message` must be fixed text.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self(Box::new(Answer { status, code, message: message.into(), detail: Map::new(), headers: Vec::new() }))
     }
@@ -79,14 +79,14 @@ impl ApiError {
         self
     }
 
-    /// Adds a header to the answer.
+    /// Adds a header to the response.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
     }
 
-    /// Writes what went wrong below to the log, with its causes. The answer stays as it is.
+    /// Logs the underlying error with its causes. The response does not change.
     #[must_use]
     pub fn caused_by(self, cause: &(dyn Error + 'static)) -> Self {
         let mut chain = cause.to_string();
@@ -95,7 +95,7 @@ impl ApiError {
             chain = format!("{chain}: {cause}");
             below = cause.source();
         }
-        tracing::error!(code = self.0.code, cause = chain, "a request failed");
+        tracing::error!(code = self.0.code, cause = chain, "request failed; sending an error response");
         self
     }
 
@@ -105,12 +105,12 @@ impl ApiError {
         self.0.status
     }
 
-    /// The headers that the answer has beside those of every answer.
+    /// The additional headers of this response.
     pub(crate) fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         &self.0.headers
     }
 
-    /// What it says to people.
+    /// The human-readable message.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
@@ -121,7 +121,7 @@ impl ApiError {
         self.0.code
     }
 
-    /// 400: the body is no JSON that can be trusted to mean one thing.
+    /// 400: the body is not well-formed, unambiguous JSON.
     pub fn malformed_json() -> Self {
         Self::new(StatusCode::BAD_REQUEST, "malformed_json", "the body is not well-formed JSON")
     }
@@ -131,22 +131,23 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", "the caller lacks a permission").with("permission", permission)
     }
 
-    /// 403: another web site sent this through somebody's browser.
+    /// 403: a browser sent the request on behalf of another site.
     pub fn cross_site_request() -> Self {
-        Self::new(StatusCode::FORBIDDEN, "cross_site_request", "requests from other sites change nothing here")
+        Self::new(StatusCode::FORBIDDEN, "cross_site_request", "cross-site requests are refused")
     }
 
-    /// 404: nothing that the caller may see is there.
+    /// 404: the resource does not exist or is not visible to the caller.
     pub fn not_found() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "not_found", "nothing visible is here")
+        Self::new(StatusCode::NOT_FOUND, "not_found", "the resource does not exist or is not visible")
     }
 
-    /// 405, with the methods that the path knows.
+    /// 405, with the methods of the path.
     pub fn method_not_allowed(allowed: Option<HeaderValue>) -> Self {
-        let answer = Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path has no such method");
+        let error =
+            Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "this path does not support the method");
         match allowed {
-            Some(methods) => answer.with_header(header::ALLOW, methods),
-            None => answer,
+            Some(methods) => error.with_header(header::ALLOW, methods),
+            None => error,
         }
     }
 
@@ -155,17 +156,17 @@ impl ApiError {
         Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "the request took too long to arrive")
     }
 
-    /// 412: the resource is not in the state that the caller asked for.
+    /// 412: the resource is not at the revision of `If-Match`.
     pub fn precondition_failed() -> Self {
         Self::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", "the resource has changed since it was read")
     }
 
-    /// 413: the body is longer than the route takes.
+    /// 413: the body is longer than the limit of the route.
     pub fn payload_too_large() -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is too long")
     }
 
-    /// 415: the body is no plain JSON.
+    /// 415: the body is not unencoded JSON in UTF-8.
     pub fn unsupported_media_type() -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -174,18 +175,14 @@ impl ApiError {
         )
     }
 
-    /// 421: this server does not answer to that host name.
+    /// 421: this server does not serve the host name.
     pub fn misdirected_request() -> Self {
-        Self::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "misdirected_request",
-            "this server does not answer to that host name",
-        )
+        Self::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", "this server does not serve this host name")
     }
 
-    /// 422, with what is wrong where.
+    /// 422, with all problems.
     pub fn validation(problems: Vec<FieldProblem>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", "the request has missing or wrong fields")
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "validation_error", "the request has missing or invalid fields")
             .with("fields", json!(problems))
     }
 
@@ -194,24 +191,24 @@ impl ApiError {
         Self::validation(vec![problem])
     }
 
-    /// 500: a defect of ours. Use `caused_by` for what the log should say.
+    /// 500: a defect of the server. Use `caused_by` to log the cause.
     pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server failed to answer this request")
     }
 
-    /// 503: something that this needs is away for now.
+    /// 503: a dependency is unavailable.
     pub fn unavailable() -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is not available for the moment")
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the service is temporarily unavailable")
     }
 
-    /// 503 instead of the answer to a change that was made without an idempotency key.
+    /// 503 in place of a lost response to a change without an idempotency key.
     pub fn answer_lost() -> Self {
         let message =
-            "the answer cannot be made for the moment; the change may have happened, and a repeat may make it again";
+            "the response is temporarily unavailable; the change may have happened, and a repeat may make it again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with("may_have_happened", true)
     }
 
-    /// The body of the answer.
+    /// The JSON body of the response.
     pub(crate) fn body(&self) -> Value {
         let mut detail = self.0.detail.clone();
         detail.insert("error".to_owned(), json!(self.0.code));
@@ -232,11 +229,11 @@ impl ResponseError for ApiError {
     }
 
     fn error_response(&self) -> HttpResponse {
-        let mut answer = HttpResponse::build(self.0.status);
+        let mut response = HttpResponse::build(self.0.status);
         for (name, value) in &self.0.headers {
-            answer.append_header((name, value));
+            response.append_header((name, value));
         }
-        answer.json(self.body())
+        response.json(self.body())
     }
 }
 

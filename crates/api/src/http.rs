@@ -1,9 +1,9 @@
-//! What every route stands on: the middlewares, the extractors, and the answers' common headers.
+//! The HTTP layer below the routes: middlewares, extractors, and common response headers.
 //!
 //! Order of the middlewares, outermost first: [`request_context::request_context`],
-//! [`answer_memory::answer_memory`], [`unread::unread`],
-//! [`site_guard::site_guard`], the one that admits (over [`admission::Admission`]), [`strict_query::strict_query`]. They find
-//! their settings in the app's data, `web::Data<HttpBase>`; without it every request is a 500.
+//! [`response_memory::response_memory`], [`body_drain::body_drain`], [`site_guard::site_guard`], load shedding (over
+//! [`load_shedding::LoadShedder`]), [`strict_query::strict_query`]. They read their settings from the app data,
+//! `web::Data<HttpBase>`; without it every request is a 500.
 
 pub mod admission;
 pub mod answer_memory;
@@ -38,32 +38,32 @@ use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
 use strict_query::KnownQueries;
 
-/// What the middlewares and the fallback need.
+/// The shared data of the middlewares and the fallback handler.
 #[derive(Debug)]
 pub struct HttpBase {
     /// Counts requests.
     pub metrics: Metrics,
-    /// Which hosts are answered.
+    /// The hosts that the server answers.
     pub site_rules: SiteRules,
     /// The scheme of the server's own pages.
     pub public_scheme: Scheme,
-    /// Whose word on where a request comes from is taken.
+    /// The proxies whose forwarding headers are trusted.
     pub trusted_proxies: TrustedProxies,
-    /// Which workloads have a page that may be framed, and by whom.
+    /// The workloads whose page may be embedded, and the embedding origins.
     pub embedding: Embedding,
-    /// Memory of bodies and answers.
+    /// Memory budgets for request bodies and responses.
     pub memory: MemoryBudgets,
-    /// How long a body may take to arrive.
+    /// Time limit for a body to arrive.
     pub body_timeout: Duration,
-    /// Which methods each path knows.
+    /// The methods of each path.
     pub known_methods: KnownMethods,
-    /// Which parameters each route knows.
+    /// The query parameters of each route.
     pub known_queries: KnownQueries,
-    /// Which routes will go away.
+    /// The deprecated routes.
     pub deprecations: &'static [Deprecation],
-    /// Which streams of runs are open.
+    /// Limits the open event streams.
     pub crowd: Crowd,
-    /// Whether the process is about to end.
+    /// Announces the shutdown of the process.
     pub leaving: Leaving,
 }
 

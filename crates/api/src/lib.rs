@@ -1,4 +1,4 @@
-//! The HTTP surface of Fairway: thin routes over the operations, configuration, and the composition root.
+//! The HTTP API of Fairway: routes that call the operations, configuration, and the composition root.
 
 mod access;
 mod answer;

@@ -1,4 +1,4 @@
-//! `fairway-server`.
+//! The command line of `fairway-server`.
 
 #![expect(clippy::print_stdout, reason = "a command line answers on standard output")]
 
@@ -9,11 +9,11 @@ use fairway_api::{
 };
 use std::{path::PathBuf, process::ExitCode};
 
-/// Many small allocations make up a request; this allocator takes a third of the system's time for them.
+/// A request makes many small allocations; mimalloc needs a third of the time of the system allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Governs AI workloads.
+/// Control plane for AI workloads.
 #[derive(Parser)]
 #[command(version, about)]
 struct CommandLine {
@@ -32,40 +32,40 @@ struct Common {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the HTTP API until SIGTERM, and work on runs that wait in line.
+    /// Serve the HTTP API and execute queued runs until SIGTERM.
     Serve {
-        /// Leave runs that wait in line to workers of their own.
+        /// Do not execute queued runs; separate workers execute them.
         #[arg(long)]
         no_worker: bool,
     },
-    /// Work on runs that wait in line, until SIGTERM. Any number of these may run beside the servers.
+    /// Execute queued runs until SIGTERM. Any number of workers can run next to the servers.
     Worker,
-    /// Go on with rollouts that advance by themselves, until SIGTERM. Any number of these may run beside the servers.
+    /// Advance automatic rollouts until SIGTERM. Any number of controllers can run next to the servers.
     RolloutPilot,
-    /// Bring the database up to date and end.
+    /// Apply all pending database migrations and exit.
     Migrate,
-    /// Seed the demo: one workload with an active release in `dev`. A second time nothing is changed.
+    /// Seed the demo: one workload with an active release in `dev`. Repeated calls change nothing.
     Seed,
-    /// Compare every version's row, checksum and artifact; print what differs, and fail if anything does.
+    /// Compare the row, checksum and artifact of every version; print each difference, and fail if there is one.
     VerifyArtifacts,
     /// Print the OpenAPI document.
     Openapi,
-    /// Run the one script that comes on the standard input, confined. The server starts this itself.
+    /// Run one script from standard input in the sandbox. The server starts this command itself.
     #[command(hide = true)]
     Sandbox {
-        /// What the script is written in.
+        /// Language of the script.
         language: String,
-        /// What it may use: wall and processor time in milliseconds, memory and output in bytes, with colons between.
+        /// Limits, separated by colons: wall time and CPU time in milliseconds, memory and output in bytes.
         limits: String,
     },
-    /// About the configuration.
+    /// Inspect the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
 }
 
 #[derive(Subcommand)]
 enum ConfigCommand {
-    /// Read all settings, say what is wrong with them, or show them with secrets left out.
+    /// Validate all settings and print them without secrets, or print their errors.
     Check,
 }
 
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     match run(&line) {
         Ok(code) => code,
         Err(error) => {
-            // One line: what failed, and because of what.
+            // One line with the error and its causes.
             let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
             let _ = std::io::Write::write_fmt(
                 &mut std::io::stderr(),
@@ -89,10 +89,10 @@ fn main() -> ExitCode {
 }
 
 fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
-    // One provider of cryptography for everything that speaks TLS; a second call would only be told so.
+    // All TLS clients use one crypto provider. An error only means that a provider is already installed.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match &line.command {
-        // Done before anything else.
+        // `main` handles this command before it calls `run`.
         Command::Sandbox { .. } => {}
         Command::Openapi => {
             print!("{}", document::as_json()?);
@@ -152,7 +152,7 @@ fn run(line: &CommandLine) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints a line a version with something wrong, and a last one with how many were compared.
+/// Prints one line for each version with a defect, and a summary line with the number of compared versions.
 fn verify_artifacts(settings: &Settings) -> anyhow::Result<ExitCode> {
     let telemetry = Telemetry::start(&settings.log, settings.export_traces)?;
     let verified = runtime()?.block_on(serve::verify_artifacts(settings));

@@ -1,4 +1,4 @@
-//! `fairway-server serve`: everything started in order, and stopped in the opposite one.
+//! The long-running commands of `fairway-server`: startup in order, and shutdown in reverse order.
 
 use crate::{
     app,
@@ -36,41 +36,42 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Database of a private server.
+/// Name of the database on a managed PostgreSQL server.
 const DATABASE: &str = "fairway";
-/// How long the end is announced before connections are closed: a client that is busy hears it with its next answer, a
-/// balancer with its next look at `/readyz`. A connection that was closed without a word may already carry a request.
+/// Time between the shutdown announcement and the close of connections. Active clients see `Connection: close` on their
+/// next response, load balancers a failing `/readyz`. Without the announcement a request can arrive on a connection
+/// that is already closed.
 const ANNOUNCED: Duration = Duration::from_millis(500);
-/// How long requests under way may take once the server is told to stop, in seconds.
+/// Time limit for requests in flight after the server stops accepting connections, in seconds.
 const DRAIN: u64 = 20;
-/// How long runs under way may take once nobody is served any more. Then they are handed back.
+/// Time limit for active runs after the last connection closes. The server then releases their leases.
 const RUNS_END: Duration = Duration::from_secs(5);
-/// The same in a worker, which has nothing else to end.
+/// Time limit for active runs in a worker, which has no connections to drain.
 const WORKER_ENDS: Duration = Duration::from_secs(20);
-/// How long a connection may lie idle between two requests, unless heads of requests are given less.
+/// Idle time of a connection between two requests; the header timeout applies if it is shorter.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long a client may take to close its side once it was told to.
+/// Time limit for a client to close its side of a connection after the server's close.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// How often partitions are made ahead of time, and those whose time is over are dropped.
+/// Interval at which the server creates future partitions and drops expired ones.
 const UPKEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How often payloads are tried to be dropped while somebody is in the way, and how long between.
+/// Attempts to drop expired payloads while readers hold locks on them, and the pause between two attempts.
 const EXPIRY_TRIES: u32 = 20;
 const EXPIRY_PAUSE: Duration = Duration::from_secs(15);
 
-/// The two addresses of the database, and the private server behind them if it is ours.
+/// The two URLs of the database, and the managed PostgreSQL server if this process started it.
 pub struct DatabaseAddress {
-    /// The service's.
+    /// URL of the service role.
     pub url: String,
-    /// The owner's, for migrations.
+    /// URL of the owner role, for migrations.
     pub owner_url: String,
     private: Option<PrivateServer>,
 }
 
 impl DatabaseAddress {
-    /// Finds the database of the settings, and starts it where it is a private one.
+    /// Resolves the database of the settings, and starts the server if it is a managed one.
     ///
     /// # Errors
-    /// When a private server cannot be found or started.
+    /// When a managed server cannot be found or started.
     pub async fn open(settings: &Settings) -> anyhow::Result<Self> {
         match (&settings.database, &settings.migrate_database) {
             (Database::Url(url), owner) => {
@@ -87,16 +88,16 @@ impl DatabaseAddress {
                 let url = server.url(DATABASE);
                 fairway_postgres::create_database(&server.url("postgres"), DATABASE)
                     .await
-                    .context("the private PostgreSQL has no database for Fairway")?;
+                    .context("failed to create the database on the managed PostgreSQL server")?;
                 Ok(Self { owner_url: url.clone(), url, private: Some(server) })
             }
         }
     }
 
-    /// The same, also where another process runs the private server.
+    /// Resolves the database as [`open`](Self::open) does, and also accepts a managed server that another process runs.
     ///
     /// # Errors
-    /// When a private server cannot be found or started, or is just starting or stopping.
+    /// When a managed server cannot be found or started, or is starting or stopping at the moment.
     pub async fn open_beside(settings: &Settings) -> anyhow::Result<Self> {
         if settings.database == Database::Embedded
             && let Ok(url) = Self::of_running(settings).await
@@ -106,11 +107,11 @@ impl DatabaseAddress {
         Self::open(settings).await
     }
 
-    /// Finds the database of the settings for a look at what is there: beside the server that runs on it, or without
-    /// one. Nothing is made, and nothing is brought up to date.
+    /// Opens the existing database of the settings, with or without a running Fairway server. Creates and migrates
+    /// nothing.
     ///
     /// # Errors
-    /// When it cannot be found or started, or holds nothing of Fairway.
+    /// When the database cannot be found or started, or has no Fairway schema.
     pub async fn look(settings: &Settings) -> anyhow::Result<Self> {
         let found = match &settings.database {
             Database::Url(_) => Self::open(settings).await?,
@@ -123,16 +124,16 @@ impl DatabaseAddress {
             Ok(true) => Ok(found),
             held => {
                 found.close().await?;
-                held.context("the database cannot be reached")?;
+                held.context("failed to reach the database")?;
                 anyhow::bail!("the database holds nothing of Fairway: {WHERE}")
             }
         }
     }
 
-    /// The service's address of the database of the settings, where a private one runs already: its server has it started.
+    /// The service URL of the configured database. A managed server must already run: `fairway-server serve` starts it.
     ///
     /// # Errors
-    /// When no private server runs there.
+    /// When no managed server runs in the data directory.
     pub async fn of_running(settings: &Settings) -> anyhow::Result<String> {
         match &settings.database {
             Database::Url(url) => Ok(url.expose().to_owned()),
@@ -144,10 +145,10 @@ impl DatabaseAddress {
         }
     }
 
-    /// Stops the private server, if there is one.
+    /// Stops the managed server that this process started, if there is one.
     ///
     /// # Errors
-    /// When it does not stop.
+    /// When the server does not stop.
     pub async fn close(self) -> anyhow::Result<()> {
         let Some(server) = self.private else { return Ok(()) };
         tokio::task::spawn_blocking(move || server.stop()).await??;
@@ -155,17 +156,17 @@ impl DatabaseAddress {
     }
 }
 
-/// How long a pilot waits before it looks again for a database that is away.
+/// Delay before the rollout controller retries an unavailable database.
 const AWAY: Duration = Duration::from_secs(1);
 
-/// What to do where a database was to be looked at and is not there.
-const WHERE: &str = "run this where the server runs, or name its data in FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
+/// Hint that follows the error for a missing database.
+const WHERE: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
 
 fn start_private(data_dir: &Path) -> anyhow::Result<PrivateServer> {
     Ok(PrivateServer::start(private(data_dir)?)?)
 }
 
-/// The private server that another process runs on this directory; else it is started, if it was made before.
+/// Finds the managed server that another process runs on this directory, or starts an existing cluster.
 fn find_private(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
     let options = private(data_dir)?;
     let directory = options.data_dir.clone();
@@ -178,25 +179,25 @@ fn find_private(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
 }
 
 fn private(data_dir: &Path) -> anyhow::Result<Options> {
-    let state = state::directory().context("no directory for the state of private servers")?;
+    let state = state::directory().context("no state directory for managed PostgreSQL servers")?;
     let binaries = Binaries::find(&state).context("no PostgreSQL was found; `cargo xtask up` installs one")?;
     Ok(Options::of_data_directory(binaries, data_dir))
 }
 
-/// A server that listens.
+/// A running HTTP server.
 pub struct Listening {
-    /// To be awaited until it has stopped.
+    /// Resolves when the server has stopped.
     pub server: Server,
-    /// Stops it.
+    /// Stops the server.
     pub handle: ServerHandle,
-    /// The relays; they end when this is dropped.
+    /// The background tasks; dropping the set aborts them.
     pub relays: JoinSet<()>,
 }
 
-/// Starts the workers and the relays on a listener.
+/// Starts the worker threads and the background tasks on a listener.
 ///
 /// # Errors
-/// When a worker's connections cannot be set up or the listener cannot be used.
+/// When the database connections of a worker thread or the listener cannot be set up.
 pub fn listen(
     settings: &Settings,
     process: &Process,
@@ -209,14 +210,14 @@ pub fn listen(
     }
     let base = web::Data::new(process.base(settings));
     let documents = web::Data::new(process.documents.clone());
-    // One set of connections for each worker, made here so that a wrong address is an error and not a panic there.
+    // Each worker thread has its own connections. A wrong URL is an error here; in the thread it would be a panic.
     let count = thread::available_parallelism().map_or(1, usize::from);
     let workers = Workers::new(process, count)?;
     let header_timeout = settings.header_timeout;
     let keep_alive = KEEP_ALIVE.min(header_timeout);
     let builder = Server::build().workers(count).shutdown_timeout(DRAIN).disable_signals();
     let draining = builder.graceful_shutdown_signal();
-    // What `HttpServer` of the framework would do, but over connections that are guarded.
+    // Equivalent to the framework's `HttpServer`, but over `GuardedConnection`.
     let server = builder
         .listen("fairway", listener, move || {
             let draining = draining.clone();
@@ -235,8 +236,8 @@ pub fn listen(
                 })
                 .finish(map_config(app, |()| AppConfig::default()));
             fn_service(move |socket: TcpStream| async move {
-                // A stream says little things one after the other, and each would wait until the one before is acknowledged,
-                // which clients put off for 40 ms. Where it cannot be said, the connection is gone.
+                // Event streams send small packets. With Nagle's algorithm each packet waits for the previous
+                // acknowledgement, which clients delay by 40 ms. An error means that the connection is closed.
                 let _ = socket.set_nodelay(true);
                 let peer = socket.peer_addr().ok();
                 Ok((Guarded::new(socket, keep_alive.saturating_add(header_timeout)), Protocol::Http1, peer))
@@ -248,7 +249,7 @@ pub fn listen(
     Ok(Listening { server, handle, relays })
 }
 
-/// The connections of each worker thread, handed out as the threads start.
+/// The `Api` of each worker thread, handed out when the threads start.
 #[derive(Clone)]
 struct Workers {
     first: Api,
@@ -262,37 +263,37 @@ impl Workers {
         Ok(Self { first: process.worker()?, others, taken: Arc::default() })
     }
 
-    /// The next thread's; a thread that replaces a crashed one shares with another.
+    /// The `Api` of the next thread. A thread that replaces a crashed one shares the first `Api`.
     fn next(&self) -> Api {
         let index = self.taken.fetch_add(1, Ordering::Relaxed);
         self.others.get(index).unwrap_or(&self.first).clone()
     }
 }
 
-/// Serves until SIGTERM or SIGINT, then says so, drains and ends.
+/// Serves until SIGTERM or SIGINT, then announces the shutdown, drains and returns.
 ///
 /// # Errors
-/// When something that is needed cannot be started.
+/// When the listener, the database or a background task cannot be started.
 pub async fn serve(settings: &Settings, works: Works) -> anyhow::Result<()> {
     allow_many_connections();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
-        TcpListener::bind(settings.bind).with_context(|| format!("{} cannot be listened on", settings.bind))?;
+        TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
     let database = DatabaseAddress::open(settings).await?;
     let served = serve_over(settings, &database, listener, works).await;
     let closed = database.close().await;
     served.and(closed)
 }
 
-/// Takes as many open files as the system allows this process at all. What programs are started with is often 1 024, and so
-/// many connections on which nothing happens would leave no room for others.
+/// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
+/// block all others.
 fn allow_many_connections() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, allowed)| setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).map(|()| allowed));
     match raised {
-        Ok(allowed) => tracing::info!(allowed, "open files"),
+        Ok(allowed) => tracing::info!(allowed, "open file limit set"),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the limit on open files stays as it is")
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
         }
     }
 }
@@ -303,17 +304,17 @@ async fn serve_over(
     listener: TcpListener,
     works: Works,
 ) -> anyhow::Result<()> {
-    fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
+    fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
-    // An answer that a person looked at late is kept as long as any other.
+    // The retention of a reviewed result starts at the review, so the review deadline is added.
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
     tokio::spawn(keep_partitions(database.owner_url.clone(), kept));
     let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
-    tracing::info!(bind = %settings.bind, "Fairway listens");
+    tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
     tokio::spawn(async move {
         if let Err(error) = services.provision_generators().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "generators could not be provisioned");
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to provision generators");
         }
     });
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -325,19 +326,22 @@ async fn serve_over(
     }
     process.services().let_runs_end(RUNS_END).await;
     match process.services().hand_back().await {
-        Ok(runs) => tracing::info!(runs, "Fairway has stopped"),
+        Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "runs under way could not be handed back");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to release the leases of active runs; they expire"
+            );
         }
     }
     relays.shutdown().await;
     Ok(())
 }
 
-/// Compares every version's row, checksum and artifact, beside a running server or without one.
+/// Compares the row, checksum and artifact of every version, with or without a running server.
 ///
 /// # Errors
-/// When the database or the artifact store cannot be reached, or there is none.
+/// When the database or the artifact store is missing or unreachable.
 pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
     let database = DatabaseAddress::look(settings).await?;
     let verified = async {
@@ -349,11 +353,11 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
     verified
 }
 
-/// Goes on with rollouts until SIGTERM or SIGINT, beside the servers of the same database. A private PostgreSQL is its
-/// server's: it is never started here, and looked for anew when it was started again at another address.
+/// Advances rollouts until SIGTERM or SIGINT, next to the servers of the same database. It never starts a managed
+/// PostgreSQL server. After a lost connection it resolves the URL again, because a restarted server has another port.
 ///
 /// # Errors
-/// When no server has run there since this one was started, or its schema is another one.
+/// When the database is not reachable at the start, or its schema belongs to another version.
 pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = async {
@@ -364,18 +368,20 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
     };
     let mut told = pin!(told);
     let mut address = DatabaseAddress::of_running(settings).await?;
-    let mut agreed = agrees(&address).await.context("the database cannot be looked at")?;
+    let mut agreed = agrees(&address).await.context("failed to read the schema version")?;
     loop {
         if !agreed {
-            anyhow::bail!("the database has the schema of another version: run the pilot of the servers' version");
+            anyhow::bail!(
+                "the database schema belongs to another version; run the rollout pilot of the servers' version"
+            );
         }
         let process = Process::new(settings, address.clone(), Parts::of(settings)?)?;
-        tracing::info!("the rollout pilot looks around");
+        tracing::info!("rollout controller started");
         if pilot_until(process.services(), told.as_mut()).await == Landed::Told {
-            tracing::info!("the rollout pilot has stopped");
+            tracing::info!("rollout controller stopped");
             return Ok(());
         }
-        // It may be back, and elsewhere: a private one has another port each time.
+        // A managed server may be back at another port.
         while let Err(error) = async {
             address = DatabaseAddress::of_running(settings).await?;
             agreed = agrees(&address).await?;
@@ -383,7 +389,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
         }
         .await
         {
-            tracing::warn!(error = format!("{error:#}"), "the database is away");
+            tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying");
             tokio::select! {
                 () = told.as_mut() => return Ok(()),
                 () = tokio::time::sleep(AWAY) => {}
@@ -392,11 +398,11 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
-/// Works on runs that wait in line until SIGTERM or SIGINT, beside the servers of the same database. What it began it ends
-/// or hands back.
+/// Executes queued runs until SIGTERM or SIGINT, next to the servers of the same database. At shutdown it drains its
+/// active runs and releases the leases of the rest.
 ///
 /// # Errors
-/// When this deployment has no workers, no server has run there since this one was started, or its schema is another one.
+/// When this deployment has no workers, the database is not reachable, or its schema belongs to another version.
 pub async fn work(settings: &Settings) -> anyhow::Result<()> {
     if !settings.dispatch.has_workers() {
         anyhow::bail!("this deployment has no workers: `dispatch` is `{}`", settings.dispatch.as_str());
@@ -404,21 +410,21 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
     fairway_memory_limit::limit_process(settings.memory_limit);
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let address = DatabaseAddress::of_running(settings).await?;
-    if !agrees(&address).await.context("the database cannot be looked at")? {
-        anyhow::bail!("the database has the schema of another version: run the worker of the servers' version");
+    if !agrees(&address).await.context("failed to read the schema version")? {
+        anyhow::bail!("the database schema belongs to another version; run the worker of the servers' version");
     }
     let process = Process::new(settings, address, Parts::of(settings)?)?;
     let mut relays = process.start_worker(Works::Yes)?;
-    tracing::info!("the worker looks for runs");
+    tracing::info!("worker started");
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    tracing::info!("stopping: no new runs, those under way end");
+    tracing::info!("shutting down: draining active runs");
     process.services().let_runs_end(WORKER_ENDS).await;
     let runs = process.services().hand_back().await?;
     relays.shutdown().await;
-    tracing::info!(runs, "the worker has stopped");
+    tracing::info!(runs, "worker stopped; released the leases of active runs");
     Ok(())
 }
 
@@ -427,10 +433,10 @@ async fn stop(
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) -> anyhow::Result<()> {
-    tracing::info!("stopping: clients are told to go");
+    tracing::info!("shutting down: announcing the close to clients");
     leaving.announce();
     tokio::time::sleep(ANNOUNCED).await;
-    tracing::info!("stopping: no new connections, requests under way end");
+    tracing::info!("shutting down: draining connections");
     handle.stop(true).await;
     Ok(server.await??)
 }
@@ -440,32 +446,39 @@ async fn keep_partitions(owner_url: String, kept: Duration) {
         expire_payloads(&owner_url, kept).await;
         tokio::time::sleep(UPKEEP).await;
         match fairway_postgres::prepare_partitions(&owner_url).await {
-            Ok(made) => tracing::info!(made, "partitions are made ahead"),
+            Ok(made) => tracing::info!(made, "future partitions created"),
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "partitions could not be made ahead");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to create future partitions; retrying in 24 h"
+                );
             }
         }
     }
 }
 
-/// Somebody who reads for long, such as a backup, is in the way; nobody waits behind a drop that waits for that.
+/// Drops expired payload partitions. A long reader such as a backup blocks the drop, so each attempt gives up at once:
+/// queries must not queue behind a waiting drop.
 async fn expire_payloads(owner_url: &str, kept: Duration) {
     for _ in 0..EXPIRY_TRIES {
         match fairway_postgres::expire_payloads(owner_url, kept).await {
             Ok(expired) => {
                 if !expired.months.is_empty() {
-                    tracing::info!(months = expired.months.join(", "), "payloads whose time is over are dropped");
+                    tracing::info!(months = expired.months.join(", "), "expired payloads dropped");
                 }
                 if !expired.busy {
                     return;
                 }
             }
             Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "payloads could not be dropped");
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to drop expired payloads; retrying in 24 h"
+                );
                 return;
             }
         }
         tokio::time::sleep(EXPIRY_PAUSE).await;
     }
-    tracing::warn!("payloads whose time is over are in use; they are dropped another day");
+    tracing::warn!("expired payloads are in use; retrying in 24 h");
 }

@@ -1,4 +1,4 @@
-//! From the refusals of operations to answers. Exhaustive on purpose: a new refusal does not compile without one.
+//! Maps failures of operations to error responses. The match is exhaustive, so a new failure must be mapped here.
 
 use super::{ApiError, FieldProblem};
 use crate::{
@@ -38,7 +38,7 @@ impl From<Failure> for ApiError {
         match failure {
             Failure::NotFound => Self::not_found(),
             Failure::Forbidden(permission) => Self::forbidden(permission.as_str()),
-            // A local server has no way to prove an identity, so nothing is asked for.
+            // A local server cannot verify an identity, so it responds 403 without a challenge for credentials.
             Failure::Anonymous(permission) => Self::forbidden(permission.as_str()),
             Failure::Field(problem) => {
                 Self::invalid_field(FieldProblem::new(problem.path, problem.code, problem.message))
@@ -52,25 +52,25 @@ impl From<Failure> for ApiError {
             Failure::WorkspaceRequired => Self::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "workspace_required",
-                "name a workspace: your roles do not name exactly one",
+                "name a workspace: your roles do not select exactly one",
             ),
             Failure::PreconditionFailed => Self::precondition_failed(),
             Failure::Contended => Self::new(
                 StatusCode::CONFLICT,
                 "concurrent_change",
-                "others changed this at the same time; read it and try again",
+                "concurrent requests changed this resource; read it and try again",
             ),
             Failure::OutcomeLost => Self::answer_lost(),
             Failure::Conflict(conflict) => of_conflict(conflict),
             Failure::KeyOtherBody => Self::new(
                 StatusCode::CONFLICT,
                 "idempotency_key_conflict",
-                "this idempotency key came with another body before",
+                "an earlier request used this idempotency key with another body",
             ),
             Failure::KeyInProgress => Self::new(
                 StatusCode::CONFLICT,
                 "request_in_progress",
-                "the first request with this idempotency key still runs",
+                "the first request with this idempotency key is still in progress",
             ),
             Failure::Tenant(refusal) => {
                 Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
@@ -86,7 +86,7 @@ impl From<Failure> for ApiError {
             Failure::Workload(refusal) => of_workload(refusal),
             Failure::Release(refusal) => of_release(refusal),
             Failure::Environment(_) => {
-                FieldProblem::new("min_approvals", "out_of_bounds", "1 to 10 people approve").into()
+                FieldProblem::new("min_approvals", "out_of_bounds", "must be between 1 and 10").into()
             }
             Failure::ShareTerms(refusal) => {
                 FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()).into()
@@ -106,16 +106,16 @@ impl From<Failure> for ApiError {
             Failure::Integrity(_) => Self::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "integrity_mismatch",
-                "the stored artifact is not what its checksum names; an incident was recorded",
+                "the stored artifact does not match its checksum; an incident was recorded",
             ),
             Failure::Artifact(error @ ArtifactError::Conflict) => Self::internal().caused_by(&error),
-            // The caller of `once` never lets these two out; if it does, that is a fault of ours.
+            // `idempotent` handles these two itself; here they are a defect.
             Failure::KeyTaken | Failure::Corrupt(_) => Self::internal().caused_by(&failure),
         }
     }
 }
 
-/// What only the store can know of content is as much a fault of the content as anything else that is wrong with it.
+/// Maps a conflict of the store. Conflicts of an access contract are problems of the content and name its fields.
 fn of_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
         Conflict::ContractOfAnother => "content.access_contract.contract_id",
@@ -138,16 +138,16 @@ fn of_conflict(conflict: Conflict) -> ApiError {
 const fn explain(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::DuplicateSlug => "this slug is taken",
-        Conflict::DuplicateVersionLabel => "the asset has a version of this label",
+        Conflict::DuplicateVersionLabel => "the asset already has a version with this label",
         Conflict::AssetInUse => IN_USE,
-        Conflict::DuplicateGrant => "the asset is granted there already",
-        Conflict::DuplicateRole => "the release has a binding of this role",
-        Conflict::DuplicateRoleBinding => "the principal holds this role there already",
-        Conflict::HostTaken => "another tenant answers to this host",
-        Conflict::MissingReference => "something that this refers to has gone",
-        Conflict::ShareLinkClosed => "the share link starts no run any more",
-        Conflict::ContractOfAnother => "another knowledge base has a contract of this name",
-        Conflict::ContractRevoked => "the contract is revoked, and a revoked contract is never restored",
+        Conflict::DuplicateGrant => "the asset already has this grant",
+        Conflict::DuplicateRole => "the release already has a binding of this role",
+        Conflict::DuplicateRoleBinding => "the principal already holds this role in this scope",
+        Conflict::HostTaken => "another tenant uses this host",
+        Conflict::MissingReference => "a referenced resource no longer exists",
+        Conflict::ShareLinkClosed => "the share link no longer starts runs",
+        Conflict::ContractOfAnother => "another knowledge base has a contract with this name",
+        Conflict::ContractRevoked => "the contract is revoked; a revoked contract cannot be restored",
     }
 }
 
@@ -170,8 +170,8 @@ fn of_grant(refusal: GrantRefusal) -> ApiError {
     }
 }
 
-/// Why an asset cannot be archived.
-const IN_USE: &str = "releases that are not over bind versions of this asset";
+/// The reason why an asset cannot be archived.
+const IN_USE: &str = "unfinished releases bind versions of this asset";
 
 fn of_asset(refusal: AssetRefusal) -> ApiError {
     match refusal {
@@ -204,7 +204,7 @@ fn of_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
 }
 
 fn invalid_content(problems: Vec<Value>) -> ApiError {
-    ApiError::new(StatusCode::BAD_REQUEST, "invalid_content", "the content is not allowed for this kind of asset")
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_content", "the content is invalid for this kind of asset")
         .with("fields", problems)
 }
 
@@ -239,7 +239,7 @@ fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
 
 fn of_flow(problems: &[FlowProblem]) -> ApiError {
     let errors: Vec<Value> = problems.iter().map(|problem| json!(FlowErrorView::of(problem))).collect();
-    ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow cannot be used as it is").with("errors", errors)
+    ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow is invalid").with("errors", errors)
 }
 
 fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
@@ -261,7 +261,7 @@ fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
     }
 }
 
-/// After how many seconds a model that gave no answer may be asked again.
+/// `Retry-After` of a failed model call, in seconds.
 const PROVIDER_PAUSE: u64 = 5;
 
 fn of_workload(refusal: WorkloadRefusal) -> ApiError {
@@ -286,7 +286,7 @@ fn of_workload(refusal: WorkloadRefusal) -> ApiError {
 }
 
 fn invalid_transition(code: &'static str, from: &str, valid: Vec<&str>) -> ApiError {
-    ApiError::new(StatusCode::CONFLICT, code, "the present state does not lead there")
+    ApiError::new(StatusCode::CONFLICT, code, "the current state does not allow this transition")
         .with("current_state", from)
         .with("valid_transitions", valid)
 }
@@ -295,57 +295,67 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         ReleaseRefusal::NotEditable { state } => {
-            ApiError::new(StatusCode::CONFLICT, code, "bindings change in drafts alone")
+            ApiError::new(StatusCode::CONFLICT, code, "bindings can change only while the release is a draft")
                 .with("current_state", state.as_str())
         }
         ReleaseRefusal::NotBound => ApiError::not_found(),
         ReleaseRefusal::RoleKindMismatch => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must be the asset's kind")
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the role must match the kind of the asset")
         }
         ReleaseRefusal::DuplicateRole => ApiError::new(StatusCode::CONFLICT, code, explain(Conflict::DuplicateRole)),
-        ReleaseRefusal::TooManyBindings => ApiError::new(StatusCode::CONFLICT, code, "a release takes 100 bindings"),
+        ReleaseRefusal::TooManyBindings => {
+            ApiError::new(StatusCode::CONFLICT, code, "a release has at most 100 bindings")
+        }
         ReleaseRefusal::TooLarge => ApiError::new(
             StatusCode::CONFLICT,
             code,
-            "the run plan of the release would take more than 40 MiB, or its patterns and schemas more than 32 MiB of them",
+            "the run plan of the release would exceed 40 MiB, or its patterns and schemas 32 MiB",
         ),
-        ReleaseRefusal::AssetNotActive => ApiError::new(StatusCode::CONFLICT, code, "the asset takes no new bindings"),
+        ReleaseRefusal::AssetNotActive => {
+            ApiError::new(StatusCode::CONFLICT, code, "the asset accepts no new bindings")
+        }
         ReleaseRefusal::InvalidTransition { from, valid } => {
             let valid = valid.into_iter().map(StateName::as_str).collect();
             invalid_transition(code, from.as_str(), valid)
         }
         ReleaseRefusal::ApprovalRequired { counted, needed, refused } => {
             let message = if refused {
-                "the newest verdict is a refusal"
+                "the newest verdict is a rejection"
             } else {
-                "too few people have approved what is bound now"
+                "the current bindings have too few approvals"
             };
             ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
                 .with("approvals", counted)
                 .with("min_approvals", needed)
         }
-        ReleaseRefusal::SelfApproval => {
-            ApiError::new(StatusCode::FORBIDDEN, code, "who made a release may not approve it here")
-        }
+        ReleaseRefusal::SelfApproval => ApiError::new(
+            StatusCode::FORBIDDEN,
+            code,
+            "the creator of a release may not approve it in this environment",
+        ),
         ReleaseRefusal::TooManyVerdicts => ApiError::new(
             StatusCode::CONFLICT,
             code,
-            "a release takes 50 verdicts of one person and 500 of all, and one objection of each person beyond",
+            "a release takes 50 verdicts per person and 500 in total, and one rejection per person beyond that",
         ),
         ReleaseRefusal::RoleDoesNotApprove { needed } => {
             let roles: Vec<&str> = needed.iter().map(Role::as_str).collect();
-            ApiError::new(StatusCode::FORBIDDEN, code, "what is bound asks for the approval of other roles")
+            ApiError::new(StatusCode::FORBIDDEN, code, "the bindings require the approval of other roles")
                 .with("roles", roles)
         }
         ReleaseRefusal::ActivationBlocked(missing) => {
             let missing: Vec<Value> = missing.iter().map(|gap| json!(gap)).collect();
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release cannot be active yet")
-                .with("missing", missing)
+            ApiError::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                code,
+                "the release does not meet all activation requirements",
+            )
+            .with("missing", missing)
         }
         ReleaseRefusal::NoPreviousRelease => ApiError::new(
             StatusCode::CONFLICT,
             code,
-            "the release does not hold the lane, or none before it could hold it again",
+            "the release does not hold the lane, or no earlier release can hold it again",
         ),
         ReleaseRefusal::WorkloadRetired => ApiError::new(StatusCode::CONFLICT, code, "the workload is retired"),
         ReleaseRefusal::RolloutInProgress => {
@@ -356,14 +366,13 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         }
         ReleaseRefusal::Reason => FieldProblem::new("reason", code, ReleaseRefusal::Reason.to_string()).into(),
         ReleaseRefusal::LaneNotTargeted => {
-            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release is meant for another lane")
+            ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release targets another lane")
         }
         ReleaseRefusal::UnresolvedReferences(unresolved) => {
             let offset = unresolved.first().and_then(|first| first.offset);
             let missing: Vec<Value> = unresolved.iter().map(of_reference).collect();
-            let error =
-                ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release refers to what is not there for it")
-                    .with("missing", missing);
+            let error = ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, "the release has unresolved references")
+                .with("missing", missing);
             match offset {
                 Some(offset) => error.with("offset", offset),
                 None => error,
@@ -382,10 +391,10 @@ fn of_reference(unresolved: &UnresolvedReference) -> Value {
     })
 }
 
-/// Whoever asks too often is told how often it may ask, and when one more is allowed, in whole seconds.
+/// Maps a rate limit to 429 with the quota and the whole seconds until the next allowed request.
 fn of_throttled(Throttled { quota, wait }: Throttled) -> ApiError {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
-    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "you ask too often; try again later")
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "rate limit exceeded; try again later")
         .with_header(RETRY_AFTER, HeaderValue::from(seconds))
         .with_header(RATE_LIMIT, HeaderValue::from(quota.per_minute))
         .with_header(RATE_LIMIT_REMAINING, HeaderValue::from(0))
@@ -398,7 +407,7 @@ fn of_run(refusal: RunRefusal) -> ApiError {
         RunRefusal::Unsettled(id) => ApiError::unavailable().with("execution_id", id.to_string()),
         RunRefusal::PrincipalNotBound => ApiError::new(StatusCode::FORBIDDEN, code, refusal.to_string()),
         RunRefusal::LineFull => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string()),
-        // Some seconds, and one of them is over.
+        // A script takes a few seconds, so a slot is free within about one second.
         RunRefusal::TooManyScripts => ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, refusal.to_string())
             .with_header(RETRY_AFTER, HeaderValue::from(1)),
         RunRefusal::LanguageNotAllowed => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, refusal.to_string()),

@@ -1,13 +1,13 @@
-//! Everything that is wrong with the fields of a request, told at once.
+//! Collects all problems of a request's fields for one response.
 
 use super::{ApiError, FieldProblem};
 
-/// What has been read of a request so far, and why some of it could not be.
+/// The problems found so far in the fields of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Fields(Vec<FieldProblem>);
 
 impl Fields {
-    /// A field that was read, or a note of why it was not.
+    /// The value of a field, or `None` after recording its problem.
     pub(crate) fn read<T>(&mut self, field: Result<T, FieldProblem>) -> Option<T> {
         match field {
             Ok(value) => Some(value),
@@ -18,12 +18,12 @@ impl Fields {
         }
     }
 
-    /// Something else that is wrong.
+    /// Records further problems.
     pub(crate) fn note(&mut self, problems: impl IntoIterator<Item = FieldProblem>) {
         self.0.extend(problems);
     }
 
-    /// What was read, if nothing was wrong: `whole` puts it together, and has something wherever nothing was noted.
+    /// Builds the value with `whole` if there are no problems. `whole` must return `Some` in that case.
     pub(crate) fn whole<T>(self, whole: impl FnOnce() -> Option<T>) -> Result<T, ApiError> {
         if !self.0.is_empty() {
             return Err(ApiError::validation(self.0));

@@ -1,13 +1,12 @@
-//! Who is served while more is asked for than can be done.
+//! Load shedding of one worker thread.
 //!
-//! PostgreSQL is what is short, so the line in front of it tells. A line that is never short for a stretch of time does not
-//! get shorter by itself, and nothing is won by standing in it: requests beyond what keeps PostgreSQL busy are refused at
-//! once, and those that are served wait in a short line. A request that waits for a provider waits for nobody here and counts
-//! for nothing. A crowd that comes at once and is soon served is no overload.
+//! PostgreSQL is the bottleneck, so the number of waiting statements measures the load. A queue that stays long for a
+//! whole observation window is standing: it does not shrink by itself. Requests beyond the number that keeps PostgreSQL
+//! busy are then refused at once, so admitted requests wait in a short queue. A request that waits for a provider does
+//! not count. A short burst is not an overload.
 //!
-//! Whoever has fewer requests under way than an equal share is still served while others are refused, so that nobody is
-//! kept out by somebody else's crowd. Parties are tenants where requests name one, else callers, or the clients of those who
-//! have nothing but a share link.
+//! A client with less than its fair share of requests in flight is still served while others are refused. Clients are
+//! tenants where requests name one, else callers, or the addresses of share link holders.
 
 use fairway_domain::{access::ActorRef, id::TenantId, throttle::ClientAddress};
 use fairway_memory_limit::is_exhausted;
@@ -19,26 +18,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a line has to stand.
+/// Time that a queue must stay long to count as standing.
 const STRETCH: Duration = Duration::from_millis(100);
-/// How long nobody has to be refused before the line is believed to be gone.
+/// Time without a refusal after which the overload ends.
 const RELIEF: Duration = Duration::from_secs(1);
-/// The part of a line that stands which is let wait from then on: that much keeps PostgreSQL busy, and who is served waits
-/// little longer than usual although refusing takes its time too.
+/// The fraction of the queue limit that applies under overload, as numerator and denominator. It keeps PostgreSQL busy
+/// and leaves time for refusals.
 const SERVED: (usize, usize) = (1, 2);
-/// How many times longer a line may be for a moment.
+/// Factor by which a burst may exceed the queue limit.
 const CROWD: usize = 3;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
 const SERVED_AT_MEMORY_LIMIT: usize = 4;
 
-/// How many requests a second one worker thread refuses before the rest have to wait. Refusals share the thread with the
-/// requests that are served, so each of them delays every step of those.
+/// Refusals per second of one worker thread that are sent without delay. Refusals share the thread with admitted
+/// requests and delay them.
 const REFUSALS_A_SECOND: u32 = 3_000;
-/// The longest that a refusal is delayed. A connection is then refused four times a second at most, however many there are.
+/// Maximum delay of a refusal. It bounds the refusals of one connection to four per second.
 const LONGEST_DELAY: Duration = Duration::from_millis(250);
 
-/// Decides for one worker thread. Clones are one.
+/// Load shedder of one worker thread. Clones share state.
 #[derive(Clone, Debug)]
 pub struct Admission {
     waiting: Waiting,
@@ -46,18 +45,18 @@ pub struct Admission {
     books: Arc<Mutex<Books>>,
 }
 
-/// Whom a request is counted for. What it says of itself, and nothing that would have to be looked up.
+/// The client that a request is counted for, from its unverified claims: a lookup would cost a query.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Party {
-    /// The tenant that it names.
+    /// The tenant that the request names.
     Tenant(TenantId),
-    /// Its caller, where it names none.
+    /// The caller, if the request names no tenant.
     Caller(ActorRef),
-    /// Who holds a share link and has no name, by where it is.
+    /// The address of an unnamed share link holder.
     Holder(ClientAddress),
 }
 
-/// A request that is served, until this is dropped.
+/// The permit of an admitted request; dropping it ends the request.
 #[derive(Debug)]
 #[must_use = "the request counts as answered once this is dropped"]
 pub struct Admitted {
@@ -68,17 +67,17 @@ pub struct Admitted {
 #[derive(Debug)]
 struct Books {
     stretch_began: Instant,
-    /// The fewest that waited in this stretch, whenever a request came.
+    /// The minimum of waiting statements in this window, sampled at each request.
     fewest: usize,
     overloaded_until: Option<Instant>,
-    /// When the next refusal is due.
+    /// Time of the next refusal.
     next_refusal: Instant,
-    /// Requests under way; nobody at zero.
+    /// Requests in flight by client, without zero entries.
     under_way: HashMap<Party, usize>,
 }
 
 impl Admission {
-    /// Over those who wait for PostgreSQL; `line` of them are let wait while the line does not get shorter.
+    /// Creates a load shedder over the statements that wait for PostgreSQL; `line` is the limit of a standing queue.
     #[must_use]
     pub fn new(waiting: Waiting, line: usize) -> Self {
         let books = Books {
@@ -91,19 +90,19 @@ impl Admission {
         Self { waiting, line, books: Arc::new(Mutex::new(books)) }
     }
 
-    /// A place for a request of this party, if there is one at this moment.
+    /// A permit for a request of this client, or `None` if the request must be refused.
     pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
         self.admit_within(party, now, is_exhausted)
     }
 
-    /// The same with a question whether the process is at its memory limit.
+    /// Like `admit`, with a replaceable check whether the process is at its memory limit.
     fn admit_within(&self, party: Party, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
         if now.saturating_duration_since(books.stretch_began) >= STRETCH {
-            let stands = mem::replace(&mut books.fewest, waiting) >= self.line;
-            if stands {
+            let is_standing = mem::replace(&mut books.fewest, waiting) >= self.line;
+            if is_standing {
                 books.overloaded_until = Some(now + RELIEF);
             }
             books.stretch_began = now;
@@ -112,11 +111,11 @@ impl Admission {
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
-        let crowd = self.line.saturating_mul(CROWD);
-        let most = if overloaded { self.line * SERVED.0 / SERVED.1 } else { crowd };
-        if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
+        let burst = self.line.saturating_mul(CROWD);
+        let limit = if overloaded { self.line * SERVED.0 / SERVED.1 } else { burst };
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_owed(&party)) {
             if !overloaded {
-                tracing::warn!(waiting, "more is asked for than can be done: some of it is refused");
+                tracing::warn!(waiting, "overloaded; refusing requests with 503");
             }
             books.overloaded_until = Some(now + RELIEF);
             return None;
@@ -127,9 +126,8 @@ impl Admission {
 }
 
 impl Admission {
-    /// When to send the refusal of a request that came at `now`: at once while there are few of them, and later, by
-    /// [`LONGEST_DELAY`] at most, while there are more than [`REFUSALS_A_SECOND`]. Nothing else is read meanwhile from the
-    /// connection of a delayed refusal.
+    /// The time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_A_SECOND`] refusals are
+    /// delayed, by at most [`LONGEST_DELAY`]. The server reads nothing from the connection of a delayed refusal.
     #[must_use]
     pub fn refusal_due(&self, now: Instant) -> Instant {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,7 +141,7 @@ impl Admission {
 }
 
 impl Books {
-    /// Whether a party has less than its equal share, others being there.
+    /// Whether a client has less than its fair share of the requests in flight, and other clients exist.
     fn is_owed(&self, party: &Party) -> bool {
         let own = self.under_way.get(party).copied().unwrap_or_default();
         let all: usize = self.under_way.values().sum();
@@ -176,7 +174,7 @@ mod tests {
         Party::Caller(ActorRef::parse(name).unwrap())
     }
 
-    /// Somebody in a line of so many, who waits until the set goes.
+    /// Spawns `many` waiting statements that end when the set is dropped.
     async fn waits(waiting: &Waiting, many: usize) -> JoinSet<()> {
         let mut line = JoinSet::new();
         for _ in 0..many {
@@ -195,15 +193,15 @@ mod tests {
         let admission = Admission::new(waiting.clone(), LINE);
         let (ada, start) = (party("user:ada"), Instant::now());
         let line = waits(&waiting, LINE * CROWD - 1).await;
-        // Nobody knows yet whether they are served soon: at the beginning there was no line.
+        // The queue was empty when the window began, so it is not standing yet.
         assert!(admission.admit(ada.clone(), start).is_some());
         assert!(admission.admit(ada.clone(), start + STRETCH).is_some());
-        // It stands for a whole stretch.
+        // The queue was standing for a whole window.
         let later = start + STRETCH * 2;
         assert!(admission.admit(ada.clone(), later).is_none());
         drop(line);
         tokio::task::yield_now().await;
-        // As many as keep PostgreSQL busy are let in at once, and no more until there is relief.
+        // Admits the number that keeps PostgreSQL busy, and no more until the overload ends.
         let line = waits(&waiting, LINE / 2 - 1).await;
         assert!(admission.admit(ada.clone(), later).is_some());
         drop(line);
@@ -236,12 +234,12 @@ mod tests {
         assert_eq!(admission.refusal_due(now), now);
         assert_eq!(admission.refusal_due(now), now + interval);
         assert_eq!(admission.refusal_due(now), now + interval * 2);
-        // After a pause the first refusal is sent at once again.
+        // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
         assert_eq!(admission.refusal_due(later), later);
         let delays: Vec<Duration> = (0..REFUSALS_A_SECOND).map(|_| admission.refusal_due(later) - later).collect();
         assert!(delays.iter().all(|delay| (interval..=LONGEST_DELAY).contains(delay)));
-        assert_eq!(delays.last(), Some(&LONGEST_DELAY), "however many wait, none waits longer");
+        assert_eq!(delays.last(), Some(&LONGEST_DELAY), "the delay is bounded for any number of refusals");
     }
 
     #[tokio::test]
@@ -254,12 +252,12 @@ mod tests {
         assert!(admission.admit(crowd.clone(), start + STRETCH).is_some());
         let later = start + STRETCH * 2;
         assert!(admission.admit(crowd.clone(), later).is_none());
-        // Two of them: half is each one's share.
+        // Two clients: the fair share of each is one half.
         places.push(admission.admit(other.clone(), later).unwrap());
         places.push(admission.admit(other.clone(), later).unwrap());
         assert!(admission.admit(other.clone(), later).is_some());
         assert!(admission.admit(crowd.clone(), later).is_none());
-        // And nobody where nothing moves any more.
+        // Beyond twice the burst limit every request is refused.
         let _more = waits(&waiting, LINE * CROWD * 2).await;
         assert!(admission.admit(other, later).is_none());
         drop(places);

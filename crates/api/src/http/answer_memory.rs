@@ -1,7 +1,7 @@
-//! Large answers that clients have not read yet take memory of a process-wide budget, from their first byte to their last.
+//! Memory budget of large responses: a process-wide reservation until the client has read the last byte.
 //!
-//! An answer that finds no room becomes 503. A repeat of the request with its idempotency key gets the answer. Answers are
-//! written in portions: the framework copies a whole body into what it writes next.
+//! A response without memory becomes 503; a repeat of the request with its idempotency key gets the response. Bodies
+//! are written in chunks, because the framework copies a whole body into its write buffer.
 
 use super::{
     HttpBase,
@@ -25,23 +25,23 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of a portion, which is about what a connection buffers. Shorter answers are not counted.
+/// Bytes of a chunk, about the write buffer of a connection. Shorter responses are not counted.
 pub(crate) const PORTION: usize = 64 << 10;
 
-/// How long a large answer to a read waits for memory of the process. It is in memory meanwhile.
+/// Time that a large response to a read waits for process memory. The response is already in memory.
 const ADMISSION_WAIT: Duration = Duration::from_secs(1);
 
-/// The middleware. Everything that makes answers is inside of it.
+/// Middleware that reserves memory for responses. It must wrap every service that creates responses.
 ///
 /// # Errors
-/// Those of the inside.
+/// The errors of the inner service.
 pub async fn answer_memory<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
     let answer = next.call(request).await?.map_into_boxed_body();
-    // The request's own memory goes with its answer: a document that was just stored is what is answered. A stream begins
-    // after the handler has let go of the document, and may last for as long as its run.
+    // The request's reservation moves to its response, which often returns the stored document. A stream releases it:
+    // the handler has dropped the document, and the stream lasts as long as its run.
     let of_request = answer.request().extensions_mut().remove::<RequestMemory>();
     let bytes = match answer.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
@@ -55,7 +55,8 @@ pub async fn answer_memory<B: MessageBody + 'static>(
         Some(_) | None => {
             let base = answer.request().app_data::<web::Data<HttpBase>>();
             let client = client_of(answer.request());
-            // A read can be repeated once the process has memory again. What a change answers is refused by the budget alone.
+            // A client can repeat a read, so the process limit applies to reads only. Responses to changes need only
+            // the budget.
             let admitted = match answer.request().method().is_safe() {
                 true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
                 false => Ok(()),
@@ -66,7 +67,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
             };
             match base.map(reserve) {
                 Some(Ok(reservation)) => Held::Answer(reservation),
-                // Tests of parts have no base.
+                // Unit tests have no base.
                 None => return Ok(answer),
                 Some(Err(_)) => {
                     let refusal = without_room(&answer);
@@ -82,8 +83,8 @@ pub async fn answer_memory<B: MessageBody + 'static>(
     }))
 }
 
-/// The refusal of an answer without room. A change has been committed by then, and without a key nothing else tells its
-/// caller of it.
+/// The 503 for a response without memory. A change is already committed; without an idempotency key the error must tell
+/// the caller so.
 fn without_room<B>(answer: &ServiceResponse<B>) -> ApiError {
     let is_change = !answer.request().method().is_safe() && answer.status().is_success();
     if is_change && !answer.request().headers().contains_key(IDEMPOTENCY_KEY) {
@@ -93,13 +94,13 @@ fn without_room<B>(answer: &ServiceResponse<B>) -> ApiError {
     }
 }
 
-/// What counts for an answer until it is written.
+/// The memory reservation of a response until it is written.
 enum Held {
     Answer(#[expect(dead_code, reason = "dropped with the answer")] Reservation),
     Request(#[expect(dead_code, reason = "dropped with the answer")] RequestMemory),
 }
 
-/// Bytes that are written portion by portion.
+/// A body that is written chunk by chunk.
 struct Portions {
     bytes: Bytes,
     _held: Held,
@@ -118,7 +119,7 @@ impl MessageBody for Portions {
     }
 }
 
-/// A body of a known size that makes its portions itself.
+/// A body of known size that produces its own chunks.
 struct Whole {
     body: BoxBody,
     _held: Held,

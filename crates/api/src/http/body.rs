@@ -1,4 +1,4 @@
-//! The body of a request: plain JSON within bounds, read strictly, then as what the handler asks for.
+//! Request bodies: size-bounded JSON, read strictly and deserialized into the handler's type.
 
 mod diagnosis;
 mod names;
@@ -44,18 +44,18 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// Longest body of a route that does not say otherwise, in bytes.
+/// Default body limit of a route, in bytes.
 pub const ONE_MEBIBYTE: usize = 1 << 20;
-/// Longest body that is read before the caller is authorized, in bytes, on routes that take larger ones.
+/// Body bytes that routes with a larger limit read before they authorize the caller.
 const MAX_UNAUTHORIZED: usize = 64 << 10;
-/// How often a handler holds a document at its height: as values, as canonical text, and as what it stores.
+/// Peak copies of a document in a handler: as values, as canonical text, and as the stored bytes.
 const COPIES: usize = 2;
 
-/// A body of at most `LIMIT` bytes, read as a `T`. An absent body counts as `{}`.
+/// A body of at most `LIMIT` bytes, deserialized as a `T`. An absent body counts as `{}`.
 ///
-/// Refusals: 408 when it takes longer than `body_timeout` to arrive, 413 beyond the limit, 415 for anything but unencoded
-/// `application/json` in UTF-8, 400 `malformed_json` for what JSON readers do not agree upon, 422 with every place where
-/// it is not a `T`, 503 when all bodies in flight leave no memory for it.
+/// Errors: 408 if the body does not arrive within `body_timeout`, 413 beyond the limit, 415 unless it is unencoded
+/// `application/json` in UTF-8. 400 `malformed_json` for malformed or ambiguous JSON, 422 with every field that does
+/// not fit `T`, 503 if the memory budget is exhausted.
 #[derive(Debug)]
 pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
     value: T,
@@ -63,30 +63,30 @@ pub struct Body<T, const LIMIT: usize = ONE_MEBIBYTE> {
 }
 
 impl<T, const LIMIT: usize> Body<T, LIMIT> {
-    /// What the handler asked for.
+    /// The deserialized value.
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// What the handler asked for, and a member that it left for later, out of the document.
+    /// The value, and a member that the type deferred, moved out of the document.
     pub fn into_parts_with(self, member: &str) -> (T, Value) {
         let Self { value, mut document } = self;
         let member = document.as_object_mut().and_then(|members| members.remove(member));
         (value, member.unwrap_or_default())
     }
 
-    /// The same as JSON, with nothing lost.
+    /// The body as JSON, without any loss.
     pub const fn document(&self) -> &Value {
         &self.document
     }
 
-    /// What was asked for, with the digest.
+    /// The value and the digest of the body.
     pub fn into_parts(self) -> (T, [u8; 32]) {
         let digest = self.digest();
         (self.value, digest)
     }
 
-    /// BLAKE3 of the canonical body, by which a repeated request is recognised.
+    /// BLAKE3 digest of the canonical body; it identifies a repeated request.
     pub fn digest(&self) -> [u8; 32] {
         digest(&self.document)
     }
@@ -115,26 +115,26 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         let (document, heap_bytes) = if bytes.is_empty() {
             (Value::Object(Map::new()), 0)
         } else {
-            // Values take up to a hundred times their text, so a request that waits for room must not hold them yet.
+            // Parsed values take up to 100 times their text, so the reservation comes before the parse.
             let expected = json::max_heap_bytes(&bytes);
             let height = expected.saturating_add(bytes.len()).max(expected.saturating_mul(COPIES));
             memory.resize(height).await.map_err(|_| ApiError::unavailable())?;
             json::read_measured(&bytes).map_err(unread)?
         };
-        // A large body would lie there for as long as its request lasts.
+        // Frees a large body before the request ends.
         drop(bytes);
         // The estimate is an upper bound, so this never waits.
         memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
-        // Whatever the handler makes of the document, the memory counts until the request is answered.
+        // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
         let value = read_as(&document).map_err(|problems| unread_fields(request, problems))?;
         Ok(Self { value, document })
     }
 }
 
-/// A body of a route that takes large ones. More than 64 KiB of it are read only once the caller is authorized.
+/// A body of a route with a large limit. Only the first 64 KiB are read before the caller is authorized.
 ///
-/// Refusals: as those of [`Body`].
+/// Errors: those of [`Body`].
 pub struct DeferredBody<T, const LIMIT: usize> {
     request: HttpRequest,
     payload: Payload,
@@ -152,10 +152,10 @@ impl<T, const LIMIT: usize> FromRequest for DeferredBody<T, LIMIT> {
 }
 
 impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
-    /// Reads the body. Before a large one, or one of unknown length, it awaits `authorize`.
+    /// Reads the body. It awaits `authorize` first if the body is large or its length unknown.
     ///
     /// # Errors
-    /// That of `authorize`, and those of [`Body`].
+    /// The error of `authorize`, and those of [`Body`].
     pub async fn read_authorized(
         mut self,
         authorize: impl Future<Output = Result<(), Failure>>,
@@ -171,9 +171,8 @@ impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
     }
 }
 
-/// A body that holds none of the names that its route does not let itself be told. One that does is refused with 422
-/// `forbidden_field`, which repeats nothing of it, before anything else is looked at in it. So is one with more names than
-/// anybody looks at, unless it is one that nobody reads.
+/// A body without forbidden member names. A body with one is refused with 422 `forbidden_field` before any other check,
+/// and the error repeats nothing of it. So is a body with more names than the scan checks, if it is valid JSON.
 #[derive(Debug)]
 pub struct Untold<T>(pub Body<T>);
 
@@ -195,14 +194,14 @@ impl<T: DeserializeOwned + Names> FromRequest for Untold<T> {
 }
 
 fn told() -> ApiError {
-    let message = "who asks, for whom and how is not said here";
+    let message = "the body contains an identity field that this route does not accept";
     ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message)
 }
 
-/// The bytes of a body, with the memory that they take.
+/// The bytes of a body, with their memory reservation.
 type Arrived = (BytesMut, RequestMemory);
 
-/// The bytes of a body within bounds.
+/// Receives the bytes of a body within the limits of size and time.
 fn arrived(
     request: &HttpRequest,
     payload: &mut Payload,
@@ -229,8 +228,8 @@ fn unread(refusal: JsonRefusal) -> ApiError {
     }
 }
 
-/// A member that must be there and may be large: [`Body::into_parts_with`] takes it out of the document, where reading
-/// it would make a copy.
+/// A required member that may be large. [`Body::split_member`] moves it out of the document; deserializing it would
+/// make a copy.
 #[derive(Debug)]
 pub struct Later;
 
@@ -240,37 +239,36 @@ impl<'de> Deserialize<'de> for Later {
     }
 }
 
-/// Reads a JSON value as a `T`, with every place that does not fit.
+/// Deserializes a JSON value as a `T`, and reports every field that does not fit.
 ///
 /// # Errors
-/// When the value is no `T`: with each missing field, each unknown one and each value of another type, up to 200.
+/// When the value is not a `T`: each missing field, each unknown field and each value of a wrong type, up to 200.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Result<T, Vec<FieldProblem>> {
     serde_path_to_error::deserialize(value::Reading(document))
         .map_err(|failure| diagnosis::problems::<T>(document, shape::problem(failure)))
 }
 
-/// For members of a change that may be left out and, where they are there, are read as they are: null is a value, and
-/// one that most types do not know.
+/// Deserializes an optional member of a change. A present `null` is passed to `T`, and most types refuse it.
 ///
 /// # Errors
-/// When the value is no `T`.
+/// When the value is not a `T`.
 pub fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// BLAKE3 of a canonical document.
+/// BLAKE3 digest of a canonical document.
 pub fn digest(document: &Value) -> [u8; 32] {
     let hash = match Canonical::of(document) {
         Ok(canonical) => blake3::hash(canonical.bytes()),
-        // Integers beyond 2^53 have no canonical form, but the same request still spells them the same way.
+        // Integers beyond 2^53 have no canonical form, but a repeated request contains the same text.
         Err(_) => blake3::hash(document.to_string().as_bytes()),
     };
     *hash.as_bytes()
 }
 
-/// Judges a body by its headers, before a byte of it is read.
+/// Validates the headers of a body before the server reads it.
 fn accept(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
-    // `identity` too: it says nothing that its absence would not say, and belongs into `Accept-Encoding` alone.
+    // `identity` is refused too: it is valid in `Accept-Encoding` only.
     if headers.contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::unsupported_media_type());
     }
@@ -289,12 +287,12 @@ fn accept(headers: &HeaderMap, limit: usize) -> Result<(), ApiError> {
     }
 }
 
-/// Whether the headers say that a body comes.
+/// Whether the headers announce a body.
 fn announced(headers: &HeaderMap) -> bool {
     headers.contains_key(header::TRANSFER_ENCODING) || content_length(headers).is_some_and(|length| length > 0)
 }
 
-/// The announced length; one that cannot be read is beyond every limit.
+/// The announced length; an invalid length exceeds every limit.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<usize> {
     let length = headers.get(header::CONTENT_LENGTH)?;
     Some(length.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(usize::MAX))
@@ -314,9 +312,9 @@ fn is_json(kind: &str) -> bool {
     media && utf8
 }
 
-/// Collects the body. Its first bytes take room as they arrive, because a head alone must not hold the room of a body. Room for
-/// the rest of what is announced is reserved at once, in the budget and in the buffer: two bodies that hold a half each would
-/// wait for each other. A body that waits for room is not read from its connection meanwhile.
+/// Receives the body. The first bytes reserve memory as they arrive, because a request head alone must not hold the
+/// memory of a body. The announced rest is then reserved at once, in the budget and in the buffer: two bodies with half
+/// a reservation each would deadlock. The server does not read from the connection while a body waits for memory.
 async fn arrive(
     (mut payload, mut memory): (Payload, RequestMemory),
     announced: usize,

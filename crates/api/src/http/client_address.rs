@@ -1,5 +1,5 @@
-//! Where a request comes from. A client writes what it likes into headers, so they are read only as far as a proxy that is
-//! trusted wrote them: from the right, up to the first address that is none of ours.
+//! The client address of a request. Clients can forge `X-Forwarded-For`, so only entries of trusted proxies count: from
+//! the right, up to the first address outside the trusted networks.
 
 use super::HttpBase;
 use actix_web::{
@@ -11,20 +11,20 @@ use fairway_domain::throttle::ClientAddress;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-/// How many requests a minute are allowed to whoever was refused for asking too often.
+/// Header with the allowed requests per minute.
 pub(crate) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
-/// How many are left to it: none.
+/// Header with the remaining requests: 0.
 pub(crate) const RATE_LIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-/// After how many seconds one more is allowed.
+/// Header with the seconds until the next allowed request.
 pub(crate) const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The proxies whose word on where a request comes from is taken.
+/// The networks of proxies whose `X-Forwarded-For` is trusted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TrustedProxies(Vec<IpNet>);
 
 impl TrustedProxies {
-    /// Those of these networks.
+    /// The proxies of these networks.
     #[must_use]
     pub const fn new(networks: Vec<IpNet>) -> Self {
         Self(networks)
@@ -34,8 +34,8 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(&address))
     }
 
-    /// The right-most address that no trusted proxy has, beginning with the peer. What a proxy wrote that is no address
-    /// says nothing, so the proxy itself is the client then.
+    /// The right-most address that is not a trusted proxy, starting with the peer. If a proxy wrote an invalid address,
+    /// the proxy itself counts as the client.
     fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         let values: Vec<&str> =
@@ -54,14 +54,14 @@ impl TrustedProxies {
     }
 }
 
-/// An address, with a port or without one.
+/// Parses an address with or without a port.
 fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
     bare.parse().ok().or_else(with_port).map(|address: IpAddr| address.to_canonical())
 }
 
-/// The client of a request. One without a peer came from nowhere outside.
+/// The client address of a request. A request without a peer has the unspecified address.
 pub(crate) fn client_of(request: &HttpRequest) -> ClientAddress {
     let peer = request.peer_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip());
     let base = request.app_data::<web::Data<HttpBase>>();
@@ -86,12 +86,12 @@ mod tests {
     fn headers_count_as_far_as_trusted_proxies_wrote_them() {
         let proxies = ["10.0.0.0/8", "fd00::/8"];
         for (trusted, peer, forwarded, expected) in [
-            // Nobody is trusted: whatever is written, the peer it is.
+            // Without trusted proxies the peer counts.
             (&[][..], "192.0.2.9", &["203.0.113.7"][..], "192.0.2.9"),
             (&proxies, "192.0.2.9", &["203.0.113.7"], "192.0.2.9"),
             (&proxies, "10.0.0.1", &[], "10.0.0.1"),
             (&proxies, "10.0.0.1", &["203.0.113.7"], "203.0.113.7"),
-            // What the client wrote itself stands further to the left.
+            // Entries of the client itself are further to the left.
             (&proxies, "10.0.0.1", &["198.51.100.1, 203.0.113.7"], "203.0.113.7"),
             (&proxies, "10.0.0.1", &["198.51.100.1", "203.0.113.7, 10.0.0.2"], "203.0.113.7"),
             (&proxies, "10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),

@@ -1,24 +1,24 @@
-//! What lies between the socket and the framework. Three things cannot be had above it.
+//! A guard between the socket and the framework, for limits that cannot be enforced above it.
 //!
-//! **Patience.** The framework bounds how long the first request of a connection may take to arrive, and no later one.
-//! So a connection on which nothing is served is cut when nothing has happened for as long as a client may take to
-//! begin and to finish a request's head; each answer, and each part of one that the client takes, begins that time
-//! anew.
+//! **Idle timeout.** The framework bounds the arrival time of the first request of a connection only. The guard closes
+//! an idle connection after the time limit for a request head. Each response, and each part that the client reads,
+//! restarts the timer.
 //!
-//! **A least throughput.** A client that takes a byte now and then keeps an answer in memory for as long as it likes. So a
-//! connection is cut whose client is too slow over the whole time that an answer waits for it ([`write_rate`]).
+//! **Minimum throughput.** A client that reads slowly keeps a response in memory. The guard closes a connection whose
+//! client is too slow over the whole time that a response waits for it ([`write_rate`]).
 //!
-//! **A receive window.** The framework reads up to 128 KiB ahead of whoever consumes a body, twice over, and makes hundreds of
-//! requests of what a client pipelines. So a connection reads no further while nobody asks for more of a body, and nothing behind
-//! a request before its answer is made ([`receive_window`]).
+//! **Receive window.** The framework reads up to 128 KiB ahead of the consumer of a body, twice over, and turns
+//! pipelined bytes into hundreds of requests. The guard reads no further while no handler awaits the body, and nothing
+//! behind a request before its response exists ([`receive_window`]).
 //!
-//! **One body.** What is no HTTP at all (a byte that no header may hold, two lengths, a request line of nonsense) is
-//! answered by the framework itself, before any of our code is asked, with a bare status. Such an answer is recognised
-//! as it is written, by the request id that it lacks, and gets the body that every refusal has.
+//! **Error bodies.** The framework responds to malformed HTTP (a byte that no header allows, two lengths, an invalid
+//! request line) with a bare status, before any code of this crate runs. The guard recognises such a response by its
+//! missing request id and replaces it with the common error body.
 //!
-//! **Whole ends of lines.** The framework takes a line feed alone for the end of a line, which others in front of it may not. A
-//! connection on which any head does so is told that this is no request, and ends. [`Framing`] finds the heads. Nothing behind a
-//! TRACE is read either: the framework would still serve requests that it read before the answer that ends the connection.
+//! **Line endings.** The framework accepts a bare line feed as the end of a line, but a proxy in front may not. The
+//! guard refuses any head with one and closes the connection. [`Framing`] finds the heads. The guard reads nothing
+//! behind a TRACE either: the framework would still serve requests that it read before the response that closes the
+//! connection.
 
 mod receive_window;
 mod unread;
@@ -48,34 +48,34 @@ use tokio::{
 use unread::Unread;
 use write_rate::WriteRate;
 
-/// What a whole answer of the framework's own is never longer than, in bytes.
+/// Maximum length of a response that the framework creates itself, in bytes.
 const SHORT: usize = 1024;
-/// Bytes that are read at once, at most.
+/// Maximum bytes of one read.
 const READ: usize = 8 << 10;
-/// Bytes that are read while the framework must not have more, at most.
+/// Maximum bytes that the guard reads ahead while the receive window is closed.
 const AHEAD: usize = 256;
-/// What ends a head.
+/// The end of a head.
 const END: &[u8; 4] = b"\r\n\r\n";
-/// What the framework refuses, wherever in a head or trailer section it stands.
+/// Bytes that the framework refuses at any position of a head or trailer section.
 const NO_REQUEST: &[u8] = b"\r\0";
 
-/// Whether something is being served on a connection, and when something last happened on it. Clones are one.
+/// Activity of a connection: whether it serves a request, and the time of its last activity. Clones share state.
 #[derive(Clone, Debug)]
 pub struct Line(Rc<LineState>);
 
 #[derive(Debug)]
 struct LineState {
     serving: Cell<bool>,
-    /// Bytes of requests that have not begun.
+    /// Bytes of incomplete request heads.
     unread: RefCell<Unread<'static>>,
     /// Bytes that the framework holds for the present request.
     window: ReceiveWindow,
-    /// Requests that have arrived.
+    /// Number of requests that have arrived.
     requests: Cell<u64>,
     moved: Cell<Instant>,
 }
 
-/// Holds a connection while a request of it is served.
+/// Marks a connection as active while it serves a request.
 #[derive(Debug)]
 #[must_use = "the connection counts as waiting once this is dropped"]
 pub struct Serving(Line);
@@ -91,7 +91,7 @@ impl Line {
         }))
     }
 
-    /// A request has arrived; the time that it takes is the service's own.
+    /// Marks the start of a request. Its processing time does not count as idle time.
     pub fn serve(&self) -> Serving {
         self.0.serving.set(true);
         self.0.unread.borrow_mut().clear();
@@ -99,7 +99,7 @@ impl Line {
         Serving(self.clone())
     }
 
-    /// Whoever reads the body of the present request waits for more of it.
+    /// Opens the receive window: the consumer of the current body waits for more.
     pub fn await_body(&self) {
         self.0.window.open();
     }
@@ -117,7 +117,7 @@ impl Drop for Serving {
     }
 }
 
-/// A connection that is cut when its client does nothing, and on which every refusal has a body.
+/// A connection with an idle timeout, read and write limits, and error bodies.
 #[derive(Debug)]
 pub struct Guarded<S> {
     inner: S,
@@ -126,26 +126,26 @@ pub struct Guarded<S> {
     timer: Pin<Box<Sleep>>,
     cut: bool,
     framing: Framing,
-    /// Bytes behind a request whose answer is not made, and whether the client sends no more.
+    /// Bytes behind a request without a response, and whether the client has closed its side.
     ahead: Vec<u8>,
     has_ended: bool,
-    /// Once the framework is to read no further: what it still reads instead. What the client sends from then on is dropped.
+    /// After the end of reading: the bytes that the framework reads instead. Later bytes of the client are dropped.
     refusal: Option<&'static [u8]>,
     write_rate: WriteRate,
     replacement: Option<Replacement>,
 }
 
-/// What is written instead of what the framework asked for.
+/// Bytes that replace a response of the framework.
 #[derive(Debug)]
 struct Replacement {
     bytes: Vec<u8>,
     written: usize,
-    /// How many of the framework's bytes this stands for.
+    /// Number of replaced bytes.
     instead_of: usize,
 }
 
 impl<S> Guarded<S> {
-    /// Guards a connection that has just been made.
+    /// Guards a new connection.
     pub fn new(inner: S, patience: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + patience));
         Self {
@@ -163,14 +163,13 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// What requests of this connection tell how they stand.
+    /// The activity handle for requests of this connection.
     #[must_use]
     pub fn line(&self) -> Line {
         self.line.clone()
     }
 
-    /// Reads a little of what must wait, because the end of the connection shows behind it: a client that has gone is waited for
-    /// by nobody.
+    /// Reads a few bytes ahead to detect a closed connection, so that requests of disconnected clients are cancelled.
     fn watch_for_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncRead + Unpin,
@@ -186,8 +185,8 @@ impl<S> Guarded<S> {
         if self.has_ended && self.ahead.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
-    /// Whether the client's time is over. The timer follows what happens at a distance, so that a request costs the
-    /// reading of a clock and not the setting of an alarm.
+    /// Whether the idle timeout has expired. The timer is re-armed lazily when it fires, so a request costs a clock
+    /// read and no timer update.
     fn is_over(&mut self, context: &mut Context<'_>) -> bool {
         while !self.cut && self.timer.as_mut().poll(context).is_ready() {
             let now = Instant::now();
@@ -207,7 +206,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.is_over(context) {
-            // To the framework the client has gone: it ends what it was doing and closes the connection.
+            // End of file: the framework ends its work and closes the connection.
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -229,7 +228,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             }
             let read = read.filled();
             if !this.line.0.serving.get() && this.line.0.unread.borrow_mut().add(read.len()) {
-                tracing::debug!("unfinished request heads hold too much memory; closing a connection with a long one");
+                tracing::debug!(
+                    "incomplete request heads exceed their memory limit; closing a connection with a long head"
+                );
                 this.cut = true;
                 return Poll::Ready(Ok(()));
             }
@@ -254,7 +255,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
         if buffer.filled().len() > before {
             return Poll::Ready(Ok(()));
         }
-        // What a closed connection leaves unread would reset it, and the refusal would be lost with it.
+        // Unread bytes at the close would reset the connection and lose the error response.
         loop {
             ready!(Pin::new(&mut self.inner).poll_read(context, buffer))?;
             if buffer.filled().len() == before {
@@ -306,7 +307,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     }
 }
 
-/// The bytes to write instead, where the last answer among these is one of the framework's own.
+/// The replacement bytes, if the last response in `bytes` comes from the framework.
 fn replaced(bytes: &[u8]) -> Option<Replacement> {
     if !bytes.ends_with(END) {
         return None;
@@ -327,20 +328,20 @@ fn replaced(bytes: &[u8]) -> Option<Replacement> {
     Some(Replacement { bytes, written: 0, instead_of: before.len().saturating_add(head.len()) })
 }
 
-/// A whole answer that ends its connection.
+/// A complete error response that closes its connection.
 fn answer(status: StatusCode, date: Option<&str>) -> String {
     let refusal = match status {
         StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
             ApiError::new(status, "bad_request", "the request's head is too long")
         }
-        _ if status.is_client_error() => ApiError::new(status, "bad_request", "this is no request in HTTP"),
+        _ if status.is_client_error() => ApiError::new(status, "bad_request", "the request is not valid HTTP"),
         _ => ApiError::internal(),
     };
     let body = refusal.body();
     let request_id = body.get("request_id").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
     let body = body.to_string();
-    tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "answered what is no request");
+    tracing::info!(target: "fairway::access", status = status.as_u16(), request_id, "malformed request refused");
     let mut text = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\
          {REQUEST_ID}: {request_id}\r\n",
@@ -348,7 +349,7 @@ fn answer(status: StatusCode, date: Option<&str>) -> String {
     );
     for (name, value) in &DEFAULT_HEADERS {
         let value = value.to_str().unwrap_or_default();
-        // Writing to a text does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{name}: {value}\r\n");
     }
     if let Some(date) = date {

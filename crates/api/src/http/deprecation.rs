@@ -1,5 +1,5 @@
-//! Routes that will go away: their answers say since when nobody should begin to use them (`Deprecation`, RFC 9745), when
-//! they end (`Sunset`, RFC 8594), and where to go instead (`Link`). Within `/v1` nothing is taken away before its sunset.
+//! Deprecated routes. Their responses carry the date of deprecation (`Deprecation`, RFC 9745), the date of removal
+//! (`Sunset`, RFC 8594) and the successor (`Link`). No `/v1` route is removed before its sunset.
 
 use actix_web::http::{
     Method,
@@ -7,47 +7,47 @@ use actix_web::http::{
 };
 use std::time::{Duration, SystemTime};
 
-/// Since when a route is deprecated (RFC 9745).
+/// Header with the deprecation date of a route (RFC 9745).
 const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
-/// When a route ends (RFC 8594).
+/// Header with the removal date of a route (RFC 8594).
 const SUNSET: HeaderName = HeaderName::from_static("sunset");
 
-/// The routes of this version that will go away. Whoever adds one marks its handler `#[deprecated]`, so that the OpenAPI
-/// document says it too, and gives people half a year.
+/// The deprecated routes of this version. The handler of each entry must be marked `#[deprecated]`, so that the OpenAPI
+/// document shows it. The sunset must be at least half a year after the deprecation.
 pub const DEPRECATIONS: &[Deprecation] = &[];
 
-/// A route that will go away. Times are seconds since 1970, UTC.
+/// A deprecated route. Times are Unix seconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deprecation {
     /// `GET`, `POST` and so on.
     pub method: &'static str,
     /// As in the OpenAPI document: `/v1/things/{thing_id}`.
     pub pattern: &'static str,
-    /// When it was deprecated.
+    /// Time of deprecation.
     pub since: u64,
-    /// When it ends.
+    /// Time of removal.
     pub sunset: u64,
-    /// What to use instead: an address, relative to the server's.
+    /// URL of the successor, relative to the server.
     pub successor: &'static str,
 }
 
 impl Deprecation {
-    /// The one of a route.
+    /// The deprecation of a route, if any.
     #[must_use]
     pub fn of<'a>(all: &'a [Self], method: &Method, pattern: &str) -> Option<&'a Self> {
         all.iter().find(|one| one.method == method.as_str() && one.pattern == pattern)
     }
 
-    /// Says it on an answer.
+    /// Adds the headers to a response.
     pub fn announce(&self, headers: &mut HeaderMap) {
         let sunset = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(self.sunset)).map(HttpDate::from);
         let link = format!("<{}>; rel=\"successor-version\"", self.successor);
-        let said = [
+        let values = [
             (DEPRECATION, Some(format!("@{}", self.since))),
             (SUNSET, sunset.map(|date| date.to_string())),
             (header::LINK, Some(link)),
         ];
-        for (name, value) in said {
+        for (name, value) in values {
             if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
                 headers.append(name, value);
             }
@@ -77,8 +77,8 @@ mod tests {
             .service(web::resource("/v1/things/{thing_id}").get(thing).post(thing))
             .wrap(from_fn(request_context));
         let app = test::init_service(app).await;
-        let answer = test::call_service(&app, test::TestRequest::get().uri("/v1/things/7").to_request()).await;
-        let header = |name: &str| answer.headers().get_all(name).map(|one| one.to_str().unwrap()).collect::<Vec<_>>();
+        let response = test::call_service(&app, test::TestRequest::get().uri("/v1/things/7").to_request()).await;
+        let header = |name: &str| response.headers().get_all(name).map(|one| one.to_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(header("deprecation"), ["@1688169599"]);
         assert_eq!(header("sunset"), ["Sun, 30 Jun 2024 23:59:59 GMT"]);
         assert_eq!(header("link"), ["</v1/things?x>; rel=\"next\"", "</v1/items>; rel=\"successor-version\""]);
@@ -100,7 +100,7 @@ mod tests {
         let listed: Vec<(String, &str)> = DEPRECATIONS.iter().map(|one| (one.pattern.to_owned(), one.method)).collect();
         assert_eq!(marked, listed);
         for one in DEPRECATIONS {
-            assert!(one.sunset >= one.since + 180 * 86_400, "{one:?}: people get half a year");
+            assert!(one.sunset >= one.since + 180 * 86_400, "{one:?}: the sunset is less than 180 days away");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Strong entity tags made of a row's revision, and the conditions that requests make of them (RFC 9110, section 13).
+//! Strong entity tags from a row's revision, and `If-Match` conditions (RFC 9110, section 13).
 
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{
@@ -13,17 +13,17 @@ use std::{
     ops::Deref,
 };
 
-/// The header `ETag` of a resource at a revision, as `HttpResponseBuilder::insert_header` takes it.
+/// The `ETag` header of a resource at a revision, for `HttpResponseBuilder::insert_header`.
 #[must_use]
 pub fn etag(revision: Revision) -> (HeaderName, String) {
     (actix_web::http::header::ETAG, format!("\"{}\"", revision.get()))
 }
 
-/// What a request expects of the resource that it changes: the header `If-Match`.
+/// The `If-Match` precondition of a request.
 ///
-/// Without the header anything will do. With `*` it must exist, which it does or the answer is a 404. Tags that were
-/// never ours are left out, as they match nothing. What is no list of tags at all is a 422: whoever sent it meant to
-/// make a condition, and must not believe that it failed.
+/// Without the header any revision matches. `*` matches any existing resource; a missing one is a 404 anyway. Tags of
+/// other servers match nothing and are dropped. A malformed list is a 422, so that the client does not take it for a
+/// failed precondition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IfMatch(Expected);
 
@@ -35,7 +35,7 @@ impl Deref for IfMatch {
     }
 }
 
-/// What the values of the header say together; `None` where one of them is no list of tags, or `*` is not alone.
+/// The precondition of all header values; `None` if one is malformed, or if `*` is not the only value.
 fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expected> {
     let mut revisions = Vec::new();
     let mut sent = 0_usize;
@@ -56,8 +56,7 @@ fn expected<'a>(values: impl Iterator<Item = &'a HeaderValue>) -> Option<Expecte
     }
 }
 
-/// The entity tags of a list (RFC 9110, 8.8.3): one at least, with commas between, where a comma inside a tag belongs
-/// to it.
+/// Parses a comma-separated list of at least one entity tag (RFC 9110, 8.8.3). A tag may contain commas.
 fn tags(text: &str) -> Option<Vec<&str>> {
     let opaque = |byte: u8| byte == 0x21 || (0x23..=0x7e).contains(&byte);
     let mut found = Vec::new();
@@ -76,11 +75,11 @@ fn tags(text: &str) -> Option<Vec<&str>> {
     }
 }
 
-/// The revision in a strong tag of ours. A weak tag never matches strongly.
+/// The revision in a strong tag of this server. A weak tag never matches.
 fn revision(tag: &str) -> Option<Revision> {
     let digits = tag.strip_prefix('"')?.strip_suffix('"')?;
     let revision = Revision::new(digits.parse().ok()?);
-    // The spelling must be ours too: no signs and no leading zeros.
+    // Only the canonical form counts: no sign and no leading zeros.
     (revision.get().to_string() == digits).then_some(revision)
 }
 

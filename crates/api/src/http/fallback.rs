@@ -1,4 +1,4 @@
-//! Paths that no route takes: 404, or 405 with `Allow` where the path exists under other methods.
+//! The fallback for unmatched requests: 404, or 405 with `Allow` if the path has other methods.
 
 use crate::{
     document::operations,
@@ -13,17 +13,17 @@ use actix_web::{
 use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::OpenApi;
 
-/// Where the document's pages are, as the framework spells it.
+/// Path patterns of the documentation pages.
 const BESIDE: [&str; 2] = ["/docs", "/docs/{_:.*}"];
-/// Where pages are that others may frame. Most of those slugs have none, and which do is not told by other methods.
+/// Path pattern of embeddable pages. A 405 here would reveal which slugs have a page, so this pattern is excluded.
 const FRAMED: &str = "/{slug}";
 
-/// Which methods each path pattern knows.
+/// The methods of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KnownMethods(BTreeMap<String, BTreeSet<&'static str>>);
 
 impl KnownMethods {
-    /// Reads them from the API's own document, which names every route.
+    /// Collects the methods from the OpenAPI document, which contains every route.
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
@@ -36,7 +36,7 @@ impl KnownMethods {
         known
     }
 
-    /// Adds a route that the document does not name.
+    /// Adds a route.
     pub fn add(&mut self, pattern: &str, method: &'static str) {
         let methods = self.0.entry(pattern.to_owned()).or_default();
         methods.insert(method);
@@ -52,10 +52,11 @@ impl KnownMethods {
     }
 }
 
-/// The app's default service.
+/// The default service of the application.
 pub async fn fallback(request: HttpRequest) -> HttpResponse {
     let base = request.app_data::<web::Data<HttpBase>>();
-    // The route tables of the framework know patterns, not methods: each pair of the two is a route of its own.
+    // The framework's route table matches patterns without methods: each pair of pattern and method is a separate
+    // route.
     let pattern = request.resource_map().match_pattern(routed(&request));
     let allow = pattern.and_then(|pattern| base.and_then(|base| base.known_methods.allow(&pattern)));
     match allow {
@@ -64,10 +65,10 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
     }
 }
 
-/// Nothing is here: for people who would rather see a page, and for programs.
+/// A 404, as a page for browsers and as JSON for other clients.
 pub(crate) fn nothing(request: &HttpRequest) -> HttpResponse {
     if html::is_preferred(request.headers()) {
-        return html::page(StatusCode::NOT_FOUND, "Not found", "<p>Nothing is here.</p>");
+        return html::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");
     }
     ApiError::not_found().error_response()
 }
@@ -121,9 +122,9 @@ mod tests {
             ("GET", "//things/1", StatusCode::NOT_FOUND, None),
         ] {
             let request = test::TestRequest::with_uri(path).method(method.parse().unwrap()).to_request();
-            let answer = test::call_service(&app, request).await;
-            assert_eq!(answer.status(), status, "{method} {path}");
-            assert_eq!(answer.headers().get("allow").map(|value| value.to_str().unwrap()), allow, "{method} {path}");
+            let response = test::call_service(&app, request).await;
+            assert_eq!(response.status(), status, "{method} {path}");
+            assert_eq!(response.headers().get("allow").map(|value| value.to_str().unwrap()), allow, "{method} {path}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Detects requests that a proxy forwards.
+//! Detection of requests that a proxy forwards.
 //!
-//! Local mode believes the identity that a request names, because only this machine reaches its loopback address. A proxy on
-//! this machine breaks that reason: it brings the requests of other machines. Such a request shows by the host that it asks
-//! for, or by a header that proxies add. A proxy that rewrites the host and adds no header cannot be detected.
+//! Local mode trusts the identity header, because only this machine reaches its loopback address. A proxy on this
+//! machine forwards requests of other machines. Such a request has a non-loopback host, or a header that proxies add. A
+//! proxy that rewrites the host and adds no header cannot be detected.
 
 use super::site_guard::host_of;
 use actix_web::HttpRequest;
 
-/// Names of headers that proxies, tunnels, load balancers and content networks add to the requests that they forward.
+/// Header names that proxies, tunnels, load balancers and CDNs add to forwarded requests.
 /// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and the products' manuals.
 const NAMES: [&str; 29] = [
     "client-ip",
@@ -41,7 +41,7 @@ const NAMES: [&str; 29] = [
     "x-varnish",
 ];
 
-/// Beginnings of such names, for products and conventions that add several. `CDN-Loop` is RFC 8586.
+/// Prefixes of such names, for products that add several headers. `CDN-Loop` is RFC 8586.
 const PREFIXES: [&str; 38] = [
     "akamai-",
     "ali-",
@@ -83,14 +83,14 @@ const PREFIXES: [&str; 38] = [
     "x-vercel-",
 ];
 
-/// Whether a request shows that a proxy forwarded it, or asks for a host that is not a loopback name.
+/// Whether a request has a header that proxies add, or a host that is not a loopback name.
 pub(crate) fn is_forwarded(request: &HttpRequest) -> bool {
     let asks_for_loopback = || host_of(request).is_some_and(|host| host.is_loopback());
     request.headers().keys().any(|name| is_added_by_proxies(name.as_str())) || !asks_for_loopback()
 }
 
-/// Whether proxies add headers of that name, in lower case. An underscore counts as a hyphen, because gateways that hand
-/// requests on as variables do not tell the two apart.
+/// Whether proxies add headers with this lower-case name. An underscore counts as a hyphen, because CGI-like gateways
+/// do not distinguish them.
 fn is_added_by_proxies(name: &str) -> bool {
     let spelled;
     let name = if name.contains('_') {
@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// Headers that products and standards add, as their manuals spell them.
+    /// Headers that products and standards add, in the spelling of their manuals.
     const FORWARDING: [&str; 50] = [
         "Forwarded",
         "Forwarded-For",

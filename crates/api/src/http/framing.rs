@@ -1,36 +1,36 @@
-//! Follows the requests of a connection byte by byte and finds the heads among them.
+//! Tracks the message framing of a connection to find every request head.
 //!
-//! The framework takes a line feed alone for the end of a line of a head, and proxies in front may not. Where two readers
-//! disagree about the end of a head, one of them reads a request that the other one never saw (request smuggling). So every
-//! head with such a line is refused, and every trailer section too. To look at later heads, this has to know where a body
-//! ends, by the rules of RFC 9112 section 6.
+//! The framework accepts a bare line feed as a line end in a head; proxies in front may not. If two parsers disagree
+//! about the end of a head, one of them sees a request that the other never saw (request smuggling). Every head and
+//! trailer section with a bare line feed is therefore refused. To find later heads, the tracker computes the end of
+//! each body by RFC 9112 section 6.
 //!
-//! INVARIANT: for each head that the framework accepts, this follows the same framing or refuses the head. A head that the
-//! framework refuses ends the connection, so what this makes of it does not matter. The tests hold it against the
-//! framework's own codec.
+//! INVARIANT: for each head that the framework accepts, the tracker follows the same framing or refuses the head. A
+//! head that the framework refuses closes the connection, so its framing does not matter. The tests compare the tracker
+//! with the framework's codec.
 
 use std::mem;
 
-/// Bytes of a line that are kept: more than any line has that says something of the framing.
+/// Stored bytes of a line: longer than any valid line that affects the framing.
 const KEPT: usize = 64;
 
-/// The framework is to read no further. Offsets count among the bytes of the last call.
+/// The framework must read no further. Offsets are relative to the bytes of the last call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Stop {
-    /// A head or a trailer section has a line that ends with a line feed alone, or a head frames its body in two ways. The
-    /// message begins here.
+    /// A head or trailer section contains a bare line feed, or a head frames its body ambiguously. The offset is the
+    /// start of the message.
     Refused(usize),
-    /// The last message of the connection ended here.
+    /// The last message of the connection ended at this offset.
     Ended(usize),
 }
 
-/// Where a connection stands among its requests.
+/// Framing state of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     state: State,
-    /// Whether the present message is the last one: a TRACE ends its connection.
+    /// Whether the current message is the last one: a TRACE closes its connection.
     ends: bool,
-    /// Messages that were read to their end.
+    /// Number of completely read messages.
     messages: u64,
     #[cfg(test)]
     heads: usize,
@@ -39,7 +39,7 @@ pub(super) struct Framing {
 #[derive(Debug)]
 enum State {
     Head(Head),
-    /// A body with so many bytes left.
+    /// A body, with the number of remaining bytes.
     Body(u64),
     Chunks(Chunks),
     /// The framework reads no further head: an upgrade, or a body that it refuses.
@@ -54,7 +54,7 @@ impl Default for State {
     }
 }
 
-/// What was read of a head.
+/// The facts read from a head.
 #[derive(Debug, Default)]
 struct Head {
     line: Line,
@@ -66,10 +66,10 @@ struct Head {
     upgrades: bool,
 }
 
-/// The body behind a head, where there is one.
+/// The state after a head, if it has a body.
 struct Body(Option<State>);
 
-/// The beginning of a line, its length and its last byte.
+/// The first bytes of a line, its length and its last byte.
 #[derive(Debug)]
 struct Line {
     kept: [u8; KEPT],
@@ -83,7 +83,7 @@ impl Default for Line {
     }
 }
 
-/// Where a chunked body stands (RFC 9112 section 7.1), with the size of the chunk where one is read.
+/// Parser state of a chunked body (RFC 9112 section 7.1), with the size of the current chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Chunks {
     SizeBegins,
@@ -100,30 +100,30 @@ enum Chunks {
     LastLineFeed,
 }
 
-/// What comes after a byte of a chunked body.
+/// Transition after a byte of a chunked body.
 enum Step {
     To(Chunks),
     Ended,
-    /// The framework ends the connection.
+    /// The framework closes the connection.
     Broken,
-    /// A line feed alone, which the framework would take.
+    /// A bare line feed, which the framework would accept.
     Refused,
 }
 
 impl Framing {
-    /// The number of messages that were read to their end.
+    /// Number of completely read messages.
     pub(super) const fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Goes on with these bytes, up to the end of a message at most. The answer is how many of them were followed.
+    /// Processes bytes up to the end of a message at most. Returns the number of processed bytes.
     ///
     /// # Errors
-    /// At the first message that is refused, and behind the last one. Nothing is to be followed afterwards.
+    /// At the first refused message, and behind the last message. The tracker must not be used afterwards.
     pub(super) fn follow(&mut self, bytes: &[u8]) -> Result<usize, Stop> {
         let mut rest = bytes;
         let messages = self.messages;
-        // Where the message begins that is being read: at 0 if it began in an earlier call.
+        // Start of the current message: 0 if it began in an earlier call.
         let mut message_at = 0;
         while !rest.is_empty() {
             if matches!(self.state, State::Ended) {
@@ -145,13 +145,13 @@ impl Framing {
         Ok(bytes.len().saturating_sub(rest.len()))
     }
 
-    /// Notes the end of a message. The answer is what follows it.
+    /// Records the end of a message, and returns the next state.
     fn next(&mut self) -> State {
         self.messages = self.messages.wrapping_add(1);
         if self.ends { State::Ended } else { State::default() }
     }
 
-    /// How many bytes belong to the present part; `None` where it is refused.
+    /// The number of bytes in the current part; `None` if it is refused.
     fn step(&mut self, rest: &[u8]) -> Option<usize> {
         match &mut self.state {
             State::Over | State::Ended => Some(rest.len()),
@@ -203,7 +203,7 @@ impl Framing {
 }
 
 impl Head {
-    /// Ends a line; answers the body where this was the last line of the head. `None`: the head is refused.
+    /// Ends a line. Returns the body after the last line of the head, and `None` if the head is refused.
     fn end_line(&mut self) -> Option<Option<Body>> {
         let line = mem::take(&mut self.line);
         if line.last != b'\r' {
@@ -211,7 +211,7 @@ impl Head {
         }
         let is_empty = line.length == 1;
         if is_empty && !self.has_begun {
-            // Empty lines before a request are passed over (RFC 9112 section 2.2).
+            // Empty lines before a request are ignored (RFC 9112 section 2.2).
             return Some(None);
         }
         if is_empty {
@@ -227,7 +227,7 @@ impl Head {
         Some(None)
     }
 
-    /// Notes what a field says of the framing. `None`: it says something that can be read in two ways.
+    /// Records the effect of a field on the framing; `None` if the field is ambiguous.
     fn read_field(&mut self, line: &Line) -> Option<()> {
         let text = line.text();
         let Some(colon) = text.iter().position(|byte| *byte == b':') else { return Some(()) };
@@ -250,7 +250,7 @@ impl Head {
         Some(())
     }
 
-    /// What follows the head. `None`: the end of its body is told in two ways.
+    /// The state after the head; `None` if the framing of the body is ambiguous.
     fn body(&self) -> Option<Body> {
         let body = match (self.is_chunked, self.content_length) {
             (true, Some(_)) => return None,
@@ -274,7 +274,7 @@ impl Line {
         self.last = bytes.last().copied().unwrap_or(self.last);
     }
 
-    /// What is kept of the line, without the carriage return that ends it.
+    /// The stored bytes of the line, without the final carriage return.
     fn text(&self) -> &[u8] {
         self.kept.get(..self.length.saturating_sub(1).min(KEPT)).unwrap_or_default()
     }
@@ -285,7 +285,7 @@ impl Line {
 }
 
 impl Chunks {
-    /// The next place. Data is skipped elsewhere.
+    /// The transition for a byte. `step` skips the data bytes.
     fn after(self, byte: u8) -> Step {
         match (self, byte) {
             (Self::SizeBegins, _) => hexadecimal(byte).map_or(Step::Broken, |digit| Step::To(Self::Size(digit))),

@@ -1,4 +1,4 @@
-//! Small pages for people. They load and run nothing: what stands on them is text.
+//! Small static HTML pages, without scripts or subresources.
 
 use actix_web::{
     HttpResponse,
@@ -8,7 +8,7 @@ use actix_web::{
     },
 };
 
-/// A page with a title and a body that are safe to stand in it.
+/// A page; `title` and `body` must be escaped HTML.
 pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -18,7 +18,7 @@ pub(crate) fn page(status: StatusCode, title: &str, body: &str) -> HttpResponse 
     HttpResponse::build(status).content_type("text/html; charset=utf-8").body(page)
 }
 
-/// A text that means nothing but itself in HTML, inside of attributes too.
+/// Escapes a text for HTML content and attributes.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -34,12 +34,12 @@ pub(crate) fn escaped(text: &str) -> String {
     safe
 }
 
-/// Whether a client would rather have a page than JSON, as browsers do. Whoever takes anything gets JSON.
+/// Whether a client prefers HTML to JSON, as browsers do. Without a preference it gets JSON.
 pub(crate) fn is_preferred(headers: &HeaderMap) -> bool {
     weight(headers, "text/html") > weight(headers, "application/json")
 }
 
-/// How much a client wants a media type, in thousandths: by the range that names it most exactly (RFC 9110, 12.5.1).
+/// The quality of a media type in thousandths, from its most specific range (RFC 9110, 12.5.1).
 fn weight(headers: &HeaderMap, kind: &str) -> u32 {
     let family = kind.split('/').next().unwrap_or_default();
     let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
@@ -56,7 +56,7 @@ fn weight(headers: &HeaderMap, kind: &str) -> u32 {
             return None;
         };
         let quality = parts.find_map(|part| part.strip_prefix("q=")).map_or(Some(1.0), |text| text.parse::<f32>().ok());
-        // What is no weight is none.
+        // An invalid quality counts as 0.
         let quality = quality.filter(|quality| (0.0..=1.0).contains(quality)).unwrap_or_default();
         Some((exactness, quality))
     });
@@ -64,7 +64,7 @@ fn weight(headers: &HeaderMap, kind: &str) -> u32 {
     best.map_or(0, |(_, quality)| thousandths(quality))
 }
 
-/// Weights have three digits at most.
+/// A quality has at most three decimal digits.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a weight lies between 0 and 1")]
 fn thousandths(quality: f32) -> u32 {
     (quality * 1_000.0).round() as u32

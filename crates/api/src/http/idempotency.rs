@@ -1,4 +1,4 @@
-//! The header `Idempotency-Key`: the same request sent again finds the effect of the first.
+//! The `Idempotency-Key` header: a repeated request returns the result of the first.
 
 use super::path::routed;
 use crate::error::{ApiError, FieldProblem};
@@ -6,22 +6,22 @@ use actix_web::{FromRequest, HttpRequest, dev::Payload, http::header::HeaderName
 use fairway_domain::{access::ActorRef, idempotency::RequestKey};
 use std::future::{Ready, ready};
 
-/// The header's name.
+/// The header with the key.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// The header of an answer that was given before.
+/// The header of a replayed response.
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// Longest key, in bytes.
+/// Maximum length of a key, in bytes.
 const LONGEST: usize = 255;
 
 /// A key: 1 to 255 visible ASCII characters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IdempotencyKey(String);
 
-/// The key that a request carries, if any. 422 where it carries several, or what is no key.
+/// Extracts the optional key of a request; 422 if there are several keys or the key is malformed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keyed(Option<RequestPlace>);
 
-/// A key with the method and path that it was sent to.
+/// A key with the method and path of its request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct RequestPlace {
     key: IdempotencyKey,
@@ -29,7 +29,7 @@ struct RequestPlace {
 }
 
 impl IdempotencyKey {
-    /// Reads a key; `None` when it is none.
+    /// Parses a key; `None` if it is malformed.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -44,7 +44,7 @@ impl IdempotencyKey {
 }
 
 impl Keyed {
-    /// The key within its caller and route, as the stores know it.
+    /// The key scoped to its caller and route, for the stores.
     #[must_use]
     pub fn of_caller(self, caller: &ActorRef, body_digest: impl FnOnce() -> [u8; 32]) -> Option<RequestKey> {
         let RequestPlace { key, route } = self.0?;
@@ -70,8 +70,8 @@ fn read(request: &HttpRequest) -> Result<Keyed, ApiError> {
         let rule = "expected one key of 1 to 255 visible ASCII characters";
         return Err(ApiError::invalid_field(FieldProblem::new("Idempotency-Key", "invalid", rule)));
     };
-    // The path with its identifiers: one key on two resources is two keys. Nothing on these routes tells capitals from
-    // small letters, so another spelling of a path is the same one.
+    // The path includes identifiers: the same key on two resources is two keys. These routes ignore case, so the path
+    // is lowercased.
     let route = format!("{} {}", request.method(), routed(request).to_ascii_lowercase());
     Ok(Keyed(Some(RequestPlace { key, route })))
 }

@@ -1,8 +1,8 @@
-//! Budgets of memory whose size clients decide: bodies that arrive, documents that requests hold, and large answers that
-//! clients have not read yet ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
+//! Budgets for client-controlled memory: arriving bodies, parsed documents, and large unread responses
+//! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
 //!
-//! A budget belongs to the whole process. One client address gets at most half of it, so that one client does not use up
-//! the room of all others. A request that finds no room waits for a moment, and then the service answers it with 503.
+//! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
+//! budget of all others. A request without memory waits for [`WAIT`] and then gets a 503.
 
 use fairway_domain::throttle::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
@@ -16,28 +16,28 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Memory of one request that counts as small, in bytes. Small requests have a budget of their own, so that large ones
-/// never keep them out.
+/// Bytes of one request that count as small. Small requests have a separate budget, so that large requests cannot block
+/// them.
 pub(super) const SMALL: usize = 64 << 10;
-/// Bytes that all small requests hold together.
+/// Maximum bytes of all small requests together.
 const MAX_SMALL_REQUESTS: usize = 24 << 20;
-/// Bytes that all large requests hold together.
+/// Maximum bytes of all large requests together.
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
-/// Bytes of all large answers that clients have not read yet.
+/// Maximum bytes of all large unread responses together.
 const MAX_ANSWERS: usize = 64 << 20;
-/// Most bytes that a document takes while it is parsed. Bodies that arrive leave so much of a budget to those that have
-/// arrived, of all of it and of each client's half. Otherwise bodies that wait for the room of their values could hold all of
-/// it, each waiting for the others.
+/// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget and of each client's
+/// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
+/// deadlock.
 const LARGEST_DOCUMENT: usize = 16 << 20;
-/// How long a request waits for room.
+/// Time that a request waits for memory.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// No room is left.
+/// The memory budget is exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the memory budget is used up")]
+#[error("the memory budget is exhausted")]
 pub struct Exhausted;
 
-/// A number of bytes that reservations share. Clones are one budget.
+/// A number of bytes that reservations share. Clones share the budget.
 #[derive(Clone, Debug)]
 pub struct MemoryBudget(Arc<Shared>);
 
@@ -45,7 +45,7 @@ pub struct MemoryBudget(Arc<Shared>);
 struct Shared {
     max: usize,
     max_of_client: usize,
-    /// Bytes that bodies which arrive leave free.
+    /// Bytes that arriving bodies leave free.
     kept_from_arrivals: usize,
     usage: Mutex<Usage>,
     released: Notify,
@@ -54,20 +54,20 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Usage {
     total: usize,
-    /// No client stands here at zero.
+    /// Bytes by client, without zero entries.
     by_client: HashMap<ClientAddress, usize>,
 }
 
-/// What a reservation is made for.
+/// The purpose of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// A body that arrives.
+    /// An arriving body.
     Arrival,
-    /// What a body becomes once it is there, or an answer.
+    /// The parsed values of a complete body, or a response.
     Values,
 }
 
-/// Bytes of a budget, given back when this is dropped.
+/// Reserved bytes of a budget; dropping it releases them.
 #[derive(Debug)]
 pub struct Reservation {
     budget: MemoryBudget,
@@ -76,35 +76,35 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self::with_room_for_values(max, 0)
     }
 
-    /// The same, of which bodies that arrive leave so many bytes free.
+    /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
     fn with_room_for_values(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
         Self(Arc::new(Shared { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
     }
 
-    /// A reservation of nothing, which can grow.
+    /// An empty reservation, which can grow.
     #[must_use]
     pub fn reserve(&self, client: ClientAddress) -> Reservation {
         Reservation { budget: self.clone(), client, bytes: 0 }
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {
-        // A panic elsewhere leaves the sums whole: no call between their changes panics.
+        // The sums stay consistent after a panic elsewhere: no call between their updates panics.
         self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reservation {
-    /// Makes this a reservation of `bytes`.
+    /// Resizes the reservation to `bytes`.
     ///
     /// # Errors
-    /// When it would grow and no room is left. It keeps what it has then.
+    /// When it would grow and the budget is exhausted. It then keeps its size.
     pub fn try_resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.try_resize_at(Stage::Values, bytes)
     }
@@ -137,15 +137,15 @@ impl Reservation {
         Ok(())
     }
 
-    /// The same, but waits a moment for room.
+    /// Resizes the reservation, and waits for memory if necessary.
     ///
     /// # Errors
-    /// When no room is left after [`WAIT`].
+    /// When the budget is still exhausted after [`WAIT`].
     async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
         let until = Instant::now() + WAIT;
         let shared = Arc::clone(&self.budget.0);
         loop {
-            // It takes part from its creation on, so a release between the attempt and the wait counts.
+            // Registered before the attempt, so a release between the attempt and the wait is not lost.
             let released = shared.released.notified();
             if self.try_resize_at(stage, bytes).is_ok() {
                 return Ok(());
@@ -157,7 +157,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        // A reservation always shrinks.
+        // Shrinking cannot fail.
         let _ = self.try_resize(0);
     }
 }
@@ -181,16 +181,16 @@ impl Default for MemoryBudgets {
 }
 
 impl MemoryBudgets {
-    /// The memory of a request whose body begins to arrive.
+    /// The empty reservation of a request whose body starts to arrive.
     #[must_use]
     pub fn request(&self, client: ClientAddress) -> RequestMemory {
         RequestMemory { small: self.small_requests.reserve(client), large: self.large_requests.reserve(client) }
     }
 
-    /// The memory of an answer of so many bytes.
+    /// Reserves the memory of a response of `bytes` bytes.
     ///
     /// # Errors
-    /// When no room is left.
+    /// When the budget is exhausted.
     pub fn answer(&self, client: ClientAddress, bytes: usize) -> Result<Reservation, Exhausted> {
         let mut reservation = self.answers.reserve(client);
         reservation.try_resize(bytes)?;
@@ -198,7 +198,7 @@ impl MemoryBudgets {
     }
 }
 
-/// The memory that a request holds: its first bytes in the budget of small requests, the rest in that of large ones.
+/// The reservation of a request: its first bytes in the budget of small requests, the rest in that of large ones.
 #[derive(Debug)]
 pub struct RequestMemory {
     small: Reservation,
@@ -206,21 +206,21 @@ pub struct RequestMemory {
 }
 
 impl RequestMemory {
-    /// Reserves so many bytes of a body before they are kept, and waits for room. Until then the request holds nothing in the
-    /// budget of large requests, so large bodies never wait for each other.
+    /// Reserves `bytes` bytes of a body before they are buffered, and waits for memory. Until then the request holds
+    /// nothing in the budget of large requests, so large bodies cannot deadlock.
     ///
     /// # Errors
-    /// When no room is left.
+    /// When the budget is exhausted.
     pub async fn announce(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.small.resize_at(Stage::Arrival, bytes.min(SMALL)).await?;
         self.resize_large(Stage::Arrival, bytes).await
     }
 
-    /// Grows to the bytes of a body of unknown length that have arrived. Such a body holds room while it asks for more, so
-    /// it does not wait.
+    /// Grows to the received bytes of a body of unknown length. Such a body holds memory while it needs more, so it
+    /// does not wait: it could deadlock.
     ///
     /// # Errors
-    /// When no room is left.
+    /// When the budget is exhausted.
     pub fn try_grow(&mut self, bytes: usize) -> Result<(), Exhausted> {
         if bytes <= self.bytes() {
             return Ok(());
@@ -233,17 +233,17 @@ impl RequestMemory {
         self.large.try_resize_at(Stage::Arrival, bytes.saturating_sub(SMALL))
     }
 
-    /// Says how many bytes the request holds from now on, and waits for room. Bodies that arrive leave room for the largest
-    /// document, so one of those that wait always gets it.
+    /// Resizes the reservation, and waits for memory. Arriving bodies leave memory for the largest document, so one of
+    /// the waiting requests always proceeds.
     ///
     /// # Errors
-    /// When no room is left.
+    /// When the budget is exhausted.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.small.resize_at(Stage::Values, bytes.min(SMALL)).await?;
         self.resize_large(Stage::Values, bytes).await
     }
 
-    /// Resizes the part in the budget of large requests. Growth also needs memory of the process.
+    /// Resizes the part in the budget of large requests. Growth also needs admission by the process memory limit.
     async fn resize_large(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
         let growth = self.large_growth(bytes);
         self.large.resize_at(stage, bytes.saturating_sub(SMALL)).await?;

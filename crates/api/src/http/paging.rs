@@ -1,4 +1,4 @@
-//! Pages of lists, the same for every list: filters, `limit`, `offset` and `cursor` in; `X-Total-Count` and `Link` out.
+//! Pagination of all lists. Input: filters, `limit`, `offset` and `cursor`; output: `X-Total-Count` and `Link`.
 
 mod cursor;
 
@@ -23,42 +23,42 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
 
-/// The header with the length of the whole list.
+/// Header with the length of the whole list.
 pub const TOTAL_COUNT: HeaderName = HeaderName::from_static("x-total-count");
-/// The header that says that the list is longer than is counted.
+/// Header that marks the total count as capped.
 pub const TOTAL_COUNT_CAPPED: HeaderName = HeaderName::from_static("x-total-count-capped");
 
-/// Rows of a page that does not ask for a number.
+/// Default rows per page.
 const DEFAULT_LIMIT: u32 = 50;
-/// Most rows of a page.
+/// Maximum rows per page.
 const LARGEST_LIMIT: u32 = 200;
-/// Deepest page that can be asked for by number, and the largest exact count.
+/// Maximum offset, and the largest exact count.
 const DEEPEST_OFFSET: u32 = 10_000;
-/// What is said of every `limit` that is none, too small, too large or no number alike.
+/// Message for every invalid `limit`.
 const LIMIT_RULE: &str = "`limit` must be 1 to 200";
-/// The same for `offset`; one that is too deep has a code of its own.
+/// Message for every invalid `offset`; a too large one also has its own code.
 const OFFSET_RULE: &str = "`offset` must be 0 to 10000";
-/// A parameter that goes with any request and never into an answer: the token of a share link.
+/// Share token parameter: accepted by every list and never repeated in a response.
 const SECRET_PARAMETER: &str = "token";
-/// The parameters that say which page is meant, and so are no filters.
+/// The parameters that select a page; all others are filters.
 const PAGE_PARAMETERS: [&str; 3] = ["limit", "offset", "cursor"];
 
 /// A list without filters.
 #[derive(Deserialize, Debug)]
 pub struct Unfiltered {}
 
-/// A request for a page of a list whose filters are a `Q`.
+/// Extractor of a list request with filters `Q`.
 ///
-/// Refusals: 422 for a parameter that stands twice, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` that was
-/// not handed out for this list, and for both of these at once; 422 `offset_too_deep` beyond 10 000. Parameters that the
-/// list does not know do not come this far.
+/// Errors: 422 for a repeated parameter, a `limit` outside 1 to 200, an `offset` below 0, a `cursor` of another list,
+/// or `offset` and `cursor` together. 422 `offset_too_deep` beyond 10 000. The strict query middleware refuses unknown
+/// parameters before.
 #[derive(Debug)]
 pub struct List<Q> {
     /// The filters.
     pub filter: Q,
     paging: Paging,
     seal: Seal,
-    /// Path and filters of the request, for the link to the next page.
+    /// The request path, for the link to the next page.
     path: String,
     filters: BTreeMap<String, String>,
 }
@@ -71,18 +71,19 @@ struct Asked {
 }
 
 impl<Q> List<Q> {
-    /// The page, as stores know it.
+    /// The page request for the stores.
     #[must_use]
     pub const fn paging(&self) -> Paging {
         self.paging
     }
 
-    /// Answers with the rows of this page.
+    /// A response with the rows of this page.
     pub fn answer<T: Serialize>(&self, page: &Listed<T>) -> HttpResponse {
         self.answer_resource(&page.rows, page.total, page.next)
     }
 
-    /// Answers with a resource that holds a page of a list of `total` rows, and a link to the page behind `next`.
+    /// A response with a resource that contains a page of a list with `total` rows, and a link to the page after
+    /// `next`.
     pub fn answer_resource(&self, resource: &impl Serialize, total: u64, next: Option<Mark>) -> HttpResponse {
         let mut answer = HttpResponse::build(StatusCode::OK);
         if total > u64::from(DEEPEST_OFFSET) {
@@ -144,21 +145,21 @@ fn limit(asked: Option<u64>) -> Result<u32, ApiError> {
 fn start(offset: Option<u64>, cursor: Option<&str>, seal: &Seal) -> Result<Start, ApiError> {
     match (offset.map(u32::try_from), cursor) {
         (Some(_), Some(_)) => {
-            Err(FieldProblem::new("offset", "invalid", "a page begins at an `offset` or at a `cursor`").into())
+            Err(FieldProblem::new("offset", "invalid", "`offset` and `cursor` cannot be combined").into())
         }
         (None, Some(cursor)) => seal.open(cursor).map(Start::Behind).ok_or_else(|| {
-            FieldProblem::new("cursor", "invalid", "this is no cursor of this list with these filters").into()
+            FieldProblem::new("cursor", "invalid", "the cursor does not belong to this list with these filters").into()
         }),
         (None, None) => Ok(Start::Skip(0)),
         (Some(Ok(offset)), None) if offset <= DEEPEST_OFFSET => Ok(Start::Skip(offset)),
         (Some(Ok(_) | Err(_)), None) => {
-            let rule = "lists cannot be read by offset beyond 10000; the cursor of `Link` goes as deep as you like";
+            let rule = "`offset` must be 0 to 10000; follow the cursor in `Link` for later pages";
             Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", rule))
         }
     }
 }
 
-/// Limit and offset of a list that has an envelope and no cursor.
+/// Validates limit and offset of an enveloped list without a cursor.
 pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u32, u32), ApiError> {
     let limit = limit(asked_limit)?;
     match offset.map(u32::try_from) {
@@ -168,8 +169,8 @@ pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u
     }
 }
 
-/// A parameter that is no number at all is told the same as one that is out of bounds. One that is given twice is not
-/// wrong in itself, and keeps its own message.
+/// Gives a non-numeric page parameter the same message as one out of bounds. Other problems, such as a repeated
+/// parameter, keep their message.
 fn with_bounds(problem: FieldProblem) -> FieldProblem {
     if problem.message != FieldProblem::invalid("").message {
         return problem;
@@ -245,11 +246,11 @@ mod tests {
     #[test]
     fn counts_up_to_ten_thousand() {
         for (total, count, capped) in [(4, "4", None), (10_000, "10000", None), (10_001, "10000", Some("true"))] {
-            let answer = list("").unwrap().answer(&page(total, None));
-            let header = |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap());
+            let response = list("").unwrap().answer(&page(total, None));
+            let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
             assert_eq!(header("x-total-count"), Some(count));
             assert_eq!(header("x-total-count-capped"), capped);
-            assert_eq!(link(&answer), None);
+            assert_eq!(link(&response), None);
         }
     }
 
@@ -262,7 +263,7 @@ mod tests {
         assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");
         assert_eq!(list(next).unwrap().filter.q.as_deref(), Some("a\"> b"));
         assert_eq!(list(next).unwrap().paging(), Paging { limit: 2, start: Start::Behind(Mark::new(0xabc)) });
-        // A page of another length, and a share link's token besides, are the same list.
+        // Another limit and an additional share token do not change the list.
         let cursor = next.rsplit('=').next().unwrap();
         let filter = "q=a%22%3E+b";
         assert!(list(&format!("cursor={cursor}&{filter}&limit=7&token=t")).is_ok());
@@ -276,7 +277,7 @@ mod tests {
             format!("cursor={other_byte}{}&{filter}", &cursor[1..]),
             format!("cursor={}{other_byte}&{filter}", &cursor[..cursor.len() - 1]),
         ] {
-            // The last byte may be the other one already.
+            // The replaced byte may equal the original.
             if !other.starts_with(&format!("cursor={cursor}&{filter}")) || other.contains("offset") {
                 assert_eq!(list(&other).unwrap_err().code(), "validation_error", "{other}");
             }

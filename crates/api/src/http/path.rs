@@ -1,4 +1,4 @@
-//! Identifiers in paths. What is no identifier names nothing, so it is a 404 like any other unknown one.
+//! Identifiers in paths. A malformed identifier is a 404, like an unknown one.
 
 use crate::{error::ApiError, http::HttpBase};
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
@@ -12,13 +12,13 @@ use std::{
 };
 use uuid::Uuid;
 
-/// One segment that is an identifier in its usual spelling: 36 characters with hyphens, in either case.
+/// A path segment with a UUID in its hyphenated form: 36 characters, in either case.
 ///
-/// For a path with one identifier it is an extractor itself; for more, use `Path<(PathId<AssetId>, PathId<…>)>`.
+/// It is an extractor for paths with one identifier; for more, use `Path<(PathId<AssetId>, PathId<…>)>`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PathId<T>(T);
 
-/// The segments of a path, as a tuple or a struct; 404 where they do not fit.
+/// The segments of a path, as a tuple or a struct; 404 if they do not fit.
 #[derive(Debug)]
 pub struct Path<T>(T);
 
@@ -47,13 +47,13 @@ impl<T> Path<T> {
 impl<'de, T: From<Uuid>> Deserialize<'de> for PathId<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        identifier(&text).map(|id| Self(id.into())).ok_or_else(|| D::Error::custom("no identifier"))
+        identifier(&text).map(|id| Self(id.into())).ok_or_else(|| D::Error::custom("malformed identifier"))
     }
 }
 
-/// The identifier of this text in its usual spelling.
+/// Parses a UUID in its hyphenated form.
 pub(crate) fn identifier(text: &str) -> Option<Uuid> {
-    // Only the hyphenated spelling has this length: braces, `urn:uuid:` and bare digits have others.
+    // Only the hyphenated form has this length: braces, `urn:uuid:` and bare digits have others.
     Uuid::try_parse(text).ok().filter(|_| text.len() == 36)
 }
 
@@ -67,13 +67,13 @@ impl<T: DeserializeOwned + 'static> FromRequest for Path<T> {
     }
 }
 
-/// The path as routes see it: decoded. What looks at paths in front of routing looks at this one, or another spelling of a
-/// path would go past it.
+/// The decoded path that the router matches. Middlewares must use it, so that another encoding of a path does not
+/// bypass them.
 pub(crate) fn routed(request: &HttpRequest) -> &str {
     request.match_info().as_str()
 }
 
-/// What is no identifier names nothing, unless it is a word that has a route of its own under another method.
+/// The error for a malformed identifier: 404, or 405 if the path matches a route with another method.
 fn refusal(request: &HttpRequest) -> ApiError {
     let base = request.app_data::<web::Data<HttpBase>>();
     match base.and_then(|base| base.known_methods.allow(routed(request))) {

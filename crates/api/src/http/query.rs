@@ -1,4 +1,4 @@
-//! The query of a request.
+//! Query parameters of a request.
 
 use super::shape::{self, ShapeError, is_odd_identifier};
 use crate::error::{ApiError, FieldProblem};
@@ -18,15 +18,15 @@ use std::{
     str::FromStr,
 };
 
-/// The query, read as a `T`. Parameters that a `T` does not know are ignored.
+/// Extracts the query as a `T`. Parameters that `T` does not have are ignored.
 ///
-/// Refusals, all 422 with the parameter's name: not percent-encoded UTF-8, a NUL, a parameter that is given twice
-/// (whichever of two a reader picks, another reader picks the other), a value that does not fit.
+/// Errors, all 422 with the parameter's name: invalid percent-encoding or UTF-8, a NUL, a repeated parameter (readers
+/// disagree on which value counts), an invalid value.
 #[derive(Debug)]
 pub struct Query<T>(T);
 
 impl<T> Query<T> {
-    /// What the handler asked for.
+    /// The deserialized query.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -49,15 +49,15 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     }
 }
 
-/// Reads a query as a `T`.
+/// Deserializes a query as a `T`.
 ///
 /// # Errors
-/// With the parameter that is wrong.
+/// With the first invalid parameter.
 pub fn read<T: DeserializeOwned>(query: &str) -> Result<T, FieldProblem> {
     of(&parameters(query)?)
 }
 
-/// Reads some parameters as a `T`.
+/// Deserializes decoded parameters as a `T`.
 pub(super) fn of<'a, T: DeserializeOwned>(
     parameters: impl IntoIterator<Item = (&'a String, &'a String)>,
 ) -> Result<T, FieldProblem> {
@@ -65,7 +65,7 @@ pub(super) fn of<'a, T: DeserializeOwned>(
     serde_path_to_error::deserialize(MapDeserializer::new(members)).map_err(shape::problem)
 }
 
-/// The parameters by name.
+/// The decoded parameters by name.
 pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldProblem> {
     let mut parameters = BTreeMap::new();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -73,14 +73,14 @@ pub(crate) fn parameters(query: &str) -> Result<BTreeMap<String, String>, FieldP
         let name = decoded(name).ok_or_else(|| FieldProblem::invalid(""))?;
         let Some(value) = decoded(value) else { return Err(FieldProblem::invalid(name)) };
         if parameters.insert(name.clone(), value).is_some() {
-            return Err(FieldProblem::new(name, "invalid", "this parameter is given more than once"));
+            return Err(FieldProblem::new(name, "invalid", "this parameter occurs more than once"));
         }
     }
     Ok(parameters)
 }
 
-/// Undoes the encoding of forms: `+` for a space, `%` and two digits for a byte. `None` when it is broken, not UTF-8,
-/// or holds a NUL.
+/// Decodes form encoding: `+` for a space, `%` and two digits for a byte. `None` if it is malformed, not UTF-8, or
+/// contains a NUL.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -98,12 +98,12 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// The text of one parameter, read as whatever the field is.
+/// Deserializer of one parameter's text.
 struct Text<'a>(&'a str);
 
 impl Text<'_> {
     fn parse<N: FromStr>(&self) -> Result<N, ShapeError> {
-        // Rust would also read a leading plus sign.
+        // `parse` would accept a leading plus sign.
         if self.0.starts_with('+') {
             return Err(ShapeError::Invalid);
         }

@@ -11,7 +11,7 @@ use fairway_domain::throttle::ClientAddress;
 use futures_util::stream;
 use serde_json::Value;
 
-/// All of a client's room for large requests and for answers.
+/// The budget of one client for large requests, and for responses.
 const HALF: usize = 32 << 20;
 
 fn client() -> ClientAddress {
@@ -34,7 +34,7 @@ async fn a_stream_does_not_keep_the_memory_of_its_request() {
     assert_eq!(opened.status(), StatusCode::OK);
     tokio::time::pause();
     let mut next = base.memory.request(client());
-    assert_eq!(next.resize(HALF).await, Ok(()), "the stream is open and holds no body");
+    assert_eq!(next.resize(HALF).await, Ok(()), "the open stream holds no body memory");
     drop(opened);
 }
 

@@ -1,11 +1,11 @@
-//! Everything that is wrong with the shape of a body, told at once.
+//! Collects all problems of a body whose deserialization failed.
 //!
-//! A body is read strictly and fast; the first thing that does not fit ends that. Then, and only then, it is read again by
-//! a deserializer that notes each problem with its field path and goes on with a stand-in of the type that was asked for.
-//! What comes out of these readings is dropped: only the notes count.
+//! The strict deserialization stops at the first problem. Only then a second deserializer, [`Probe`], reads the body
+//! again. It records each problem with its field path and continues with a placeholder of the requested type. The
+//! resulting value is dropped.
 //!
-//! A type says that it needs a field, or refuses unknown ones, by failing. The reading notes that for every value of the
-//! type and begins again, so the number of readings is the number of such rules that the body breaks, and is bounded.
+//! A type reports required and unknown fields by failing. The pass records this rule for the type and starts again, so
+//! the number of passes equals the number of broken rules. It is bounded.
 
 mod probe;
 
@@ -23,26 +23,26 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-/// Most readings of one body.
+/// Maximum passes over one body.
 const READINGS: usize = 16;
-/// Most values that all readings of a body look at together.
+/// Maximum values that all passes over a body visit together.
 const VALUES: usize = 500_000;
 
-/// A struct of Rust, by what its deserializer is told of it.
+/// Identity of a Rust struct: its name and the address of its field list.
 type Type = (&'static str, usize);
 
-/// What the readings of a body have found.
+/// The problems and rules that the passes over a body have found.
 #[derive(Default)]
 pub(super) struct Notes {
-    /// What is wrong, in the order of the reading.
+    /// The problems, in document order.
     problems: RefCell<Vec<FieldProblem>>,
-    /// Fields that a type needs.
+    /// The fields that a type requires.
     required: RefCell<BTreeSet<(Type, &'static str)>>,
-    /// Types that take no fields but their own.
+    /// The types that refuse unknown fields.
     closed: RefCell<BTreeSet<Type>>,
-    /// Places whose value their type refused by a rule of its own.
+    /// The paths of values that their type refused by its own rule.
     refused: RefCell<BTreeMap<String, FieldProblem>>,
-    /// Whether the present reading learned something for the next one.
+    /// Whether this pass recorded a rule for the next pass.
     learned: Cell<bool>,
 }
 
@@ -59,7 +59,7 @@ impl Notes {
     }
 }
 
-/// All problems of a body that is no `T`, of which `first` is one.
+/// All problems of a body that is not a `T`, including `first`.
 pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
     let notes = Notes::default();
     let readings = VALUES.checked_div(count(document)).unwrap_or(READINGS).clamp(1, READINGS);
@@ -72,7 +72,7 @@ pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProble
         }
     }
     let mut found = notes.problems.into_inner();
-    // Readings that could not come to their end have missed something, but never what the strict one has found.
+    // Incomplete passes can miss problems, so the one of the strict pass is added.
     if !found.contains(&first) {
         found.insert(0, first);
     }
@@ -93,11 +93,11 @@ fn count(value: &Value) -> usize {
     seen
 }
 
-/// What a failed reading has taught, as the error that ends it.
+/// Records the rule behind a failure, and returns the error that ends the pass.
 fn learn(error: ShapeError, of: Option<Type>, probe: Probe<'_>) -> ShapeError {
     let (at, notes) = (probe.at, probe.notes);
     match (error, of) {
-        // What is below has learned from it already.
+        // An inner value has already recorded it.
         (ShapeError::Noted, _) => {}
         (ShapeError::Missing(field), Some(of)) => {
             notes.required.borrow_mut().insert((of, field));
@@ -113,7 +113,7 @@ fn learn(error: ShapeError, of: Option<Type>, probe: Probe<'_>) -> ShapeError {
             let problem = FieldProblem::new(echoed(path.clone()), "invalid", message);
             notes.learned.set(notes.refused.borrow_mut().insert(path, problem).is_none());
         }
-        // A stand-in that its type refuses: nothing more can be learned there.
+        // The type refuses the placeholder: there is nothing to record.
         (_, _) => {}
     }
     ShapeError::Noted

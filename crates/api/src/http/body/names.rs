@@ -1,7 +1,6 @@
-//! Names that no request of a route may hold, anywhere and however they are written.
+//! Scan for member names that a route forbids at any depth of a body.
 //!
-//! They are looked for in the bytes as they came: twice the same name, escapes and nesting hide nothing from a reader that
-//! takes every name as it comes.
+//! The scan reads the raw bytes, so duplicate names, escapes and nesting cannot hide a name.
 
 use serde::{
     Deserializer,
@@ -9,28 +8,28 @@ use serde::{
 };
 use std::{cell::Cell, fmt, marker::PhantomData};
 
-/// What a route does not let itself be told.
+/// The member names that a route forbids.
 pub trait Names {
-    /// Whether a request that holds a member of this name is refused for it.
+    /// Whether a request with a member of this name is refused.
     fn is_forbidden(name: &str) -> bool;
 }
 
-/// Most bytes of names that are looked at in one document, each counted with one more: many times what a request that is
-/// meant well has, and little work for the thread that serves others besides.
+/// Maximum bytes of names that the scan checks in one document, plus one byte for each name. Legitimate requests need
+/// far less, and the bound limits the work of the thread.
 const MOST: usize = 4 << 10;
 
-/// What is known of the names of a document.
+/// Result of the scan of a document.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
-    /// None of them is forbidden. What is no JSON has none: it is refused for that.
+    /// No name is forbidden. Malformed JSON counts as such: the parser refuses it later.
     Nothing,
-    /// One is forbidden.
+    /// A name is forbidden.
     Forbidden,
-    /// None of the first ones is, and there are more than anybody looks at.
+    /// The document has more names than the scan checks, and none of the checked names is forbidden.
     TooMany,
 }
 
-/// Looks for a forbidden name in a document, until there is one.
+/// Scans a document up to its first forbidden name.
 pub(super) fn find<T: Names>(bytes: &[u8]) -> Found {
     let search = Search::<T> { left: Cell::new(MOST), found: Cell::new(Found::Nothing), of: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -58,7 +57,7 @@ impl<T: Names> Search<T> {
                 }
                 None => self.found.set(Found::TooMany),
             },
-            // The rest is only read to its end, because what is no JSON is refused for that.
+            // The rest is parsed only to detect malformed JSON.
             Found::Forbidden | Found::TooMany => {}
         }
     }
@@ -116,7 +115,7 @@ impl<'de, T: Names> Visitor<'de> for &Search<T> {
     }
 }
 
-/// The name of a member, which nobody keeps.
+/// Checks the name of a member and drops it.
 struct Name<'s, T>(&'s Search<T>);
 
 impl<'de, T: Names> DeserializeSeed<'de> for Name<'_, T> {
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     thread_local! {
-        /// Names that were looked at, and their bytes.
+        /// Number of checked names, and their bytes.
         static WORK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
     }
 
@@ -180,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Whoever sends names without end makes work for everybody whom the same thread serves.
+    /// Endless names would delay all requests of the same thread.
     #[test]
     fn few_names_are_looked_at_and_none_behind_the_first_that_is_forbidden() {
         let found = |body: String| {
@@ -195,7 +194,7 @@ mod tests {
         assert_eq!(found(format!("[{{{}}}]", members("", 90_000))), (Found::TooMany, (MOST, 0)));
         assert_eq!(found(format!("[{}]", vec!["{\"\":0}"; 90_000].join(","))), (Found::TooMany, (MOST, 0)));
         assert_eq!(found(format!("{{\"actor\":{{{}}}}}", members("actor", 90_000))), (Found::Forbidden, (1, 5)));
-        // It is read to its end all the same.
+        // The scan still parses the document to its end.
         assert_eq!(found(format!("{{{}", members("", 90_000))), (Found::Nothing, (MOST, 0)));
     }
 }

@@ -137,7 +137,7 @@ struct Item {
     odd: Odd,
 }
 
-/// A type with a rule of its own.
+/// A type with its own rule.
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "u32")]
 struct Odd;
@@ -202,7 +202,7 @@ fn every_problem_of_a_shape_is_told_at_once() {
     let mut found = told(&all);
     found.sort();
     assert_eq!(found, listed(&expected));
-    // What is no object has no fields to speak of.
+    // A value of another type has no fields.
     for value in [json!(null), json!([1, 2]), json!("x"), json!(1)] {
         assert_eq!(told(&value), listed(&[("", "invalid")]), "{value}");
     }
@@ -256,7 +256,7 @@ async fn bounds_the_length() {
     assert_eq!(read::<Optional>(announced).await.unwrap_err().code(), "payload_too_large");
     let huge = json_request("{}").insert_header(("content-length", "99999999999999999999999"));
     assert_eq!(read::<Optional>(huge).await.unwrap_err().code(), "payload_too_large");
-    // Without an announcement, what really comes counts.
+    // Without `Content-Length`, the received length counts.
     let text = |length: usize| format!("{:length$}", "{}");
     for (length, accepted) in [(512, true), (513, false)] {
         let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json"));
@@ -303,7 +303,7 @@ fn a_whole_number_is_one_however_it_is_spelled() {
     assert_eq!([count("22.5"), count("-1.0"), count("1e300"), count("4294967296.0")], [None; 4]);
 }
 
-/// Reads a body of whatever shape, of a route that takes a mebibyte.
+/// Reads a body of any shape, for a route with a limit of 1 MiB.
 async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result<(Value, usize), ApiError> {
     let request = TestRequest::post().insert_header((CONTENT_TYPE, "application/json")).app_data(base.clone());
     let (request, mut payload) = request.set_payload(text.to_owned()).to_http_parts();
@@ -312,7 +312,7 @@ async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result
     Ok((value, held))
 }
 
-/// 64 KiB of small objects become 6 MiB of values: too much for each of many requests that wait for room.
+/// 64 KiB of small objects become 6 MiB of values: too much for each of many requests that wait for memory.
 #[actix_web::test]
 async fn reserves_the_memory_of_values_before_it_parses_them() {
     tokio::time::pause();
@@ -324,25 +324,25 @@ async fn reserves_the_memory_of_values_before_it_parses_them() {
         others.push(memory);
     }
     let dense = format!("[{}]", vec!["{\"a\":1}"; 8_000].join(","));
-    // The parser would meet the missing bracket first.
+    // Without the reservation, the parser would find the missing bracket first.
     let broken = dense.trim_end_matches(']');
     assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "unavailable");
     assert_eq!(read_any(&base, &dense).await.unwrap_err().code(), "unavailable");
     drop(others);
     assert_eq!(read_any(&base, broken).await.unwrap_err().code(), "malformed_json");
-    // Afterwards, the request holds what its values take, and not the estimate.
+    // Afterwards, the request holds the measured size of its values, not the estimate.
     let (_, measured) = json::read_measured(dense.as_bytes()).unwrap();
     assert_eq!(read_any(&base, &dense).await.unwrap().1, measured * COPIES);
 }
 
-/// Two halves that hold all the room there is would wait for each other, and neither would be read.
+/// Two half-received bodies that hold the whole budget would deadlock.
 #[actix_web::test]
 async fn two_large_bodies_that_arrive_at_once_are_both_read() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
     let base = web::Data::new(crate::http::trial::base());
     let client = ClientAddress::of([0, 0, 0, 0].into());
-    // What is left of the client's room is enough for one of them.
+    // The rest of the client's budget is enough for one of them.
     let mut others = base.memory.request(client);
     others.announce(11 << 20).await.unwrap();
     let text = format!("\"{}\"", "x".repeat(LIMIT - 2));

@@ -1,7 +1,7 @@
-//! Reads a JSON value as a type, more strictly than `serde_json`: an array is never taken for a struct.
+//! Deserializes a JSON value more strictly than `serde_json`: an array never becomes a struct.
 //!
-//! Types that serde reads through its own buffer (internally tagged and untagged enums, flattened structs) lose the
-//! exact place of a problem, and that strictness below the buffer.
+//! serde buffers internally tagged and untagged enums and flattened structs. Below such a buffer the exact path of a
+//! problem and the strictness are lost.
 
 use crate::http::shape::{ShapeError, is_odd_identifier};
 use serde::{
@@ -14,7 +14,7 @@ use serde::{
 };
 use serde_json::Value;
 
-/// A value to be read.
+/// A strict deserializer of a JSON value.
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a>(pub(super) &'a Value);
 
@@ -127,7 +127,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// A number with a fraction of zero is the same number to JSON Schema (2020-12, 4.2.3): `22.0` is a whole one.
+    /// Deserializes an integer. By JSON Schema (2020-12, 4.2.3) a number with a fraction of zero is an integer: `22.0`.
     fn deserialize_whole<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
         let float = self.0.as_f64().filter(|_| self.0.is_f64());
         let whole = float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
@@ -166,7 +166,7 @@ impl<'de> VariantAccess<'de> for Variant<'_> {
     fn unit_variant(self) -> Result<(), ShapeError> {
         match self.content {
             None | Some(Value::Null) => Ok(()),
-            Some(_) => Err(ShapeError::custom("this variant holds nothing")),
+            Some(_) => Err(ShapeError::custom("this variant has no content")),
         }
     }
 

@@ -1,34 +1,35 @@
-//! How far a connection reads ahead of whoever consumes the request.
+//! Limit on the bytes that a connection reads ahead of the consumer of a request.
 //!
-//! The framework turns all bytes that it has into requests at once, 16 KiB into hundreds, and each of them takes some KiB. So
-//! nothing behind a request is read before its answer is made. Of one body, no more is read ahead than [`WINDOW`].
+//! The framework turns 16 KiB into hundreds of requests at once, and each of them takes some KiB. The connection
+//! therefore reads nothing behind a request before its response exists, and at most about [`WINDOW`] bytes of a body
+//! ahead.
 
 use std::{
     cell::{Cell, RefCell},
     task::{Context, Waker},
 };
 
-/// Bytes that are read ahead, about.
+/// Approximate read-ahead of a body, in bytes.
 const WINDOW: usize = 16 << 10;
 
-/// The bytes that were read since somebody waited for more, and the connection that waits to read on.
+/// The bytes that were read since the consumer last waited, and the reader that waits for the window to open.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
     bytes: Cell<usize>,
-    /// Requests whose answers are made.
+    /// Number of requests with a response.
     answered: Cell<u64>,
     reader: RefCell<Option<Waker>>,
 }
 
 impl ReceiveWindow {
-    /// Notes that bytes were read.
+    /// Records bytes that were read.
     pub(super) fn add(&self, bytes: usize) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
     }
 
-    /// Whether the connection must not read now, `messages` of its messages being read to their end. `context` is woken when it
-    /// may: when the body of the present request is awaited, or its answer is made. While a head arrives it is woken at once, so
-    /// that the framework consumes what it has first.
+    /// Whether the connection must not read now; `messages` counts the messages that were read completely. `context` is
+    /// woken when the consumer awaits the body, or when the response exists. While a head arrives it is woken at once,
+    /// so that the framework consumes its bytes first.
     pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.answered.get();
         if !waits_for_answer && self.bytes.get() < WINDOW {
@@ -43,13 +44,13 @@ impl ReceiveWindow {
         true
     }
 
-    /// Notes that the answer to a request is made, and lets the connection read on.
+    /// Records that a response exists, and opens the window.
     pub(super) fn answer(&self) {
         self.answered.set(self.answered.get().wrapping_add(1));
         self.open();
     }
 
-    /// Lets the connection read on.
+    /// Opens the window and wakes the reader.
     pub(super) fn open(&self) {
         self.bytes.set(0);
         if let Some(reader) = self.reader.borrow_mut().take() {
@@ -93,11 +94,11 @@ mod tests {
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert!(!window.is_closed((0, true), &mut context));
         window.add(WINDOW);
-        // A head has no consumer that could ask for more.
+        // A head has no consumer that awaits more bytes.
         assert!(window.is_closed((0, false), &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
         assert!(!window.is_closed((0, false), &mut context));
-        // The next request waits for the answer to this one.
+        // The next request waits for the response to this one.
         assert!(window.is_closed((1, false), &mut context));
         window.open();
         assert!(window.is_closed((1, true), &mut context));

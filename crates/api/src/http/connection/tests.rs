@@ -6,7 +6,7 @@ const BARE: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection:
     date: Sat, 01 Jan 2028 00:00:00 GMT\r\n\r\n";
 
 async fn written(bytes: &str) -> String {
-    // A narrow pipe, so that writes come to an end half-way.
+    // A narrow pipe, so that writes are partial.
     let (mut near, far) = duplex(16);
     let mut guarded = Guarded::new(far, Duration::from_secs(60));
     let text = bytes.to_owned();
@@ -39,7 +39,7 @@ async fn a_bare_refusal_gets_the_body_of_all() {
     }
 }
 
-/// What the framework gets to read of these bytes, however they come.
+/// The bytes that the framework reads, when the client sends `at_once` bytes at a time.
 async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
     let (mut near, far) = duplex(at_once);
     let mut guarded = Guarded::new(far, Duration::from_secs(60));
@@ -79,7 +79,7 @@ async fn passes_bodies_on_and_refuses_bare_line_feeds_in_every_head() {
     }
 }
 
-/// The framework makes a request of each head that it gets, and all of them take memory at once.
+/// The framework turns each head into a request, and all of them take memory at once.
 #[actix_web::test]
 async fn reads_nothing_behind_a_request_before_its_answer_is_made() {
     let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -91,10 +91,10 @@ async fn reads_nothing_behind_a_request_before_its_answer_is_made() {
         assert_eq!(guarded.read(&mut part).await.unwrap(), request.len());
         let serving = guarded.line().serve();
         let next = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await;
-        assert!(next.is_err(), "the next request is read while this one is served");
+        assert!(next.is_err(), "the guard read the next request while this one is served");
         drop(serving);
     }
-    // What was read behind a request is bounded, too.
+    // The read-ahead behind a request is bounded, too.
     assert!(guarded.ahead.len() <= READ + AHEAD);
 }
 
@@ -117,7 +117,7 @@ async fn reads_no_body_that_nobody_awaits() {
         total
     };
     let unread = read_on(&mut guarded).await;
-    assert!((1..=32 << 10).contains(&unread), "{unread} bytes lie in the framework");
+    assert!((1..=32 << 10).contains(&unread), "the framework buffers {unread} bytes");
     guarded.line().await_body();
     let read = read_on(&mut guarded).await;
     assert!((unread + 1..=64 << 10).contains(&read), "{read} bytes, {unread} before");
@@ -160,7 +160,7 @@ async fn a_client_that_does_nothing_is_cut() {
     let line = guarded.line();
     let began = Instant::now();
     let mut byte = [0];
-    // Bytes without end buy no time: what counts is a request that arrives, or an answer that is taken.
+    // Endless bytes do not restart the timer: only a complete request or a read response does.
     near.write_all(b"xx").await.unwrap();
     guarded.read_exact(&mut byte).await.unwrap();
     tokio::time::advance(Duration::from_secs(14)).await;
@@ -189,7 +189,7 @@ async fn what_is_served_takes_its_time_and_an_answer_begins_it_anew() {
     assert_eq!(began.elapsed().as_secs(), 100 + 14 + 15);
 }
 
-/// Each read is a sign of life, so only the throughput tells this client from one that does its best.
+/// Each read restarts the idle timer, so only the throughput limit detects this client.
 #[tokio::test(start_paused = true)]
 async fn cuts_a_client_that_keeps_reading_below_the_least_throughput() {
     let (mut near, far) = duplex(1 << 10);

@@ -1,19 +1,19 @@
-//! Bytes of requests that have not begun: heads that clients send slowly, or never end.
+//! Memory limit for incomplete request heads, which clients can send slowly or never finish.
 //!
-//! Each connection may hold a usual head. What all connections hold beyond that has a bound for the whole process, and the
-//! connection that goes beyond it is closed.
+//! Each connection may hold a head of usual size. The excess of all connections has a process-wide limit; the
+//! connection that exceeds it is closed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that each connection may hold, whatever others do: more than usual heads have.
+/// Bytes that each connection may hold in any case: more than a usual head.
 const FREE: usize = 16 << 10;
-/// Bytes that all connections hold beyond that.
+/// Maximum bytes that all connections together hold beyond [`FREE`].
 const MAX_UNREAD: usize = 24 << 20;
 
-/// What all connections of this process hold beyond [`FREE`].
+/// Bytes that all connections of this process hold beyond [`FREE`].
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that were read from a connection and belong to no request yet.
+/// Bytes that were read from a connection before the start of a request.
 #[derive(Debug)]
 pub(super) struct Unread<'t> {
     bytes: usize,
@@ -31,7 +31,7 @@ impl Unread<'_> {
         self.bytes.saturating_sub(FREE)
     }
 
-    /// Notes that bytes were read; the answer is whether all connections hold too many, and this one is part of it.
+    /// Records bytes. Returns true if this connection grew beyond [`FREE`] and all connections exceed the limit.
     pub(super) fn add(&mut self, bytes: usize) -> bool {
         let before = self.counted();
         self.bytes = self.bytes.saturating_add(bytes);
@@ -39,7 +39,7 @@ impl Unread<'_> {
         more > 0 && self.total.fetch_add(more, Ordering::Relaxed).saturating_add(more) > MAX_UNREAD
     }
 
-    /// Notes that a request has begun.
+    /// Releases the bytes at the start of a request.
     pub(super) fn clear(&mut self) {
         self.total.fetch_sub(self.counted(), Ordering::Relaxed);
         self.bytes = 0;
@@ -64,7 +64,7 @@ mod tests {
         assert!(usual.iter_mut().all(|connection| !connection.add(FREE)));
         let mut long: Vec<_> = (0..MAX_UNREAD / FREE).map(|_| connection()).collect();
         assert!(long.iter_mut().all(|connection| !connection.add(2 * FREE)));
-        assert!(long[0].add(1), "this one is one byte too many");
+        assert!(long[0].add(1), "one byte exceeds the limit");
         assert!(!usual[0].add(0));
         long.truncate(10);
         assert!(!long[0].add(1));

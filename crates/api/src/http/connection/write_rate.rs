@@ -1,25 +1,25 @@
-//! The least throughput of clients that read answers.
+//! Minimum throughput of clients that read responses.
 //!
-//! What counts is the time during which bytes wait because the client's receive window is full. A stream whose server is
-//! silent does not wait for its client, and that time does not count.
+//! Only the time counts during which bytes wait because the client's TCP receive window is full. Idle time of a silent
+//! stream does not count.
 
 use std::{io, task::Poll, time::Duration};
 use tokio::time::Instant;
 
-/// Bytes that a client takes each second at least, on average over the time that an answer waits for it.
+/// Minimum bytes per second that a client must read, on average over the blocked time of a response.
 const MIN_BYTES_PER_SECOND: u64 = 16 << 10;
 
-/// How fast the client of a connection takes what is written to it.
+/// The read rate of the client of a connection.
 #[derive(Debug)]
 pub(super) struct WriteRate {
-    /// How long an answer may wait for its client besides.
+    /// Additional time that a response may wait for its client.
     grace: Duration,
-    /// The request whose answer is measured.
+    /// The request whose response is measured.
     request: u64,
     blocked_since: Option<Instant>,
-    /// How long the answer waited before that.
+    /// Blocked time of the response before that.
     blocked: Duration,
-    /// Bytes that the client took since the answer waited first.
+    /// Bytes that the client has read since the response first blocked.
     taken: u64,
 }
 
@@ -28,9 +28,9 @@ impl WriteRate {
         Self { grace, request: 0, blocked_since: None, blocked: Duration::ZERO, taken: 0 }
     }
 
-    /// Notes what became of a write of the answer to a request; the answer is whether the client is too slow.
+    /// Records the outcome of a write for a request's response. Returns whether the client is too slow.
     pub(super) fn observe(&mut self, written: &Poll<io::Result<usize>>, request: u64, now: Instant) -> bool {
-        // Bytes that wait belong to one answer, until the client has taken its last one.
+        // Blocked bytes belong to one response until the client has read its last byte.
         if self.request != request && self.blocked_since.is_none() {
             *self = Self { request, ..Self::new(self.grace) };
         }
@@ -51,7 +51,7 @@ impl WriteRate {
         self.is_too_slow(now)
     }
 
-    /// Whether an answer waits, and has waited longer than the bytes that the client took allow.
+    /// Whether a response is blocked for longer than the read bytes and the grace time allow.
     pub(super) fn is_too_slow(&self, now: Instant) -> bool {
         let Some(since) = self.blocked_since else { return false };
         let blocked = self.blocked.saturating_add(now.saturating_duration_since(since));
@@ -67,7 +67,7 @@ mod tests {
     const GRACE: Duration = Duration::from_secs(15);
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A client that takes so many bytes each second, until it is too slow or `seconds` are over.
+    /// The second at which a client that reads `bytes` per second is too slow, or `seconds`.
     fn lasts(bytes: usize, seconds: u32) -> u32 {
         let (mut rate, start) = (WriteRate::new(GRACE), Instant::now());
         for second in 0..seconds {

@@ -12,7 +12,7 @@ const POST: &str = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\na\nb\
 const CHUNKED: &str =
     "POST / HTTP/1.1\r\nHost: x\r\ntransfer-encoding: Chunked\r\n\r\n5;x\r\na\nb\n\n\r\n0\r\nT: x\r\n\r\n";
 
-/// How many heads ended, and where the first refusal cut the input.
+/// The number of complete heads, and the offset of the first refusal.
 fn follow(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
     let mut framing = Framing::default();
     let mut before = 0;
@@ -100,11 +100,11 @@ fn refuses_heads_that_frame_a_body_in_two_ways() {
     }
 }
 
-/// What the framework's own codec makes of the same bytes.
+/// The result of the framework's codec for the same bytes.
 #[derive(Debug)]
 struct Decoded {
     heads: usize,
-    /// Whether a head that was read so far has a line that ends with a line feed alone.
+    /// Whether one of the decoded heads contains a bare line feed.
     has_bare_line_feed: bool,
     is_refused: bool,
 }
@@ -176,7 +176,7 @@ fn message() -> impl Strategy<Value = String> {
     })
 }
 
-/// What is let through is framed as the framework frames it, and holds no head with a line feed alone.
+/// Accepted bytes have the same framing as in the framework, and no head with a bare line feed.
 #[actix_web::test]
 async fn agrees_with_the_codec_of_the_framework() {
     let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
@@ -188,18 +188,18 @@ async fn agrees_with_the_codec_of_the_framework() {
         let decoded = decode(&service, &bytes);
         let (heads, refused) = follow(&bytes, at_once);
         match refused {
-            // Behind what the framework refuses nothing is read, so nothing there matters.
+            // The framework reads nothing behind a refused message.
             None if decoded.is_refused => prop_assert!(heads >= decoded.heads),
             None => {
                 prop_assert!(!decoded.has_bare_line_feed, "{decoded:?}");
                 prop_assert_eq!(heads, decoded.heads);
             }
-            // What is passed on until then is what the framework would have made of it.
+            // The accepted prefix gives the same result in the framework.
             Some(at) => {
                 let passed = decode(&service, &bytes[..at]);
                 prop_assert!(!passed.has_bare_line_feed, "{passed:?}");
                 prop_assert!(passed.is_refused || passed.heads <= heads);
-                // A line feed is alone where it begins a head, whatever the body before it ends with.
+                // A line feed at the start of a head is bare, even if the previous body ends with a carriage return.
                 let is_cause = decoded.has_bare_line_feed || has_bare_line_feed(&bytes);
                 prop_assert!(decoded.is_refused || is_cause, "{decoded:?}");
             }

@@ -1,20 +1,20 @@
-//! Cursors: where the next page begins, sealed so that nobody makes one up.
+//! Sealed pagination cursors.
 //!
-//! A cursor is a place in one list with its filters. Were it not sealed, it would be a part of the interface: people
-//! would count on what is in it, and send what a list never handed out.
+//! A cursor is a position in one list with its filters. The seal keeps its content out of the API contract: clients
+//! cannot interpret or forge one.
 
 use fairway_domain::store::Mark;
 use std::collections::BTreeMap;
 
-/// Bytes of the seal: more than can be guessed, and no longer than the mark.
+/// Bytes of the seal: too many to guess, and no longer than the position.
 const SEAL: usize = 16;
 
-/// What cursors of an installation are sealed with.
+/// The key that seals the cursors of an installation.
 #[derive(Clone, Copy)]
 pub struct CursorKey([u8; 32]);
 
 impl CursorKey {
-    /// The key of these bytes.
+    /// Creates a key from bytes.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -27,11 +27,11 @@ impl std::fmt::Debug for CursorKey {
     }
 }
 
-/// Seals and opens cursors of one list with its filters. A keyed BLAKE3 hash over both and the mark.
+/// Seals and opens cursors of one list with its filters, by a keyed BLAKE3 hash over list, filters and position.
 #[derive(Clone, Debug)]
 pub(crate) struct Seal {
     key: CursorKey,
-    /// Everything that the list is, each part with its length before it, so that no two lists spell the same.
+    /// Path and filters, each part prefixed with its length, so that different lists never have equal bytes.
     list: Vec<u8>,
 }
 
@@ -50,10 +50,10 @@ impl Seal {
         format!("{:032x}{}", mark.number(), self.of(mark))
     }
 
-    /// The mark in a cursor; `None` when it was not sealed here for this list.
+    /// The position in a cursor; `None` if it was not sealed for this list.
     pub(crate) fn open(&self, cursor: &str) -> Option<Mark> {
         let (mark, _) = cursor.split_at_checked(32)?;
-        // Only the one spelling that was handed out: no signs and no capitals.
+        // Only the canonical form is valid: no signs and no capitals.
         let mark = Mark::new(u128::from_str_radix(mark, 16).ok()?);
         let ours = self.seal(mark);
         constant_time(cursor, &ours).then_some(mark)
@@ -66,7 +66,7 @@ impl Seal {
     }
 }
 
-/// Compares without telling by the time where the difference is.
+/// Compares in constant time.
 fn constant_time(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -1,4 +1,4 @@
-//! The deserializer that notes problems instead of failing.
+//! A deserializer that records problems and continues.
 
 use super::{FieldProblem, Notes, Type, learn};
 use crate::http::shape::{ShapeError, echoed, one_of};
@@ -13,10 +13,10 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
-/// What stands in for an identifier.
+/// Placeholder for an identifier.
 const NO_IDENTIFIER: &str = "00000000-0000-0000-0000-000000000000";
 
-/// Where a value stands, from the inside out.
+/// The path of a value, linked from the inside out.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'a> {
     Body,
@@ -43,7 +43,7 @@ impl Step<'_> {
     }
 }
 
-/// A value to look at; without one, a stand-in that is of whatever type is asked for.
+/// A value to deserialize; without one, a placeholder of any requested type.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
     pub(super) value: Option<&'a Value>,
@@ -52,7 +52,7 @@ pub(super) struct Probe<'a> {
 }
 
 impl<'a> Probe<'a> {
-    /// The value, unless its type has refused it in an earlier reading.
+    /// The value, unless its type refused it in an earlier pass.
     fn value(&self) -> Option<&'a Value> {
         let value = self.value?;
         let refused = self.notes.refused.borrow();
@@ -68,7 +68,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// A stand-in at the same place.
+    /// A placeholder at the same path.
     const fn stand_in(self) -> Self {
         Self { value: None, ..self }
     }
@@ -77,12 +77,12 @@ impl<'a> Probe<'a> {
         read.map_err(|error| learn(error, of, self))
     }
 
-    /// Reads the value; a rule of its type that refuses it is noted here, where it stands.
+    /// Deserializes the value, and records a refusal by a rule of its type at this path.
     fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
         self.settled(None, seed.deserialize(self))
     }
 
-    /// The value as the type that is asked for, if it is of it; noted otherwise.
+    /// The value as the requested type; a mismatch is recorded.
     fn fitting<F>(&self, fit: impl FnOnce(&'a Value) -> Option<F>) -> Option<F> {
         let value = self.value()?;
         let fits = fit(value);
@@ -92,7 +92,7 @@ impl<'a> Probe<'a> {
         fits
     }
 
-    /// A whole number between two bounds, also where it is written with a fraction of zero.
+    /// An integer within bounds; a fraction of zero is accepted.
     fn whole(&self, least: i128, greatest: i128) -> i128 {
         let fit = |value: &Value| {
             let whole = value.as_u64().map(i128::from).or_else(|| value.as_i64().map(i128::from));
@@ -157,7 +157,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.settled(None, visitor.visit_f64(value))
     }
 
-    /// Of the types of requests, identifiers alone ask for borrowed text.
+    /// Identifiers are the only request types that ask for borrowed text.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
         let is_identifier = |text: &&str| text.len() == NO_IDENTIFIER.len() && uuid::Uuid::try_parse(text).is_ok();
         let text = self.fitting(|value| value.as_str().filter(is_identifier));
@@ -228,7 +228,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.settled(None, visitor.visit_enum(variant.unwrap_or_else(any)))
     }
 
-    /// Nobody looks into it.
+    /// Skips the value.
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
         visitor.visit_unit()
     }
@@ -260,7 +260,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-/// The members of an object, without those that a struct does not know, and with those that it needs.
+/// The members of an object, without those unknown to a struct, and with its required ones.
 struct Members<'a> {
     members: Option<serde_json::map::Iter<'a>>,
     required: Vec<&'static str>,
@@ -282,7 +282,7 @@ impl<'a> Members<'a> {
         if let Some((of, fields)) = of {
             let absent = fields.iter().copied().filter(|field| is_absent(field) && is_required(of, field));
             required.extend(absent);
-            // Of a value that is no object at all, that is all there is to say.
+            // A value of another type is already recorded as invalid.
             if members.is_some() {
                 for field in &required {
                     notes.add(|| FieldProblem::missing(echoed(Step::Member(around.at, field).path())));
@@ -326,7 +326,7 @@ impl<'de> MapAccess<'de> for Members<'_> {
     }
 }
 
-/// A variant of an enum, with what it holds.
+/// A variant of an enum, with its content.
 struct Variant<'a> {
     name: &'a str,
     content: Probe<'a>,
@@ -343,7 +343,7 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
 }
 
 impl Variant<'_> {
-    /// What is below the variant's name.
+    /// Reads the content at the path of the variant.
     fn inside<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, ShapeError>) -> Result<V, ShapeError> {
         let at = Step::Member(self.content.at, self.name);
         read(Probe { at: &at, ..self.content })
