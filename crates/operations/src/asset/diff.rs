@@ -41,7 +41,7 @@ impl Services {
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;
         let compare = move || Ok::<_, serde_json::Error>(diff(read(one)?, read(other)?));
-        processor.run(compare).await?.map_err(|_| Failure::Corrupt("a version that is no JSON"))
+        processor.run(compare).await?.map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
     }
 
     pub(super) async fn version_of(

@@ -1,4 +1,4 @@
-//! Who may see and run what by which way: by a right of its own, because the workload is public, or by a share link.
+//! Access to workloads and runs: by a permission, through a public workload, or by a share link.
 
 use crate::{
     Failure, Services,
@@ -17,8 +17,8 @@ use fairway_domain::{
     workload::{Workload, interface::AccessMode},
 };
 
-/// Lets a caller see a runtime interface. A link that is brought decides alone; whom else a workload is reached by links
-/// for is told by what it wants to do there.
+/// Authorizes a caller to see a runtime interface. A presented share link decides alone. For a link-shared workload
+/// without a link, the attempted operation refuses later.
 pub(crate) fn see(
     caller: &Caller,
     pass: Option<&Pass>,
@@ -32,7 +32,7 @@ pub(crate) fn see(
     }
 }
 
-/// Lets a caller that sees a workload run it, as far as rights go.
+/// Authorizes a caller that sees a workload to run it.
 pub(crate) fn run(caller: &Caller, pass: Option<&Pass>, workload: &Workload) -> Result<(), Failure> {
     match (pass, workload.access_mode()) {
         (Some(_), _) | (None, AccessMode::Public | AccessMode::LinkShared) => Ok(()),
@@ -42,7 +42,7 @@ pub(crate) fn run(caller: &Caller, pass: Option<&Pass>, workload: &Workload) -> 
     }
 }
 
-/// Whether what a caller brings shows it an interface.
+/// Whether the presented link shows the interface.
 pub(crate) const fn is_shown(pass: Option<&Pass>, workload: AccessMode) -> Result<(), TokenRefusal> {
     match (pass, workload) {
         (None, AccessMode::LinkShared) => Err(TokenRefusal::Required),
@@ -50,14 +50,14 @@ pub(crate) const fn is_shown(pass: Option<&Pass>, workload: AccessMode) -> Resul
     }
 }
 
-/// Whether what a caller brings starts a run.
+/// Whether the presented link starts a run.
 pub(crate) fn starts(pass: Option<&Pass>, workload: &Workload) -> Result<(), TokenRefusal> {
     is_shown(pass, workload.access_mode())?;
     pass.map_or(Ok(()), Pass::starts_a_run)
 }
 
-/// The lane that a run asks for: the one that its caller chooses, which takes a permission, else that of the link, else
-/// that of the caller's binding, else the general one.
+/// The lane of a run: the requested one with a permission, else the link's, else the one of the caller's binding,
+/// else `standard`.
 pub(crate) fn lane(
     caller: &Caller,
     pass: Option<&Pass>,
@@ -69,13 +69,13 @@ pub(crate) fn lane(
         return Ok(of_link.or_else(|| caller.lanes.lane(workload.workload_id)).unwrap_or(Lane::Standard));
     };
     match gate::enter(caller, Operation::ChooseLane, &place_of(caller, workload)) {
-        // It was let in, so it is told what is missing.
+        // The caller sees the workload, so the refusal names the permission.
         Err(Failure::NotFound) => Err(gate::refused(caller, Permission::ReleaseTransition)),
         entered => entered.map(|_| chosen),
     }
 }
 
-/// What a run was let in by, and the token that reads it where nobody else could say whose it is.
+/// The guest access of a run, and the result token of an anonymous submitter.
 pub(crate) fn guest(services: &Services, caller: &Caller, pass: Option<&Pass>) -> (Guest, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
     let token = nameless.then(|| ResultToken::of(services.ids.secret()));
@@ -84,10 +84,10 @@ pub(crate) fn guest(services: &Services, caller: &Caller, pass: Option<&Pass>) -
 }
 
 impl Services {
-    /// Counts a request to a public workload, whoever sends it.
+    /// Counts a request to a public workload.
     ///
     /// # Errors
-    /// When its client asks too often.
+    /// When the client exceeds its rate limit.
     pub(crate) async fn count_visit(
         &self,
         scope: TenantScope,
@@ -98,7 +98,7 @@ impl Services {
         self.count(scope, Counted::Visits(workload.workload_id, address), self.settings.public_rate).await
     }
 
-    /// Why a link that was open when its request came lets no run in any more.
+    /// The refusal of a share link that closed after its request arrived.
     pub(crate) async fn closed_link(
         &self,
         scope: TenantScope,
@@ -108,12 +108,12 @@ impl Services {
         let id = pass.link().share_link_id;
         let seen = self.stores.share_links.find(scope, workload.workload_id, id).await?;
         let seen = seen.ok_or(Failure::Token(TokenRefusal::Invalid))?;
-        // What is closed stays closed.
+        // A closed link never reopens.
         seen.starts_a_run().err().ok_or(Failure::Contended)
     }
 
-    /// The run of an earlier request with the same key. Somebody without a name is not shown what came of it: the key may
-    /// be another's.
+    /// The run of an earlier request with the same key. A guest gets no output, because the key may be another
+    /// client's.
     pub(crate) async fn run_of_key(
         &self,
         scope: TenantScope,

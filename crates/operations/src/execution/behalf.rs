@@ -1,4 +1,4 @@
-//! Running on behalf of somebody else: a service whose word is taken says who a run is for.
+//! Delegation: a trusted service runs a workload on behalf of another principal.
 
 use super::admission;
 use crate::{
@@ -14,17 +14,18 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// Whether the word of this service on behalf of others is taken.
+    /// Whether this service may act on behalf of other principals.
     #[must_use]
     pub fn is_internal_client(&self, actor: &ActorRef) -> bool {
         actor.kind() == ActorKind::Service && self.settings.internal_clients.contains(actor)
     }
 
-    /// Lets a service run a workload for somebody: both need the right to run it, and to choose its lane where one is chosen,
-    /// and who it is for has to be bound to the workload itself.
+    /// Authorizes a delegated run. Service and principal both need the permissions to run the workload and to choose
+    /// a lane. The principal must be bound to the workload itself.
     ///
     /// # Errors
-    /// Not found when one of them does not see the workload; when one of them lacks a right; when who it is for is not bound.
+    /// Not found when one of them does not see the workload; forbidden when one lacks a permission; refused without
+    /// a binding.
     pub(super) async fn enter_on_behalf(
         &self,
         (client, subject): (&Caller, &Caller),

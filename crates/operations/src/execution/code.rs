@@ -1,5 +1,5 @@
-//! Scripts: runs that are handed to the runtime gateway, once. They are let in like every other run; nobody takes one up
-//! that was let in, because nobody knows whether it was handed over.
+//! Script runs: each script is handed to the runtime gateway at most once. No worker resumes a script run, because
+//! it is unknown whether the script was handed over.
 
 use super::{admission, run::Running};
 use crate::{
@@ -31,24 +31,24 @@ use std::{
 };
 use tokio::{sync::Notify, time::timeout};
 
-/// What a run is asked to do.
+/// The payload of a run.
 #[derive(Clone, Debug)]
 pub enum Asks {
-    /// What its release says, with these field names and values.
+    /// Input values of the release's steps, by field name.
     Inputs(Map<String, Value>),
-    /// The same by the tool that the workload is: one without a form is none.
+    /// Form input for a workload that is called as a tool. A workload without a form is not found.
     Form(Map<String, Value>),
     /// A script.
     Script {
-        /// What it says.
+        /// The script.
         script: Script,
-        /// The workspace that the caller takes the workload for one of.
+        /// The workspace that the caller expects the workload in.
         workspace: WorkspaceId,
     },
 }
 
 impl Asks {
-    /// Lets a caller see what it wants to run.
+    /// Authorizes a caller to see the workload.
     pub(super) fn see(
         &self,
         caller: &Caller,
@@ -63,7 +63,7 @@ impl Asks {
         }
     }
 
-    /// Lets a caller that sees a workload run it, as far as rights go. Neither a link nor a public workload lets scripts in.
+    /// Authorizes a caller that sees a workload to run it. Links and public access do not allow scripts.
     pub(super) fn enter(&self, caller: &Caller, pass: Option<&Pass>, workload: &Workload) -> Result<(), Failure> {
         match self {
             Self::Inputs(_) | Self::Form(_) => admission::run(caller, pass, workload),
@@ -71,8 +71,8 @@ impl Asks {
         }
     }
 
-    /// The inputs that the run gets: held against the workload's form where it has one, and anything where it has none. A
-    /// script is no form.
+    /// The run's inputs, validated against the workload's form if it has one. A script's inputs are not validated
+    /// against it.
     pub(super) fn inputs(&self, workload: &Workload) -> Result<Cow<'_, Map<String, Value>>, Failure> {
         match (self, &workload.interface_config) {
             (Self::Inputs(inputs) | Self::Form(inputs), Some(interface)) => {
@@ -84,7 +84,7 @@ impl Asks {
     }
 }
 
-/// What a script may use under the sandbox profile that its release binds, or under none.
+/// The limits of a script under the bound sandbox profile, or the defaults.
 pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Result<ScriptLimits, RunRefusal> {
     let limits = profile.map_or(Ok(ScriptLimits::GREATEST), |profile| profile.limits(script.language));
     limits.map_err(|refusal| match refusal {
@@ -93,46 +93,46 @@ pub(super) fn limits_of(profile: Option<&SandboxProfile>, script: &Script) -> Re
     })
 }
 
-/// What a run does under its lease.
+/// The work of a run under its lease.
 pub(super) enum Work {
-    /// Takes the steps of its plan.
+    /// Executes the steps of its plan.
     Steps,
-    /// Waits for a script.
+    /// Executes a script.
     Script(ReadyScript),
 }
 
-/// A script that can be handed over. Nobody was handed it yet: whoever drops it has run nothing.
+/// A prepared script. Dropping it executes nothing.
 pub(super) struct ReadyScript {
     script: Script,
     limits: ScriptLimits,
-    /// Who is going to be handed it, where that is made ready already: of twins one at most is handed anything.
+    /// The prepared gateway, unless another request with the same key prepared one: at most one of them executes.
     gateway: Option<Box<dyn PreparedGateway>>,
-    /// Its place among those of its tenant, given back when the script is over.
+    /// The tenant's script slot, released at the end.
     _place: ScriptPlace,
 }
 
-/// The scripts that this process waits for at present, by tenant.
+/// The active scripts of this process, by tenant.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
     seats: HashMap<TenantId, Vec<Seat>>,
-    /// The number of the next seat.
+    /// The number of the next slot.
     next: u64,
 }
 
-/// A place that is taken: by one request, or by all that came with one key. Of those one is let in at most, and the others are
-/// told of its run.
+/// A slot of one request, or of all requests with the same key. At most one of those is accepted; the others get its
+/// run.
 #[derive(Debug)]
 struct Seat {
     number: u64,
     key: Option<RequestKey>,
-    /// How many requests hold it.
+    /// Number of requests that hold it.
     held: usize,
 }
 
-/// A place among the scripts of a tenant, until it is dropped.
+/// A script slot of a tenant; dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct ScriptPlace {
     scripts: Arc<Scripts>,
@@ -141,18 +141,17 @@ pub(crate) struct ScriptPlace {
     shared: Shared,
 }
 
-/// Whether somebody had a place before.
+/// Whether another request with the same key holds the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Shared {
-    /// Nobody: it was taken for this request.
+    /// No other request holds it.
     No,
-    /// A twin, for which somebody was made ready already.
+    /// Another request with the same key holds it and has a prepared gateway.
     WithTwin,
 }
 
 impl Seat {
-    /// Whether a request with this key is another one of those that hold it. Whether their bodies are the same is for the
-    /// statement that claims the key.
+    /// Whether a request with this key shares the slot. The statement that claims the key compares the bodies.
     fn is_for(&self, key: &RequestKey) -> bool {
         let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
         self.key.as_ref().is_some_and(|own| of(own) == of(key))
@@ -164,7 +163,7 @@ impl Scripts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more script of a tenant: that of its twin, where one with the same key has one.
+    /// Acquires a script slot of a tenant, or shares that of a request with the same key.
     pub(super) fn enter(
         self: &Arc<Self>,
         tenant: TenantId,
@@ -202,16 +201,16 @@ impl Drop for ScriptPlace {
     }
 }
 
-/// How a script ends whose process went away.
+/// The end of a script whose process was lost.
 pub(super) const LOST: (Status, Outcome, &str, &str) = (
     Status::Unknown,
     Outcome::Unknown,
     GatewayFailure::Lost.code(),
-    "whether the script ran is not known: the process that waited for it went away",
+    "it is unknown whether the script ran: the process that waited for it ended",
 );
 
 impl Running {
-    /// Hands the script over and waits for what comes of it, unless its run is stopped before.
+    /// Executes the script and waits for its result, unless the run is stopped first.
     pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
         let services = &self.services;
         let ReadyScript { script, limits, gateway, _place } = ready;
@@ -236,8 +235,8 @@ impl Running {
 }
 
 impl Services {
-    /// The work of a script, for which there must be a place. Its gateway gets ready from here on, while the run is written
-    /// down, and is handed nothing before it is.
+    /// The work of a script, under a script slot. The gateway is prepared while the run is stored, and receives the
+    /// script only after that.
     pub(super) fn work(
         &self,
         scope: TenantScope,
@@ -269,7 +268,7 @@ mod tests {
         held.pop();
         held.push(scripts.enter(one, None).unwrap());
         drop(held);
-        assert!(scripts.book().seats.is_empty(), "nothing is remembered of tenants that run no script");
+        assert!(scripts.book().seats.is_empty(), "tenants without active scripts are removed");
     }
 
     #[test]
@@ -281,7 +280,7 @@ mod tests {
         let others = [key("k", "user:bea", 0), key("l", "user:ada", 0), key("m", "user:ada", 0)];
         let others = others.map(|other| enter(&other).unwrap());
         assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);
-        // The place is taken for as long as any of them has it.
+        // The slot is held while any of its requests holds it.
         twins.truncate(1);
         twins.push(enter(&key("k", "user:ada", 0)).unwrap());
         assert_eq!(enter(&key("n", "user:ada", 0)).unwrap_err(), RunRefusal::TooManyScripts);

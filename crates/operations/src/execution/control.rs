@@ -1,4 +1,4 @@
-//! Guardrails and hooks of runs: looks are worked out, and hooks are asked.
+//! Guardrails and hooks of runs.
 
 use super::run::SHORT_WORK;
 use crate::{
@@ -15,7 +15,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl Services {
-    /// Looks on the thread that serves; `None` where that is long work.
+    /// Evaluates guardrails on the serving thread; `None` if that is long work.
     pub(super) fn look_briefly(&self, looking: &Looking) -> Option<Looked> {
         if looking.work() > SHORT_WORK {
             return None;
@@ -23,8 +23,7 @@ impl Services {
         looking.look_briefly(&self.settings.redactor)
     }
 
-    /// Checks a value against a schema beside the threads that serve. Where no processor becomes free, nobody knows whether
-    /// the value fits.
+    /// Checks a value against a schema on the blocking pool. Without a free processor, the value is rejected.
     pub(super) async fn check_schema(&self, scope: TenantScope, check: SchemaCheck) -> Result<(), SchemaRejection> {
         match aside((scope, Deadline::Run), move || check.run()).await {
             Ok(verdict) => verdict,
@@ -35,14 +34,18 @@ impl Services {
         }
     }
 
-    /// Looks beside the threads that serve; `None` where it came to no end.
+    /// Evaluates guardrails on the blocking pool; `None` if the evaluation failed.
     pub(super) async fn look(&self, scope: TenantScope, looking: Looking) -> Option<Looked> {
         let redactor = Arc::clone(&self.settings.redactor);
         let looked = aside((scope, Deadline::Run), move || looking.look(&redactor)).await;
-        looked.inspect_err(|error| tracing::error!(?error, "guardrails came to no end")).ok()
+        looked
+            .inspect_err(|error| {
+                tracing::error!(?error, "failed to evaluate guardrails; treating the result as unknown")
+            })
+            .ok()
     }
 
-    /// Asks a hook once. Where a run goes on elsewhere it is asked again, under the same name.
+    /// Calls a hook once. A resumed run calls it again with the same name.
     pub(super) async fn ask_hook(&self, scope: TenantScope, call: &OutwardCall) -> Result<HookAnswer, HookError> {
         HookAnswer::read(self.call_outward(scope, call).await.map_err(HookError::Call)?)
     }

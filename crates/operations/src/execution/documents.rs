@@ -1,4 +1,4 @@
-//! Documents for a run: its contracts are asked, and its lookups answered, with the rights of who asks at that moment.
+//! Document retrieval of runs: access contracts and lookups with the current rights of the submitter.
 
 use crate::{
     Services,
@@ -17,19 +17,19 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// What cannot be said of an index while a store does not answer.
+/// Failure code while a store does not respond.
 const UNAVAILABLE: &str = "knowledge_unavailable";
 
-/// Who reads, from where.
+/// The principal, scope and plan of a retrieval.
 pub(super) struct Reader<'r> {
     pub(super) scope: TenantScope,
     pub(super) plan: &'r RunPlan,
     pub(super) workspace: WorkspaceId,
     pub(super) release: ReleaseId,
     pub(super) environment: &'r Slug,
-    /// Whose conversation it is, where it is one that can be remembered.
+    /// The conversation, if its memory has an owner.
     pub(super) conversation: Option<MemoryPlace>,
-    /// Who asked for the run, by which request.
+    /// The submitter of the run with its request.
     pub(super) sender: (ActorRef, RequestId),
     principals: Vec<ActorRef>,
 }
@@ -43,7 +43,7 @@ impl<'r> Reader<'r> {
         sender: (ActorRef, RequestId),
     ) -> Self {
         let names = std::iter::once(&facts.actor).chain(&facts.groups);
-        // A name that is none is nobody's, and no contract can name it.
+        // An invalid name identifies no principal, so no contract can name it.
         let principals = names.filter_map(|name| ActorRef::parse(name).ok()).collect();
         Self { scope, plan, workspace, release, environment, conversation, sender, principals }
     }
@@ -54,8 +54,8 @@ impl<'r> Reader<'r> {
 }
 
 impl Services {
-    /// What the contracts of the bound knowledge bases say of an access mode. `None` where the books cannot be read: then nobody may read
-    /// anything else.
+    /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
+    /// read: then retrieval is refused.
     pub(super) async fn contracts_say(&self, reader: &Reader<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
         let bound = reader.plan.knowledge.iter();
         let questions: Vec<ContractQuestion<'_>> = bound
@@ -64,17 +64,23 @@ impl Services {
         let decisions = self.contract_decisions(reader.scope, &questions).await;
         decisions
             .inspect_err(|error| {
-                tracing::warn!(error = error as &dyn std::error::Error, "contracts could not be looked up");
+                tracing::warn!(
+                    error = error as &dyn std::error::Error,
+                    "failed to read access contracts; refusing retrieval"
+                );
             })
             .ok()
     }
 
-    /// Answers a lookup of a run.
+    /// Executes a lookup of a run.
     pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &Lookup) -> Result<Retrieved, Unretrieved> {
         let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(Unretrieved::Failed("knowledge_base_unknown"))?;
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "pinned revisions could not be looked up");
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "failed to read pinned index revisions; the lookup fails"
+            );
             Unretrieved::Failed(UNAVAILABLE)
         })?;
         let request = RetrievalRequest {
@@ -86,7 +92,7 @@ impl Services {
             mode: AccessMode::Retrieve,
             query: &lookup.query,
             top_k: lookup.top_k,
-            // What is looked for must not leave to where the release says that nothing may go.
+            // The query must not reach a model that the release's sovereignty profile excludes.
             sovereignty: reader.plan.sovereignty.as_ref(),
         };
         match self.retrieve(reader.scope, &request).await {
@@ -97,7 +103,10 @@ impl Services {
             Err(RetrievalFailure::NoRoute(refused)) => Err(Unretrieved::NoRoute(refused)),
             Err(failure) => {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
-                tracing::warn!(error = &failure as &dyn std::error::Error, "a knowledge base could not be searched");
+                tracing::warn!(
+                    error = &failure as &dyn std::error::Error,
+                    "failed to search a knowledge base; the lookup fails"
+                );
                 Err(Unretrieved::Failed(code))
             }
         }

@@ -1,4 +1,4 @@
-//! The engine: asks what a run wants to know, until it has ended, and keeps how far it came.
+//! The engine: drives a run to its end, calls models, tools and hooks for it, and stores its progress.
 
 mod stream_sink;
 
@@ -33,39 +33,39 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// Parts of an answer that are stored together at most.
+/// Maximum number of stream parts that one commit stores.
 const PARTS: usize = 1_024;
-/// Pieces of an answer that are stored soon after each other, and the pauses between these and later ones. A run has room
+/// Number of answer events that are stored after the short pause; later ones wait for the long pause. A run has room
 /// for thirty thousand.
 const OFTEN: u32 = 200;
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
-/// The first pause before something is stored again; it doubles each time.
+/// The first delay between attempts to store; it doubles each time.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause.
+/// The longest delay between attempts.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// When it is kept how far a run came.
+/// When a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Keeping {
-    /// Before the next question, so that a run with one question has no more commits than it needs. Nobody follows it.
+    /// Before the next call only, so that a run with one call needs no additional commit. No client follows the run.
     BeforeAsking,
-    /// Before the next question too, and whatever happened by then; the rest with the end. For whoever follows the run or
-    /// goes on with it.
+    /// Before the next call with all events so far; the rest with the end. For runs that clients follow or workers
+    /// resume.
     Telling,
 }
 
-/// How far a run came under others.
+/// The stored progress of earlier workers, to be replayed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Came {
-    /// The pieces that were stored.
+    /// Position of the last stored progress record.
     pub(super) pieces: u16,
-    /// What providers answered.
+    /// Stored answers of providers.
     pub(super) answers: VecDeque<KeptAnswer>,
-    /// The events that were told, without what models said: a run that says it again says other parts of it.
+    /// Stored events without model output: a repeated model call produces other output.
     pub(super) told: VecDeque<RunEvent>,
-    /// Whether the last of them was a part of an answer that nobody had all of.
+    /// Whether the last event is a part of an incomplete answer.
     broke_off: bool,
 }
 
@@ -82,18 +82,18 @@ impl Came {
     }
 }
 
-/// Keeps how far one run comes.
+/// Records the progress of one run.
 pub(super) struct Keeper<'s> {
     services: &'s Services,
     scope: TenantScope,
     held: Held,
     keeping: Keeping,
     came: Came,
-    /// An answer that was not stored.
+    /// An answer that is not stored yet.
     answer: Option<KeptAnswer>,
-    /// Whether the last answer was kept by somebody else.
+    /// Whether the last answer was replayed.
     replays: bool,
-    /// Where the run keeps its reservation.
+    /// The slot for the run's reservation.
     reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
@@ -107,13 +107,13 @@ impl<'s> Keeper<'s> {
         Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
     }
 
-    /// The same for a run that keeps a reservation there once it has one.
+    /// The same recorder for a run that may acquire a reservation.
     pub(super) const fn with_reservation(mut self, reservation: &'s OnceLock<Arc<Reservation>>) -> Self {
         self.reservation = Some(reservation);
         self
     }
 
-    /// Waits for a reservation for a run that is about to make large values. The run's deadline bounds the wait.
+    /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
     async fn reserve(&mut self) -> Result<(), Cut> {
         self.answered_last().await?;
         let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Cut::Overdue)?;
@@ -123,10 +123,9 @@ impl<'s> Keeper<'s> {
         Ok(())
     }
 
-    /// What happened that nobody was told.
+    /// The events that earlier workers did not store.
     pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
-        // A run that goes on elsewhere takes the same steps again, and they were told. Where it takes other ones, nothing
-        // that follows was.
+        // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
         let mut same = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_answer()) {
             if self.came.told.front() != Some(event) {
@@ -134,19 +133,19 @@ impl<'s> Keeper<'s> {
                 break;
             }
             self.came.told.pop_front();
-            // What was said in front of it was told in front of it.
+            // Output before a stored event is stored too.
             same = index.saturating_add(1);
         }
         events.split_off(same)
     }
 
-    /// The next piece, with these events.
+    /// The next progress record, with these events.
     pub(super) fn piece(&mut self, events: Vec<RunEvent>) -> Progress {
         self.came.pieces = self.came.pieces.saturating_add(1);
         Progress { position: self.came.pieces, answer: self.answer.take(), events }
     }
 
-    /// What is left to be told at the end of a run.
+    /// The remaining progress at the end of a run.
     pub(super) fn last_piece(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
         match self.keeping {
             Keeping::BeforeAsking => None,
@@ -157,8 +156,8 @@ impl<'s> Keeper<'s> {
         }
     }
 
-    /// The last piece of a run whose answer awaits a review, with the event that says so. A run that stored nothing on its
-    /// way stores its steps in front of that event, so that the numbers of events stay when the run ends.
+    /// The last progress record of a run whose answer awaits review, with the review event. A run without stored
+    /// progress stores its step events first, so that event numbers stay the same at the end.
     pub(super) fn review_piece(&mut self, last: Option<Progress>, steps: &[StepRecord]) -> Progress {
         let mut piece = last.unwrap_or_else(|| {
             let events = if self.came.pieces == 0 { events_of_steps(steps) } else { Vec::new() };
@@ -168,13 +167,13 @@ impl<'s> Keeper<'s> {
         piece
     }
 
-    /// The answer that an earlier worker got to the question that a step asks.
+    /// The stored answer to a step's call.
     fn known(&mut self, step: Option<&str>) -> Option<Answer> {
         let first = self.next_known(step)?;
         first.answer().or_else(|| self.go_another_way())
     }
 
-    /// What an earlier worker kept next, where it is of this step.
+    /// The next stored answer, if it belongs to this step.
     fn next_known(&mut self, step: Option<&str>) -> Option<KeptAnswer> {
         let first = self.came.answers.pop_front();
         self.replays = first.is_some();
@@ -182,15 +181,15 @@ impl<'s> Keeper<'s> {
         if step == Some(first.step_id.as_str()) { Some(first) } else { self.go_another_way() }
     }
 
-    /// The run goes another way than it did: nothing that was answered on the old one is of use.
+    /// Discards the stored answers: the resumed run took another path.
     fn go_another_way<T>(&mut self) -> Option<T> {
         self.came.answers.clear();
         self.replays = false;
         None
     }
 
-    /// Calls a tool, unless that was done. Where an earlier worker kept what came before and no more, nobody knows whether
-    /// it was: then a call that may not be repeated is never made.
+    /// Calls a tool, unless its result is stored. After a replayed answer without a next one, an earlier call may
+    /// have happened. A tool that is not repeatable is then not called.
     async fn call_tool(
         &mut self,
         run: &mut Run<'_>,
@@ -205,7 +204,8 @@ impl<'s> Keeper<'s> {
         let result = if replayed && request.repeat == Repeat::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
-            // What came before is stored first: whoever goes on from there knows that the call may have been made.
+            // Progress is stored before the call: a worker that resumes the run then knows that the call may have
+            // happened.
             self.before_asking(run).await?;
             match &request.call {
                 Outgoing::Address(call) => {
@@ -225,7 +225,7 @@ impl<'s> Keeper<'s> {
         Ok(result)
     }
 
-    /// What there is of the run's conversation. What an earlier worker was told of it is in the answers that it kept.
+    /// Reads the run's conversation. A resumed run has used it for its stored answers already.
     async fn recall(&self, reader: &Reader<'_>) -> Recollection {
         match self.services.recall(reader).await {
             Recollection::Read(decisions, recalled) if !self.came.answers.is_empty() => {
@@ -237,7 +237,7 @@ impl<'s> Keeper<'s> {
         }
     }
 
-    /// Puts a question, and stores what is said to it as it comes.
+    /// Calls the model, and stores its output while it is generated.
     async fn ask_aloud(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
         let (say, mut parts) = mpsc::unbounded_channel();
         let services = self.services;
@@ -275,7 +275,7 @@ impl<'s> Keeper<'s> {
                 }
             }
             stored = stored.saturating_add(1);
-            // What comes in the meantime is told together.
+            // Parts that arrive during the pause share a commit.
             if answer.is_none() {
                 let pause = sleep(if stored < OFTEN { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
@@ -299,12 +299,12 @@ impl<'s> Keeper<'s> {
         self.keep(news).await
     }
 
-    /// Stores the last answer before work on it that takes long.
+    /// Stores the last answer before long computation.
     pub(super) async fn answered_last(&mut self) -> Result<(), Cut> {
         if self.answer.is_none() { Ok(()) } else { self.keep(Vec::new()).await }
     }
 
-    /// Stores the next piece, again and again while the lease could last.
+    /// Stores the next progress record, with retries for the duration of a lease.
     async fn keep(&mut self, events: Vec<RunEvent>) -> Result<(), Cut> {
         let piece = self.piece(events);
         let until = Instant::now() + self.services.settings.lease;
@@ -317,15 +317,20 @@ impl<'s> Keeper<'s> {
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
                     tracing::warn!(
+                        execution_id = %self.held.execution_id,
                         error = &error as &dyn std::error::Error,
-                        "how far a run came could not be kept yet"
+                        "failed to store run progress; retrying"
                     );
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(CommitError::Stale) => return Err(Cut::LeaseLost),
                 Err(error) => {
-                    tracing::error!(error = &error as &dyn std::error::Error, "how far a run came could not be kept");
+                    tracing::error!(
+                        execution_id = %self.held.execution_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to store run progress; another worker resumes the run"
+                    );
                     return Err(Cut::LeaseLost);
                 }
             }
@@ -333,7 +338,7 @@ impl<'s> Keeper<'s> {
     }
 }
 
-/// Runs on to the end. Dropping the future stops the run within a provider's call; what it did until then stays in it.
+/// Drives a run to its end. Dropping the future interrupts the current call; the run keeps its progress so far.
 pub(super) async fn run_to_end(
     run: &mut Run<'_>,
     mut turn: Turn,
@@ -368,7 +373,7 @@ pub(super) async fn run_to_end(
             Turn::Look(looking) => {
                 let mut looked = keeper.services.look_briefly(&looking);
                 if looked.is_none() {
-                    // Before work that takes long, what was answered is stored.
+                    // The last answer is stored before long computation.
                     if keeper.answered_last().await.is_err() {
                         return Some(Cut::LeaseLost);
                     }
@@ -420,13 +425,13 @@ pub(super) async fn run_to_end(
             }
         };
         turn = run.answered(answer);
-        // What follows reaches out to nobody: the answer is stored before the next question, or with the end.
+        // Later steps have no external effects, so the answer is stored before the next call or with the end.
         keeper.answer = kept;
     }
 }
 
 impl Services {
-    /// Puts a question to one route after the other, until one answers or there is none left to try.
+    /// Calls the routes in order until one answers or none is left.
     async fn ask(&self, question: &Question, aloud: Option<&Aloud>) -> Answer {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
@@ -461,7 +466,7 @@ impl Services {
     async fn vector(&self, route: RoutePoint, text: &str) -> Result<Completion, ProviderFailure> {
         let made = self.provider.embed(&EmbeddingCall { route, texts: vec![text.to_owned()] }).await?;
         match <[Vec<f32>; 1]>::try_from(made.vectors) {
-            // Numbers that are none cannot be told.
+            // JSON has no non-finite numbers.
             Ok([vector]) if !vector.is_empty() && vector.iter().all(|part| part.is_finite()) => Ok(Completion {
                 vector,
                 tokens_in: made.tokens_in,
@@ -472,12 +477,12 @@ impl Services {
         }
     }
 
-    /// A pause of that length or up to a half longer, so that those who failed together do not come back together.
+    /// The delay extended by up to half, so that concurrent failures do not retry together.
     fn jittered(&self, pause: Duration) -> Duration {
         let [drawn, ..] = self.ids.salt();
         pause + pause.mul_f64(f64::from(drawn) / 512.0)
     }
 }
 
-/// How often a run is decided again before it is left for later.
+/// Maximum number of decisions on a run before it is left to a later attempt.
 pub(super) const DECISIONS: usize = ATTEMPTS + 1;

@@ -1,4 +1,4 @@
-//! Reading executions and what stands behind them.
+//! Reading executions and their evidence.
 
 use crate::{
     Failure, Services,
@@ -18,50 +18,50 @@ use fairway_domain::{
     time::Timestamp,
 };
 
-/// How much of what people and models said a reader is shown.
+/// The level of detail that a reader of evidence gets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disclosure {
     /// Names, codes, digests, lengths.
     Summary,
-    /// Notes, transcripts and the reasons behind as well: to whoever may stop runs where the workload is.
+    /// Also notes, transcripts and reasons: for callers that may cancel runs in the workload's scope.
     Operator,
 }
 
-/// Whose a run is.
+/// Whether a run is the caller's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Own {
-    /// Who asks may read, follow and stop it without any right.
+    /// The caller may read, follow and cancel it without a permission.
     Yes,
-    /// Who asks needs a right to.
+    /// The caller needs a permission.
     No,
 }
 
-/// One execution as its reader may see it.
+/// An execution with the details that the caller may see.
 #[derive(Clone, Debug)]
 pub struct ReadExecution {
-    /// The execution, with its answer for its submitter alone.
+    /// The execution; its output only for the submitter.
     pub execution: Execution,
-    /// What its steps did; `None` to a submitter who may not see executions there.
+    /// Its steps; `None` for a submitter that may not see executions in that scope.
     pub steps: Option<Vec<StepRow>>,
 }
 
-/// Which executions to list.
+/// Filter of an execution list.
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionQuery {
-    /// Those of this workload.
+    /// Only executions of this workload.
     pub workload_id: Option<WorkloadId>,
-    /// Those under this release.
+    /// Only executions under this release.
     pub release_id: Option<ReleaseId>,
-    /// Those in this status.
+    /// Only executions in this status.
     pub status: Option<Status>,
-    /// Those made at this moment or later.
+    /// Only executions created at this time or later.
     pub since: Option<Timestamp>,
-    /// Those made before this moment.
+    /// Only executions created before this time.
     pub until: Option<Timestamp>,
 }
 
 impl Services {
-    /// One execution, to its submitter or to others who may see executions there.
+    /// One execution, for its submitter and for callers that may see executions in its scope.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
@@ -80,8 +80,8 @@ impl Services {
         Ok(ReadExecution { execution, steps })
     }
 
-    /// One execution: to its submitter and to the bearer of its result token with the answer, to others who may see
-    /// executions there without.
+    /// One execution. Its submitter and the bearer of its result token get the output; callers that may see
+    /// executions in its scope do not.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
@@ -94,7 +94,7 @@ impl Services {
         self.read_as(caller, id, token, Operation::ReadExecution).await.map(|(execution, _)| execution)
     }
 
-    /// One execution, and whether it is the caller's own: its submitter's, or that of the bearer of its result token.
+    /// One execution, and whether it is the caller's own as its submitter or bearer of its result token.
     pub(super) async fn read_as(
         &self,
         caller: &Caller,
@@ -110,7 +110,7 @@ impl Services {
         }
     }
 
-    /// Whether a run is the caller's own. Others need the right to the operation.
+    /// Determines whether a run is the caller's own. Other callers need the operation's permission.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
@@ -140,7 +140,7 @@ impl Services {
         Ok(self.stores.share_links.result_token(scope, id).await?.is_some_and(|kept| kept == *token))
     }
 
-    /// Executions without their answers, newest first: those that the caller may see, its own ones no further.
+    /// Executions without outputs, newest first. The caller's own runs need the permission too.
     ///
     /// # Errors
     /// When the caller sees no executions at all.
@@ -156,10 +156,10 @@ impl Services {
         Ok(self.stores.executions.list(scope, &filter, page).await?)
     }
 
-    /// All that stands behind one execution. Notes to approvals and what was looked for are for operators.
+    /// The evidence of an execution. Only operators get approval notes and retrieval queries.
     ///
     /// # Errors
-    /// Not found when the caller may not see executions there; forbidden when the run is its own all the same.
+    /// Not found when the caller may not see executions in that scope; forbidden when it is the submitter.
     pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::of(caller);
         self.enter_run(caller, Operation::ReadEvidenceGraph, id).await?;
@@ -180,10 +180,10 @@ impl Services {
         Ok(record)
     }
 
-    /// One document of an execution's evidence. What people and models said is for operators.
+    /// One document of an execution's evidence. Only operators get payloads.
     ///
     /// # Errors
-    /// Not found when there is none, or the caller may not see executions there.
+    /// Not found when the document does not exist, or the caller may not see executions in that scope.
     pub async fn evidence_artifact(
         &self,
         caller: &Caller,
@@ -200,10 +200,10 @@ impl Services {
         Ok(artifact)
     }
 
-    /// A page of what the steps of one execution read.
+    /// A page of the lineage: the sources that the steps of an execution read.
     ///
     /// # Errors
-    /// Not found when the execution is not in that workspace, or the caller may not see executions there.
+    /// Not found when the execution is not in that workspace, or the caller may not see executions in that scope.
     pub async fn context_lineage(
         &self,
         caller: &Caller,
@@ -220,8 +220,8 @@ impl Services {
         Ok((lineage, disclosure(caller, &place)))
     }
 
-    /// The place of a run whose evidence the caller may read. The submitter sees its own run, so it is told which permission
-    /// is missing.
+    /// The resource scope of a run whose evidence the caller may read. A submitter gets a refusal that names the
+    /// permission.
     async fn enter_evidence(
         &self,
         caller: &Caller,
@@ -238,9 +238,8 @@ impl Services {
         }
     }
 
-    /// Lets a caller that sees a part of the tenant come to a run before all of the run is read: reading takes longer
-    /// than finding nothing, and the time would tell that there is something. What a submitter may read of its own run is
-    /// for the operation to say.
+    /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, and its
+    /// response time would reveal that the run exists. The operation decides on a submitter's own run.
     async fn enter_run(&self, caller: &Caller, operation: Operation, id: ExecutionId) -> Result<(), Failure> {
         if caller.rights.reach(Permission::ExecutionView).is_none() {
             return Ok(());
@@ -255,7 +254,7 @@ impl Services {
     }
 }
 
-/// Whether the caller sent the run. Anybody can call themselves `anonymous`, so that actor owns no run.
+/// Whether the caller submitted the run. Any client may be `anonymous`, so that actor owns no run.
 fn is_submitter(caller: &Caller, execution: &Execution) -> bool {
     execution.submitter == caller.actor && caller.actor.kind() != ActorKind::Anonymous
 }

@@ -1,4 +1,4 @@
-//! Following runs: waiting for their end, and telling what happens in them from what is stored.
+//! Event streams of runs: waiting for the end of a run, and reading its stored events.
 
 use super::evidence::Own;
 use crate::{Failure, Services, access::Operation, signal::Following};
@@ -17,52 +17,52 @@ use fairway_domain::{
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often a run is looked at by whoever waits for its end, when nobody tells of it.
+/// Poll interval of a wait for the end of a run, without a wakeup.
 const EVERY: Duration = Duration::from_millis(250);
-/// Between two looks that found no end.
+/// Delay between polls that found no end.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// The number of a run's beginning.
+/// The number of the first event of a run.
 const BEGINNING: usize = 1;
 
-/// What happened in a run since somebody heard of it last.
+/// The events of a run since the last read.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// What happened, by number, the first first: the run's beginning, then what was stored of its steps.
+    /// The events with their numbers, oldest first: the start of the run, then the stored events of its steps.
     pub events: Vec<(usize, RunEvent)>,
-    /// The number of the last event that there is.
+    /// The number of the last event.
     pub last: usize,
-    /// Whether more is stored already.
+    /// Whether more events are stored.
     pub has_more: bool,
-    /// The run, with its answer for its submitter alone. A large answer comes with the last of the events.
+    /// The run; its output only for the submitter. A large output comes with the last event.
     pub execution: Execution,
 }
 
 impl Told {
-    /// Whether nothing more comes.
+    /// Whether the stream is complete.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         self.execution.outcome.is_some() && !self.has_more
     }
 
-    /// Whether nothing comes for as long as a person does not review the answer, which may take days.
+    /// Whether no event follows until a review, which may take days.
     #[must_use]
     pub const fn awaits_review(&self) -> bool {
         matches!(self.execution.status, Status::AwaitingReview) && !self.has_more
     }
 }
 
-/// How much somebody heard of a run, so that nothing is read twice.
+/// The position of a reader in a run's events.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Heard {
-    /// The last piece of what was stored.
+    /// Position of the last progress record read.
     piece: u16,
-    /// Events up to its end.
+    /// Number of events up to it.
     events: usize,
 }
 
 impl Services {
-    /// Waits for the end of a run, but not longer than this. The answer is the run as it stands then.
+    /// Waits for the end of a run, at most this long. Returns the run in its last known state.
     pub(super) async fn end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
         let until = Instant::now() + at_most;
         let mut following = self.signals.follow(queued.execution_id);
@@ -71,26 +71,26 @@ impl Services {
             if left.is_zero() {
                 return queued;
             }
-            // It was stored a moment ago, and nobody has begun it yet.
+            // The run was stored just now, and no worker has started it.
             following.ended(left.min(EVERY)).await;
             if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
                 && !found.is_under_way()
             {
                 return found;
             }
-            // Who was told of the end is not kept waiting for it any more, also while the store does not answer.
+            // Bounds the polls after a wakeup, also while the store does not respond.
             sleep(left.min(PAUSE)).await;
         }
     }
 
-    /// Says when something of a run is stored.
+    /// Subscribes to stored events of a run.
     #[must_use]
     pub fn follow(&self, id: ExecutionId) -> Following {
         self.signals.follow(id)
     }
 
-    /// What happened in a run since the last time, a page at a time, to its submitter or to others who may see executions
-    /// there; these are not told what models say, and nobody is once the answer is not kept any more.
+    /// The next page of a run's events, for its submitter and for callers that may see executions in its scope.
+    /// Model output is shown to the submitter only, and to no caller once the output is erased.
     ///
     /// # Errors
     /// Not found when the caller may not see it.
@@ -101,7 +101,7 @@ impl Services {
         heard: &mut Heard,
     ) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
-        // First how the run stands, then what was told: what is stored with its end is not missed.
+        // The state is read before the events, so that events stored with the end are not missed.
         let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { mut execution, is_output_left_out } = state;
         let own = self.enter_as(caller, &execution, token, Operation::ReadExecutionEvents).await?;
@@ -118,11 +118,11 @@ impl Services {
             told = told_afterwards(&self.stores.executions.steps(scope, id).await?);
         }
         if own == Own::No {
-            // A place is kept for what is not told, so that the others have the same numbers for everybody.
+            // A withheld event keeps its number, so that numbers agree for all callers.
             told.iter_mut().filter(|event| event.kind.is_answer()).for_each(RunEvent::withhold);
         }
         let mut events = Vec::with_capacity(told.len().saturating_add(1));
-        // A run that came to its end in line never began. The place of its beginning is kept for the same reason.
+        // A run that ended in the queue never started. Its first number stays reserved for the same reason.
         let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
         if heard.events == 0 && began {
             events.push((BEGINNING, RunEvent::started(&execution)));
@@ -133,17 +133,17 @@ impl Services {
         *heard = Heard { piece, events: last };
         let mut told = Told { events, last, has_more, execution };
         if own == Own::Yes && is_output_left_out && told.is_over() {
-            // Each page would carry it otherwise.
+            // Read once at the end instead of with every page.
             let found = self.stores.executions.find(scope, id).await?;
             told.execution.output = found.and_then(|found| found.output);
         }
         Ok(told)
     }
 
-    /// Counts that somebody without a name asks about a run, as a request to its workload where that is public.
+    /// Counts a guest's request about a run against the rate limit of a public workload.
     ///
     /// # Errors
-    /// Not found when the caller may not see it; when it asks too often.
+    /// Not found when the caller may not see the run; throttled beyond the rate limit.
     pub async fn count_visit_to_run(
         &self,
         caller: &Caller,
@@ -153,7 +153,7 @@ impl Services {
         if !is_guest(caller.actor.kind()) {
             return Ok(());
         }
-        // What is refused is not counted: whether there is such a run is nobody's business.
+        // A refused request is not counted: the count would reveal that the run exists.
         let scope = TenantScope::of(caller);
         let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
         let execution = state.execution;

@@ -1,7 +1,7 @@
-//! Reservations for runs with large inputs or values: a process has memory for a few of them at a time.
+//! Memory reservations for runs with large inputs or values. A process has memory for a few of them at a time.
 //!
-//! Each end of such a run is copied a few times on its way to the store and to the caller. Runs below
-//! [`SMALL_RUN_BYTES`] need no reservation, and never wait for one.
+//! The values of such a run are copied several times on the way to the store and the caller. Runs below
+//! [`SMALL_RUN_BYTES`] need no reservation.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -24,42 +24,42 @@ use std::{
 };
 use tokio::{sync::Notify, time::Instant};
 
-/// Large runs that a process has under way at the same time.
+/// Maximum number of concurrent large runs of a process.
 const MAX_LARGE_RUNS: usize = 6;
-/// What one of them takes at its height.
+/// Peak memory of a large run, in bytes.
 const LARGE_RUN_BYTES: usize = 15 << 20;
-/// Most of them that one tenant has, so that another one's large run begins at once.
+/// Maximum number of large runs of one tenant, so that another tenant's large run starts at once.
 const MAX_PER_TENANT: usize = MAX_LARGE_RUNS - 1;
-/// Claimed runs that wait for a reservation before no more large ones are claimed. They take places of the worker.
+/// Maximum number of claimed runs that wait for a reservation. They occupy run slots of the worker.
 const MAX_WAITING: usize = 32;
-/// Runs of one tenant that pause for a reservation before no more queued runs of that tenant are claimed. They take places
-/// of the worker too, and small inputs do not show which run will pause.
+/// Paused runs of one tenant after which none of its queued runs is claimed. They occupy run slots too, and small
+/// inputs do not show that a run will pause.
 const MAX_PAUSED: usize = 8;
-/// How long a request waits for the reservation of its run, before anything of the run is stored.
+/// How long a request waits for its run's reservation, before the run is stored.
 pub(super) const REQUEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A reservation, until it is dropped.
+/// A memory reservation; dropping it releases it.
 #[derive(Debug)]
 pub(super) struct Reservation {
     _permit: Permit<TenantId>,
     _memory: Admission,
 }
 
-/// The reservations of a process.
+/// The memory reservations of a process.
 pub(crate) struct LargeRuns {
     permits: FairSemaphore<TenantId>,
     waiting: Waiters,
 }
 
-/// The runs of each tenant that wait for a reservation.
+/// Number of waiting runs of each tenant.
 type Waiters = Arc<Mutex<HashMap<TenantId, Waits>>>;
 
 /// Runs of one tenant that wait for a reservation.
 #[derive(Clone, Copy, Default)]
 struct Waits {
-    /// Claimed runs with large inputs that have not begun.
+    /// Claimed runs with large inputs that have not started.
     claimed: usize,
-    /// Runs that have begun and are about to make large values.
+    /// Started runs that are about to create large values.
     paused: usize,
 }
 
@@ -72,7 +72,7 @@ impl Waits {
     }
 }
 
-/// Where a run is that waits.
+/// The stage of a waiting run.
 #[derive(Clone, Copy)]
 enum Stage {
     Claimed,
@@ -92,22 +92,22 @@ impl fmt::Debug for LargeRuns {
     }
 }
 
-/// Which tenants' large runs a worker claims.
+/// The tenants whose large runs a worker claims.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct LargeClaims {
     /// Whether it claims large runs at all.
     pub(super) any: bool,
-    /// Tenants whose runs wait for a reservation already.
+    /// Tenants with runs that wait for a reservation.
     pub(super) except: Vec<TenantId>,
-    /// Tenants of whose queued runs none is claimed, large or small: too many of their runs pause.
+    /// Tenants whose queued runs are not claimed at all, because too many of their runs are paused.
     pub(super) saturated: Vec<TenantId>,
 }
 
 impl LargeRuns {
-    /// A reservation for a run of a tenant.
+    /// Acquires a reservation for a run of a tenant.
     ///
     /// # Errors
-    /// When none becomes free in time, or the process has no memory for the run by then.
+    /// When none becomes free in time, or the process lacks memory for the run.
     pub(super) async fn reserve(&self, scope: TenantScope, wait: Duration) -> Result<Reservation, AcquireError> {
         let since = Instant::now();
         let permit = self.permits.acquire(scope.tenant(), wait).await?;
@@ -116,7 +116,7 @@ impl LargeRuns {
         Ok(Reservation { _permit: permit, _memory: memory })
     }
 
-    /// The same for a claimed run: until it has its reservation, no further large run of its tenant is claimed.
+    /// Acquires a reservation for a claimed run. While it waits, no further large run of its tenant is claimed.
     pub(super) async fn reserve_claimed(
         &self,
         scope: TenantScope,
@@ -126,16 +126,16 @@ impl LargeRuns {
         self.reserve(scope, wait).await
     }
 
-    /// The same for a run that pauses in the middle. Its deadline bounds the wait.
+    /// Acquires a reservation for a started run. Its deadline bounds the wait.
     pub(super) async fn reserve_paused(&self, scope: TenantScope) -> Result<Reservation, AcquireError> {
         let _waiting = Waiting::of(scope.tenant(), Stage::Paused, &self.waiting);
         self.reserve(scope, Duration::MAX).await
     }
 
-    /// Which large runs a worker may claim now, and of which tenants it claims nothing.
+    /// The large runs that a worker may claim now, and the tenants that it skips.
     pub(super) fn claimable(&self) -> LargeClaims {
         let waiting = lock(&self.waiting);
-        // Paused runs of some tenants are no reason to pass over the large runs of the others.
+        // Paused runs of some tenants do not exclude the large runs of others.
         let claimed: usize = waiting.values().map(|waits| waits.claimed).sum();
         // At the memory limit one claimed run waits at a time.
         let any = claimed < if is_reached() { 1 } else { MAX_WAITING };
@@ -149,11 +149,11 @@ impl LargeRuns {
 }
 
 impl Services {
-    /// A reservation for a claimed run with large inputs, which are not read yet; none for other runs. The lease is kept
-    /// while the run waits.
+    /// Acquires a reservation for a claimed run with large inputs, which are not loaded yet; `None` for other runs.
+    /// The lease is renewed during the wait.
     ///
     /// # Errors
-    /// Why the run stops before it has its reservation.
+    /// The interruption that ends the wait.
     pub(super) async fn reserve_claimed(
         &self,
         claimed: &mut Claimed,
@@ -180,10 +180,10 @@ impl Services {
         reserved.map(|reservation| Some(Arc::new(reservation)))
     }
 
-    /// What was sent with a claimed run; `None` once it is erased.
+    /// The inputs of a claimed run; `None` once they are erased.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store fails.
     pub(super) async fn read_inputs(&self, claimed: &mut Claimed) -> Result<Option<Payload>, Failure> {
         match std::mem::replace(&mut claimed.inputs, ClaimedInputs::Erased) {
             ClaimedInputs::Read(inputs) => Ok(Some(inputs)),
@@ -195,7 +195,7 @@ impl Services {
     }
 }
 
-/// Whether inputs need a reservation: their JSON text, or what it takes once it is read.
+/// Whether inputs need a reservation: by their JSON text, or by the memory of their parsed form.
 pub(super) fn is_large(inputs: &str) -> bool {
     inputs.len() > SMALL_RUN_BYTES || max_heap_bytes(inputs.as_bytes()) > SMALL_RUN_BYTES
 }
@@ -204,7 +204,7 @@ fn lock(waiting: &Mutex<HashMap<TenantId, Waits>>) -> MutexGuard<'_, HashMap<Ten
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A run that waits, until it is dropped.
+/// A waiting run; dropping it ends the wait.
 struct Waiting {
     tenant: TenantId,
     stage: Stage,
@@ -278,7 +278,7 @@ mod tests {
         }
         let expected = LargeClaims { any: true, except: vec![tenant(1).tenant()], saturated: Vec::new() };
         assert_eq!(runs.claimable(), expected);
-        // A run that is cancelled waits no more.
+        // A cancelled run no longer waits.
         waiting.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
         assert_eq!(runs.claimable(), LargeClaims { any: true, except: Vec::new(), saturated: Vec::new() });
@@ -301,7 +301,7 @@ mod tests {
             }
             let own = vec![tenant(1).tenant()];
             let saturated = if count < MAX_PAUSED { Vec::new() } else { own.clone() };
-            // Another tenant's large runs are claimed, however many of this one pause.
+            // Another tenant's large runs are claimed regardless of this tenant's paused runs.
             assert_eq!(runs.claimable(), LargeClaims { any: true, except: own, saturated }, "{count} paused runs");
         }
         for run in paused {

@@ -1,4 +1,4 @@
-//! Calls of addresses and servers that contents name, with the secrets of the tenant whose contents they are.
+//! HTTP and MCP calls of tools and hooks, with the secrets of the tenant.
 
 use super::{
     documents::Reader,
@@ -21,27 +21,30 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 impl Services {
-    /// Makes a call once.
+    /// Sends an HTTP call once.
     pub(super) async fn call_outward(&self, scope: TenantScope, call: &OutwardCall) -> Result<Value, OutwardError> {
         self.outward.call(&self.whose_secrets(scope).await?, call).await
     }
 
-    /// Calls a tool of a server once, if it is what was pinned.
+    /// Calls a tool of an MCP server once, if it matches its pin.
     pub(super) async fn use_tool(&self, scope: TenantScope, call: &McpCall) -> Result<Value, McpError> {
         self.outward.use_tool(&self.whose_secrets(scope).await?, call).await
     }
 
-    /// A tenant's secrets lie below its slug.
+    /// The namespace of a tenant's secrets: its slug.
     async fn whose_secrets(&self, scope: TenantScope) -> Result<Slug, OutwardError> {
         let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
-            tracing::error!(error = &error as &dyn std::error::Error, "the tenant of a call could not be found");
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "failed to read the tenant of a call; the call fails"
+            );
             OutwardError::Unprepared
         })?;
         Ok(tenant.ok_or(OutwardError::Unprepared)?.slug)
     }
 
-    /// Writes the fact that a tool is not what was pinned, again and again while the run's lease could last: the run does
-    /// not go on without it.
+    /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not
+    /// continue without it.
     pub(super) async fn say_drifted(
         &self,
         call: &McpCall,
@@ -62,7 +65,7 @@ impl Services {
                 Err(error) if Instant::now() + pause < until => {
                     tracing::warn!(
                         error = &error as &dyn std::error::Error,
-                        "that a tool has drifted could not be written yet"
+                        "failed to record a drifted tool; retrying"
                     );
                     sleep(pause).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
@@ -70,7 +73,7 @@ impl Services {
                 Err(error) => {
                     tracing::error!(
                         error = &error as &dyn std::error::Error,
-                        "that a tool has drifted could not be written"
+                        "failed to record a drifted tool; another worker resumes the run"
                     );
                     return Err(Cut::LeaseLost);
                 }

@@ -1,4 +1,4 @@
-//! Run plans: everything that a run under a release needs, worked out once.
+//! Run plans: the compiled form of a release, built once and shared by its runs.
 
 use crate::{
     Failure, Services,
@@ -38,24 +38,24 @@ use moka::sync::Cache;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A plan takes about so many times the text that it was made of. What is compiled from patterns and schemas is in no
-/// proportion to its text and is counted besides.
+/// Estimated memory of a plan per byte of its source text. Compiled patterns and schemas are unrelated to their text
+/// size and count separately.
 const PARSED: usize = 4;
-/// What a plan holds beside the texts of what is bound, in bytes of text.
+/// Memory of a plan besides its bound content, in bytes of text.
 pub(crate) const BASE_TEXT: usize = 1_024;
-/// A rough mean of what a slug takes on the heap.
+/// Approximate heap memory of a slug, in bytes.
 const SLUG_BYTES: usize = 48;
 
-/// The plan of a release, as it is kept. A release that holds a lane never becomes a draft again, so its bindings and with
-/// them its plan never change. The workload's revision is part of the key because the evidence shows its owner and slug,
-/// the deployment's because the evidence shows verdicts, and one on an active release moves it.
+/// The cached plan of a release. A release that held a lane never becomes a draft again, so its bindings never
+/// change. The key includes the workload's revision for owner and slug in the evidence, and the deployment's for its
+/// approvals.
 #[derive(Debug)]
 pub struct KeptPlan {
-    /// What runs go by.
+    /// The compiled plan.
     pub plan: RunPlan,
-    /// The governance chain, already kept.
+    /// The governance chain, already stored.
     pub snapshot: Snapshot,
-    /// An estimate of the memory that it takes.
+    /// Estimated memory of the plan, in bytes.
     bytes: usize,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct EntryKey {
     pub(crate) environment: Slug,
 }
 
-/// What runs find without asking the database. Whatever is found here is proved by the accept statement, which stores
-/// nothing when a revision has moved.
+/// State that runs use without a database read. The accept statement verifies its revisions and stores nothing if
+/// one changed.
 #[derive(Debug)]
 pub struct PlanCache {
     plans: Cache<PlanKey, Arc<KeptPlan>>,
@@ -108,8 +108,8 @@ impl PlanCache {
         }
     }
 
-    /// Keeps the workload and the deployment that a run of an authorized caller was decided on. An environment without a
-    /// deployment takes no room: callers make such names up.
+    /// Caches the workload and deployment behind an authorized caller's run. Environments without a deployment are
+    /// not cached: callers can invent their names.
     pub(crate) fn keep_entry(&self, key: EntryKey, entry: &Arc<RuntimeEntry>) {
         if entry.deployment.is_some() {
             self.entries.insert(key, Arc::clone(entry));
@@ -118,7 +118,7 @@ impl PlanCache {
 }
 
 impl Services {
-    /// The plan of a release, from the cache or made now.
+    /// The plan of a release, cached or built now.
     pub(crate) async fn plan(
         &self,
         scope: TenantScope,
@@ -130,12 +130,12 @@ impl Services {
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
-        // Boxed: most runs find their plan, and would carry the room for making one.
+        // Boxed: most runs find a cached plan, and would carry the size of this future.
         let make = Box::pin(self.make_current_plan(scope, workload, release, key.clone()));
         self.plans.plans_in_flight.make(key.clone(), make).await
     }
 
-    /// Makes the plan of a release that holds a lane, and keeps it.
+    /// Builds and caches the plan of a release on a lane.
     async fn make_current_plan(
         &self,
         scope: TenantScope,
@@ -145,7 +145,8 @@ impl Services {
     ) -> Result<Arc<KeptPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
         if !placed.release.state.holds_lanes() {
-            // It lost its lane since the caches were filled; the accept would notice, so decide anew at once.
+            // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
+            // retried at once.
             return Err(Failure::Contended);
         }
         let plan = Arc::new(self.make_plan(scope, workload, &placed.release).await?);
@@ -154,7 +155,7 @@ impl Services {
         Ok(plan)
     }
 
-    /// The plan of a run that has begun: its release may have lost its lane since, and the chain is the one that was kept.
+    /// The plan of a started run: its release may have lost its lane since, and its snapshot is the stored one.
     pub(crate) async fn plan_of_started(
         &self,
         scope: TenantScope,
@@ -183,7 +184,7 @@ impl Services {
                 continue;
             }
             let version = self.bound_version(scope, binding).await?;
-            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
             let (content, read, added) = compile(scope, binding, content, guardrails).await?;
             guardrails = added;
             text = text.saturating_add(version.canonical.len());
@@ -191,12 +192,13 @@ impl Services {
             bound.push(asset);
             if binding.role == AssetKind::KnowledgeBase {
                 let base = KnowledgeBase::parse(&content);
-                let base = base.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?;
+                let base = base.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?;
                 let slug = binding.asset_slug.to_string();
                 knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
             }
             if binding.role == AssetKind::Memory {
-                // What asks for more than this server can do was activated before it was looked at: nothing is remembered.
+                // A memory asset that was activated before it was checked may require unavailable features: the run
+                // has no memory then.
                 let remembering = Remembering::read(&content).ok();
                 memories.push(remembering.map(|remembering| BoundMemory {
                     asset: binding.asset_id,
@@ -206,7 +208,7 @@ impl Services {
             }
             if binding.role == AssetKind::SandboxProfile {
                 let profile = SandboxProfile::parse(&content);
-                sandbox = Some(profile.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?);
+                sandbox = Some(profile.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?);
             }
             if binding.role == AssetKind::HookDefinition {
                 let (hook, bytes) = self.hook(scope, (release, binding), &content).await?;
@@ -250,7 +252,7 @@ impl Services {
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
         Ok(KeptPlan {
             plan: RunPlan {
-                policy: policy.ok_or(Failure::Corrupt("an active release without a policy"))?,
+                policy: policy.ok_or(Failure::Corrupt("an active release has no policy"))?,
                 flow: flow.unwrap_or_else(Flow::implicit),
                 prompt,
                 model_policy,
@@ -275,7 +277,7 @@ impl Services {
         })
     }
 
-    /// The server that a bound tool is one of, as the release has frozen it.
+    /// The MCP server of a bound tool, as its reference was resolved for the release.
     pub(crate) async fn server(
         &self,
         scope: TenantScope,
@@ -285,21 +287,21 @@ impl Services {
         let named = references(AssetKind::ToolDefinition, content);
         let Some(reference) = named.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
-        // A release that was activated before its references were frozen has none.
+        // A release that was activated before references were resolved has none.
         let Some(frozen) = meant_by(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
             return Ok(None);
         }
-        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let server =
-            McpServer::parse(&content).map_err(|_| Failure::Corrupt("a server of tools that cannot be read"))?;
+            McpServer::parse(&content).map_err(|_| Failure::Corrupt("a stored MCP server cannot be parsed"))?;
         let reference = format!("{}@{}", asset.slug, version.version_label);
         Ok(Some(BoundServer { asset: asset.asset_id, reference, server }))
     }
 
-    /// A bound hook, with the policy bundle that its handler means, and the bytes of that.
+    /// A bound hook with the policy bundle of its handler, and the bundle's size in bytes.
     pub(crate) async fn hook(
         &self,
         scope: TenantScope,
@@ -311,12 +313,12 @@ impl Services {
         if let Some(reference) = named.first() {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
             let frozen = meant_by(&release.references, binding, &reference.slug, label);
-            let frozen = frozen.ok_or(Failure::Corrupt("a live release with an open reference"))?;
+            let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
-            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
+            let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
-            // Whatever else it refers to, this server cannot ask.
+            // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
                 && let Ok(CheckedContent::PolicyBundle(read)) = aside((scope, Deadline::Request), read).await?
             {
@@ -324,11 +326,11 @@ impl Services {
             }
         }
         let hook = Hook::of(binding.asset_slug.as_str(), content, policy.0);
-        Ok((hook.map_err(|_| Failure::Corrupt("a bound version that cannot be read"))?, policy.1))
+        Ok((hook.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?, policy.1))
     }
 }
 
-/// Whether runs read the content of bindings of that kind.
+/// Whether runs read the content of this kind of binding.
 pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
     matches!(
         kind,
@@ -347,8 +349,8 @@ pub(crate) const fn is_in_plan(kind: AssetKind) -> bool {
     )
 }
 
-/// Compiles what a binding holds, beside the threads that serve: one content may hold hundreds of patterns, of a
-/// millisecond each. Gives back the content, what it is, and the guardrails with those that it adds.
+/// Compiles the content of a binding on the blocking pool: one content may hold hundreds of patterns, of a
+/// millisecond each. Returns the content, its parsed form, and the guardrails including those of the binding.
 async fn compile(
     scope: TenantScope,
     binding: &Binding,
@@ -362,10 +364,10 @@ async fn compile(
         read.map(|read| (content, read, guardrails))
     };
     let compiled = aside((scope, Deadline::Request), compile).await?;
-    compiled.ok_or(Failure::Corrupt("a bound version that cannot be read"))
+    compiled.ok_or(Failure::Corrupt("a bound version cannot be parsed"))
 }
 
-/// A version as what runs read of it is named.
+/// The reference to a version in the evidence of runs.
 pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
     Source {
         reference: format!("{slug}@{}", version.version_label),
@@ -374,14 +376,13 @@ pub(crate) fn source(slug: &Slug, version: &AssetVersion) -> Source {
     }
 }
 
-/// Bytes that a bound tool takes besides its own text: its compiled schemas, and the definition of its server, which each
-/// tool of that server has for itself.
+/// Memory of a bound tool besides its text: its compiled schemas and its own copy of its MCP server's definition.
 fn tool_bytes(bound: &BoundTool) -> usize {
     let server = bound.server.as_ref().map_or(0, |bound| bound.server.heap_bytes());
     bound.tool.schema_bytes().saturating_add(server)
 }
 
-/// Bytes that a plan takes which was made of so much text and holds so much that was compiled.
+/// Estimated memory of a plan, from the bytes of its text and of its compiled parts.
 pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
     text.saturating_mul(PARSED).saturating_add(compiled)
 }
@@ -397,7 +398,7 @@ mod tests {
     fn what_is_compiled_weighs_as_much_as_it_may_take() {
         assert_eq!(plan_bytes(1_000, 0), 4_000);
         assert_eq!(plan_bytes(1_000, 1 << 20), 4_000 + (1 << 20));
-        assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the weight never wraps around");
+        assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the estimate saturates");
     }
 
     #[test]

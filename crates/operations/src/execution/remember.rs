@@ -1,5 +1,5 @@
-//! Chat memory of a run: recalled under its lease before the first question, and offered with its end. What contracts say
-//! of it is read from the database each time.
+//! Conversation memory of runs: recalled under the lease before the first model call, and written with the run's
+//! end. Contract decisions are read from the database each time.
 
 use super::{documents::Reader, run::SHORT_WORK};
 use crate::{
@@ -15,7 +15,7 @@ use fairway_domain::{
 use std::sync::Arc;
 
 impl Services {
-    /// What there is of a run's conversation. Where a contract does not allow replay, no turn of it is read.
+    /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
     pub(super) async fn recall(&self, reader: &Reader<'_>) -> Recollection {
         let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
             return Recollection::Unavailable;
@@ -34,14 +34,17 @@ impl Services {
         match self.stores.memory.recall(reader.scope, place, &wanted).await {
             Ok(recalled) => Recollection::Read(decisions, recalled),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a conversation could not be recalled");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to read a conversation; the run continues without it"
+                );
                 Recollection::Unavailable
             }
         }
     }
 
-    /// The turn that is written with the end of a run, if it offers one and the contracts allow it now. A long one is
-    /// looked through beside the threads that serve.
+    /// The turn to write with the end of a run, if the contracts allow it now. A long turn is processed on the
+    /// blocking pool.
     pub(super) async fn write_back(
         &self,
         ended: &mut Ended,

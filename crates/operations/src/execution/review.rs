@@ -1,4 +1,4 @@
-//! Reviews of answers: a person's verdict ends a run that waits for one, and so does the time that it had.
+//! Human review of answers. A reviewer's verdict or the review deadline ends the run.
 
 use super::{ReadExecution, evidence::Own};
 use crate::{
@@ -21,18 +21,21 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// How often it is looked for runs that waited long enough.
+/// Poll interval for overdue reviews.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Ends runs that waited for a person long enough, or whose workload takes none any more, for ever. Any number of
-/// processes may do it at once.
+/// Ends runs whose review is overdue or whose workload is stopped, forever. Any number of processes may run it
+/// concurrently.
 pub async fn close_reviews_forever(services: Services) {
     loop {
         match services.close_reviews().await {
             Ok(0) => tokio::time::sleep(EVERY).await,
-            Ok(ended) => tracing::info!(ended, "runs that waited for a person were ended"),
+            Ok(ended) => tracing::info!(ended, "ended runs with an overdue review"),
             Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "runs that wait could not be ended");
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to end runs with an overdue review; retrying"
+                );
                 tokio::time::sleep(EVERY).await;
             }
         }
@@ -40,12 +43,12 @@ pub async fn close_reviews_forever(services: Services) {
 }
 
 impl Services {
-    /// Takes a person's verdict on the answer of a run: approved, the run has completed with it; rejected, it is denied,
-    /// and the answer is erased.
+    /// Records a reviewer's verdict on the answer of a run. An approval completes the run; a rejection denies it and
+    /// erases the answer.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; when it may give no verdicts there, or the run is its own; when the
-    /// run does not wait for one.
+    /// Not found when the caller does not see the run; forbidden when it may not review there or submitted the run;
+    /// refused when no review is pending.
     pub async fn review_execution(
         &self,
         caller: &Caller,
@@ -66,10 +69,10 @@ impl Services {
         Ok(replayed.with(self.execution_detail(caller, id, None).await?))
     }
 
-    /// The answer of a run that waits, to whoever may give a verdict on it.
+    /// The answer of a run that awaits review, for callers that may review it.
     ///
     /// # Errors
-    /// As for the verdict; not found where nothing waits for one.
+    /// As for the verdict; not found when no review is pending.
     pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AwaitingAnswer, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
         let scope = self.enter_review(caller, (&execution, own), Operation::ReadReview).await?;
@@ -87,7 +90,7 @@ impl Services {
     ) -> Result<TenantScope, Failure> {
         let place = self.place_of_run(caller, execution).await?;
         match gate::enter(caller, operation, &place) {
-            // It sees its own run, so it is told what is missing.
+            // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ReleaseApprove)),
             entered => entered,
         }
@@ -111,11 +114,11 @@ impl Services {
                 return Err(refusal.into());
             }
         };
-        // Somebody else was faster, or the time is over.
+        // A concurrent request ended the review, or it is overdue.
         if self.end_review(scope, &end, key).await? { Ok(()) } else { Err(ReviewRefusal::NotPending.into()) }
     }
 
-    /// Stops a run that waits for a person; whether it still waited.
+    /// Cancels a run that awaits review; returns whether it did.
     pub(super) async fn cancel_review(
         &self,
         scope: TenantScope,
@@ -124,15 +127,15 @@ impl Services {
         key: Option<&KeyedOutcome>,
     ) -> Result<bool, Failure> {
         let record = self.stores.executions.evidence(scope, id).await?;
-        let record = record.ok_or(Failure::Corrupt("a run that is gone"))?;
+        let record = record.ok_or(Failure::Corrupt("a run is missing"))?;
         let Ok(pending) = PendingReview::of(&record) else { return Ok(false) };
         self.end_review(scope, &pending.cancel(&self.stamp(caller)), key).await
     }
 
-    /// Ends a few runs that waited long enough; answers how many.
+    /// Ends a batch of runs with an overdue review; returns their number.
     ///
     /// # Errors
-    /// When the store does not answer.
+    /// When the store fails.
     pub async fn close_reviews(&self) -> Result<usize, Failure> {
         let mut ended = 0;
         for Overdue { scope, execution_id, workload } in self.stores.reviews.overdue().await? {
@@ -145,7 +148,7 @@ impl Services {
         Ok(ended)
     }
 
-    /// Whether this is how it ended: somebody else may have been faster.
+    /// Commits the end of a review; returns whether it did, or a concurrent request ended it.
     async fn end_review(
         &self,
         scope: TenantScope,

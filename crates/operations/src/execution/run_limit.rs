@@ -1,8 +1,7 @@
-//! How many runs a process works on for requests.
+//! Limit of concurrent runs that a process executes for requests.
 //!
-//! A run stays in memory while it waits for a model or a tool, also when its caller was answered 202 long ago. Beyond the
-//! limit further runs are queued, or refused where this deployment has no queue. Runs that a worker claims have places of
-//! their own.
+//! A run stays in memory while it waits for a model or tool, also after its caller got 202. Beyond the limit,
+//! further runs are queued, or refused without a queue. Runs that a worker claims have slots of their own.
 
 use super::{code::Asks, start::ExecuteRequest};
 use crate::{Failure, Services, aside::busy};
@@ -15,24 +14,24 @@ use fairway_domain::{
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
 use std::{fmt, time::Duration};
 
-/// Runs that a process works on for requests at the same time. Each holds up to 128 KiB of values, and a prompt.
+/// Maximum number of concurrent runs for requests. Each holds up to 128 KiB of values, and a prompt.
 const MAX_RUNS: usize = 256;
-/// Most of them that one tenant has, so that another one's run begins at once.
+/// Maximum number of runs of one tenant, so that another tenant's run starts at once.
 const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
 
-/// A place for a run, until it is dropped.
+/// A run slot; dropping it releases it.
 pub(super) type RunPlace = Permit<TenantId>;
 
-/// Where an accepted run runs.
+/// Where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
     Here(RunPlace),
-    /// Wherever a worker claims it.
+    /// On the worker that claims it.
     Queue,
 }
 
 impl Placement {
-    /// The place in this process, if the run has one.
+    /// The slot in this process, if the run has one.
     pub(super) fn here(self) -> Option<RunPlace> {
         match self {
             Self::Here(place) => Some(place),
@@ -42,7 +41,7 @@ impl Placement {
 }
 
 impl Services {
-    /// Where a run is to run by the dispatch of this deployment; none for a run that is denied. Scripts are never queued.
+    /// Where a run executes under the deployment's dispatch mode; `None` for a denied run. Scripts are never queued.
     ///
     /// # Errors
     /// Unavailable when this process is at its limit, and the run cannot be queued.
@@ -68,7 +67,7 @@ impl Services {
     }
 }
 
-/// The places of a process.
+/// The run slots of a process.
 pub(crate) struct RunLimit(FairSemaphore<TenantId>);
 
 impl Default for RunLimit {
@@ -84,7 +83,7 @@ impl fmt::Debug for RunLimit {
 }
 
 impl RunLimit {
-    /// A place for a run of a tenant, if one is free at this moment.
+    /// Acquires a run slot for a tenant, if one is free now.
     pub(super) async fn place(&self, scope: TenantScope) -> Option<RunPlace> {
         self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
     }
@@ -108,7 +107,7 @@ mod tests {
         }
         assert_eq!(held.len(), MAX_RUNS);
         drop(held.pop());
-        assert!(limit.place(tenant(1)).await.is_none(), "it has its share");
+        assert!(limit.place(tenant(1)).await.is_none(), "the tenant has its share");
         assert!(limit.place(tenant(3)).await.is_some());
     }
 }

@@ -1,4 +1,4 @@
-//! Settling runs of which nobody knows how they came out.
+//! Manual resolution of runs with an unknown outcome.
 
 use super::ReadExecution;
 use crate::{
@@ -18,10 +18,11 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// Takes a person's word for how a run came out that is unknown.
+    /// Records a person's statement of the outcome of an unknown run.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; when it may settle none there; when the run is not unknown.
+    /// Not found when the caller does not see the run; forbidden when it may not resolve runs there; refused when
+    /// the outcome is known.
     pub async fn settle_execution(
         &self,
         caller: &Caller,
@@ -32,7 +33,7 @@ impl Services {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
         let place = self.place_of_run(caller, &execution).await?;
         let scope = match gate::enter(caller, Operation::SettleExecution, &place) {
-            // It sees its own run, so it is told what is missing.
+            // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ExecutionKill)),
             entered => entered,
         }?;
@@ -62,7 +63,7 @@ impl Services {
                 self.signal(Signal::Ended(id));
                 Ok(())
             }
-            // Somebody else was faster.
+            // A concurrent request resolved the run.
             Err(CommitError::Stale) => Err(SettleRefusal::NotUnknown.into()),
             Err(error) => Err(error.into()),
         }

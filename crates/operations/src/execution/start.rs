@@ -465,7 +465,11 @@ impl Services {
             (Ok(Ok(Some(_))), _) => Ok(Accepted::Yes),
             (Ok(Ok(None)), StoreFault::Broken) => Err(Failure::Store(error)),
             (Ok(Ok(None) | Err(_)) | Err(_), StoreFault::Unavailable) | (Ok(Err(_)) | Err(_), StoreFault::Broken) => {
-                tracing::warn!(execution_id = %id, error = &error as &dyn std::error::Error, "no response to an accept; its outcome is unknown");
+                tracing::warn!(
+                    execution_id = %id,
+                    error = &error as &dyn std::error::Error,
+                    "no response to an accept; its outcome is unknown"
+                );
                 Err(RunRefusal::Unsettled(id).into())
             }
         }

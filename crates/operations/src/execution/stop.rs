@@ -1,4 +1,4 @@
-//! Stopping runs: those that wait in line at once, those under way by telling whoever works on them.
+//! Cancellation of runs: queued runs end at once, active runs through the worker that executes them.
 
 use super::{ReadExecution, evidence::Own};
 use crate::{
@@ -26,16 +26,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-/// How long whoever works on a run is given to end it with all that it found out. Then it is ended for it.
+/// Time for the worker of a run to end it with its progress. After it, the run is ended without progress.
 const GRACE: Duration = Duration::from_millis(700);
-/// How often it is looked meanwhile.
+/// Poll interval during that time.
 const LOOK: Duration = Duration::from_millis(100);
 
 impl Services {
-    /// Stops a run: its submitter may, and whoever may stop runs where the workload is.
+    /// Cancels a run, for its submitter and for callers that may cancel runs in the workload's scope.
     ///
     /// # Errors
-    /// Not found when the caller does not see the run; when it sees it and may not stop it; when it has ended.
+    /// Not found when the caller does not see the run; forbidden when it may not cancel it; refused when the run has
+    /// ended.
     pub async fn cancel_execution(
         &self,
         caller: &Caller,
@@ -53,7 +54,7 @@ impl Services {
             scope,
             key,
             async || self.stop(scope, caller, &execution, outcome.as_ref()).await,
-            // The word was given, and perhaps no more than that.
+            // The cancellation request is stored; the run may still be active.
             async |_| match self.stop(scope, caller, &execution, None).await {
                 Ok(()) | Err(Failure::Run(RunRefusal::NotCancellable)) => Ok(()),
                 Err(failure) => Err(failure),
@@ -87,7 +88,7 @@ impl Services {
                 continue;
             }
             match self.stores.executions.stop(scope, taken, &caller.actor, key).await? {
-                // A worker may take it at this very moment, and then it is in line no more and under no lease yet.
+                // A worker may be claiming the run: it is no longer queued and has no lease yet.
                 Stopping::Over => now = self.present(scope, id).await?,
                 Stopping::KeyTaken => return Err(Failure::KeyTaken),
                 Stopping::Taken => return self.end_cancelled(scope, execution, held, caller).await,
@@ -99,7 +100,7 @@ impl Services {
                     if self.stores.executions.take_over(scope, held).await? {
                         return self.end_cancelled(scope, execution, held, caller).await;
                     }
-                    // Nobody works on it any more: it has ended, or a person is to look at its answer. The word is kept.
+                    // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
                     now = self.present(scope, id).await?;
                     if now.status != Status::AwaitingReview {
                         return Ok(());
@@ -113,7 +114,7 @@ impl Services {
 
     async fn present(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
         let found = self.stores.executions.find(scope, id).await?;
-        found.ok_or(Failure::Corrupt("a run that is gone"))
+        found.ok_or(Failure::Corrupt("a run is missing"))
     }
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
@@ -139,7 +140,7 @@ impl Services {
         caller: &Caller,
     ) -> Result<(), Failure> {
         let found = self.stores.executions.evidence(scope, execution.execution_id).await?;
-        let record = found.ok_or(Failure::Corrupt("a run that is gone"))?;
+        let record = found.ok_or(Failure::Corrupt("a run is missing"))?;
         let imposed = record.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let named = RunRef {
@@ -159,8 +160,7 @@ impl Services {
         .await
     }
 
-    /// Ends a run of which nobody knows what its steps did, if it had any. Of what it owed, its owner is told: that needs
-    /// nothing that went away.
+    /// Ends a run without step results. Of its obligations, only the owner's notification needs no state of the run.
     pub(super) async fn end_without_steps(
         &self,
         (scope, run, lease): (TenantScope, RunRef<'_>, Uuid),
@@ -179,7 +179,7 @@ impl Services {
             fact = fact.notifying(&workload.owner_ref.to_string());
             fulfilled.push((Obligation::NotifyOwner, finished_at));
         }
-        // A decision says by itself why it refused.
+        // A denial carries its own reason.
         let error = decision.is_none().then(|| RunError::new(code, message));
         let ending = Ending {
             execution_id: run.execution_id,
@@ -205,7 +205,7 @@ impl Services {
                 self.signal(Signal::Ended(run.execution_id));
                 Ok(())
             }
-            // Somebody else was faster.
+            // A concurrent process ended the run.
             Err(CommitError::Stale) => Ok(()),
             Err(error) => Err(error.into()),
         }

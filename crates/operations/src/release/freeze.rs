@@ -119,7 +119,7 @@ impl Services {
         }
         while let Some(id) = freezing.waiting.pop_front() {
             let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("the version of a binding is missing"))?;
             freezing.bytes = freezing.bytes.saturating_add(version.canonical.len());
             if !freezing.has_room() {
                 freezing.note(&asset.slug, "", None, TOO_MANY);
@@ -142,7 +142,7 @@ impl Services {
         (asset, version): (&Asset, &AssetVersion),
         freezing: &mut Freezing,
     ) -> Result<(), Failure> {
-        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let prompt = PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt that is none"))?;
         for (reference, offset) in prompt.included() {
             match self.included_meaning(caller, place, (reference, offset), freezing).await? {
@@ -171,7 +171,7 @@ impl Services {
         (asset, version): (&Asset, &AssetVersion),
         freezing: &mut Freezing,
     ) -> Result<(), Failure> {
-        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         for reference in references(asset.kind, &content) {
             if !freezing.has_room() {
                 freezing.note(&asset.slug, &reference.pointer, None, TOO_MANY);

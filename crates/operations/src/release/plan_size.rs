@@ -100,7 +100,8 @@ impl Services {
             let mut text = 0_usize;
             for id in referenced {
                 let found = self.stores.assets.find_version(scope, id).await?;
-                let (asset, version) = found.ok_or(Failure::Corrupt("a frozen reference without a version"))?;
+                let (asset, version) =
+                    found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
                 text = text.saturating_add(body_of(&asset, &version)?.map_or(0, |body| body.bytes()));
             }
             return Ok((text, 0));
@@ -121,12 +122,12 @@ impl Services {
 
     async fn version_to_weigh(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, id).await?;
-        Ok(found.ok_or(Failure::Corrupt("a binding without a version"))?.1)
+        Ok(found.ok_or(Failure::Corrupt("the version of a binding is missing"))?.1)
     }
 }
 
 fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
-    version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))
+    version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
 }
 
 /// Bytes of the compiled patterns of a policy, which is compiled beside the threads that serve.

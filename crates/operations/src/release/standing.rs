@@ -174,7 +174,7 @@ impl Services {
         for (version, reach) in bound.chain(meant).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a release refers to no version"))?;
-            let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
             let promises = content::unenforced_promises(asset.kind, &content, reach).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
@@ -197,7 +197,7 @@ impl Services {
             return Ok(true);
         }
         let content = self.bound_version(scope, binding).await?.content();
-        let content = content.map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let content = content.map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let bound = self.server(scope, (release, binding), &content).await?;
         Ok(bound.is_some_and(|bound| bound.server.way.is_some() && bound.server.allows(tool)))
     }
@@ -223,7 +223,7 @@ impl Services {
                 continue;
             }
             let content = self.bound_version(scope, binding).await?.content();
-            let content = content.map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+            let content = content.map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
             match content::read(binding.role, &content) {
                 Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
                 Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
@@ -246,7 +246,7 @@ impl Services {
     /// A bound version.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-        found.map(|(_, version)| version).ok_or(Failure::Corrupt("a binding without a version"))
+        found.map(|(_, version)| version).ok_or(Failure::Corrupt("the version of a binding is missing"))
     }
 
     /// What a bound version says, read once: a version never changes.
@@ -256,8 +256,8 @@ impl Services {
             return Ok(said);
         }
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
-        let (asset, version) = found.ok_or(Failure::Corrupt("a binding without a version"))?;
-        let content = version.content().map_err(|_| Failure::Corrupt("a version that is no JSON"))?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("the version of a binding is missing"))?;
+        let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let said = Arc::new(Said::of(asset.kind, &content)?);
         self.said.insert(key, Arc::clone(&said));
         Ok(said)

@@ -13,7 +13,7 @@ use fairway_domain::{
 };
 
 /// A stored version that its own checks would refuse.
-const MALFORMED: Failure = Failure::Corrupt("a bound version that cannot be read");
+const MALFORMED: Failure = Failure::Corrupt("a bound version cannot be parsed");
 
 impl Services {
     /// How they stand, in the order of the bindings.
