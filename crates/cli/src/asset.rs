@@ -1,4 +1,4 @@
-//! Assets and their versions.
+//! Commands for assets and their versions.
 
 mod check;
 mod create;
@@ -33,48 +33,48 @@ const VERSION_COLUMNS: [Column; 5] = [
     ("NOTE", "/change_note"),
 ];
 
-/// What to do with assets.
+/// Asset commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The assets that are seen from the workspace
+    /// List the assets visible from the workspace
     #[command(after_help = "Example:\n  fairway assets list --kind policy_bundle")]
     List {
-        /// Only those of this kind, such as `prompt_template`
+        /// Only assets of this kind, such as `prompt_template`
         #[arg(long)]
         kind: Option<String>,
-        /// Only those in this state, such as active
+        /// Only assets in this state, such as active
         #[arg(long)]
         state: Option<String>,
     },
-    /// One asset
+    /// Show one asset
     #[command(after_help = "Example:\n  fairway assets show ticket-policy")]
     Show {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
-    /// The versions of an asset, newest first
+    /// List the versions of an asset, newest first
     #[command(after_help = "Example:\n  fairway assets versions ticket-policy")]
     Versions {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
-    /// What a version says
+    /// Show the content of a version
     #[command(after_help = "Example:\n  fairway assets content ticket-policy@v2 --output yaml")]
     Content {
-        /// The slug, and the label of a version: SLUG[@LABEL]; else the newest
+        /// The version as SLUG[@LABEL]; without a label the newest version
         version: String,
     },
-    /// Make an asset, and its first version where a file is given
+    /// Create an asset, and its first version when a content file is given
     #[command(
         after_help = "Example:\n  fairway assets create ticket-policy --kind policy_bundle --owner team:risk content.yaml"
     )]
     Create {
-        /// Its slug
+        /// The asset's slug
         slug: String,
-        /// Its kind
+        /// The asset's kind
         #[arg(long)]
         kind: String,
-        /// Who answers for it, such as team:risk
+        /// The owner, such as team:risk
         #[arg(long)]
         owner: String,
         /// A JSON or YAML file with the content of its first version
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     },
     /// Add a version to an asset
     #[command(
-        after_help = "Example:\n  fairway assets add-version ticket-policy content.yaml --note 'Refunds are looked at'"
+        after_help = "Example:\n  fairway assets add-version ticket-policy content.yaml --note 'Refunds are reviewed'"
     )]
     AddVersion {
         /// The asset's slug
@@ -94,7 +94,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         version: VersionOptions,
     },
-    /// What changed from one version to another
+    /// Show the differences between two versions
     #[command(after_help = "Example:\n  fairway assets diff ticket-policy v1 v2")]
     Diff {
         /// The asset's slug
@@ -104,39 +104,39 @@ pub(crate) enum Command {
         /// The label of the later version
         to: String,
     },
-    /// Which releases and workloads stand on an asset
+    /// Show the releases and workloads that depend on an asset
     #[command(after_help = "Example:\n  fairway assets impact ticket-policy")]
     Impact {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
-    /// Let an asset be bound again
+    /// Allow new bindings to an asset again
     #[command(after_help = "Example:\n  fairway assets activate ticket-policy")]
     Activate {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
-    /// Let nothing new bind an asset
+    /// Refuse new bindings to an asset
     #[command(after_help = "Example:\n  fairway assets retire ticket-policy")]
     Retire {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
-    /// Put an asset away for good
+    /// Archive an asset permanently
     #[command(after_help = "Example:\n  fairway assets archive ticket-policy")]
     Archive {
-        /// Its slug
+        /// The asset's slug
         slug: String,
     },
 }
 
-/// What can be said of a version.
+/// Options of a new version.
 #[derive(Args)]
 pub(crate) struct VersionOptions {
-    /// Its label; else the server gives the next one
+    /// The version's label; without it the server assigns the next one
     #[arg(long)]
     pub(crate) label: Option<String>,
-    /// Why it was made
+    /// Why the version was created
     #[arg(long)]
     pub(crate) note: Option<String>,
 }
@@ -205,19 +205,19 @@ fn moved(server: &Server, output: Output, slug: &str, verb: &str) -> Result<(), 
     output.one(&server.post(&["assets", text(&asset, "asset_id")?, verb], &body)?)
 }
 
-/// The asset of that slug.
+/// Finds the asset with a slug in the workspace.
 pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
     let listed = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
     let found = listed.into_iter().find(|asset| word(asset, "slug") == slug);
-    found.ok_or_else(|| Failure::Unfit("no such asset is seen in this workspace".to_owned()))
+    found.ok_or_else(|| Failure::Unfit("this workspace has no such visible asset".to_owned()))
 }
 
-/// The versions of an asset, newest first.
+/// Lists the versions of an asset, newest first.
 pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Failure> {
     server.list(&["assets", text(asset, "asset_id")?, "versions"], &[("workspace_id", server.workspace()?)])
 }
 
-/// The asset and the version that `SLUG[@LABEL]` names.
+/// Resolves `SLUG[@LABEL]` to an asset and a version.
 pub(crate) fn version_named(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
     let asset = named(server, slug)?;
@@ -225,7 +225,7 @@ pub(crate) fn version_named(server: &Server, name: &str) -> Result<(Value, Value
     Ok((asset, version))
 }
 
-/// The version of that label among versions, else the newest.
+/// Selects the version with a label, or the newest without one.
 fn version_of<'v>(versions: &'v [Value], label: Option<&str>) -> Result<&'v Value, Failure> {
     let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
     let found = versions.iter().find(fits);

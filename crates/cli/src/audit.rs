@@ -1,4 +1,4 @@
-//! The record of everything that changed.
+//! Commands for the audit log.
 
 use crate::{failure::Failure, output::Column, session::Session};
 use clap::Subcommand;
@@ -12,13 +12,13 @@ const COLUMNS: [Column; 6] = [
     ("ID", "/subject/id"),
 ];
 
-/// What to read of the record.
+/// Audit log commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Its newest entries
+    /// List the newest entries
     #[command(after_help = "Example:\n  fairway audit list --limit 200 --output json")]
     List {
-        /// How many
+        /// The maximum number of entries
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },

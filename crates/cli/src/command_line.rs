@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! Definition of the command line.
 
 use crate::{
     asset, audit, evidence, execution, failure::Failure, flow, login, output::Format, page, policy, prompt, release,
@@ -7,13 +7,12 @@ use crate::{
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::env;
 
-/// Governs AI workloads from a shell: what runs where, what stands behind an answer, and a directory that says how it
-/// should be.
+/// Operates a Fairway server from a shell: runs workloads, shows evidence, and synchronizes a directory of manifests
 #[derive(Parser)]
 #[command(name = "fairway", version, about, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage (`sync status`: differs), 3 the server \
-    cannot be reached, 5 the run goes on.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \
+    after_help = "Exit codes: 0 done, 1 refused or failed, 2 wrong usage (`sync status`: differences), 3 the server \
+    cannot be reached, 5 the run continues.\n\nExamples:\n  fairway login --server https://fairway.example.org\n  \
     fairway run ticket-classifier --env dev --input ticket='I was charged twice'\n  fairway policy test policies/\n  \
     fairway sync plan demo/"
 )]
@@ -24,87 +23,87 @@ pub(crate) struct CommandLine {
     command: Command,
 }
 
-/// What every command takes.
+/// Options of every command.
 #[derive(Args, Clone)]
 pub(crate) struct Global {
-    /// The server's address; else that of the profile, else http://127.0.0.1:8080
+    /// The server's address; else the profile's, else http://127.0.0.1:8080
     #[arg(long, global = true, value_name = "URL", env = "FAIRWAY_CLI_SERVER")]
     pub(crate) server: Option<String>,
-    /// An access token; better set in FAIRWAY_CLI_TOKEN or by `fairway login`, as others see command lines
+    /// An access token; prefer FAIRWAY_CLI_TOKEN or `fairway login`, because other users can see command lines
     #[arg(long, global = true, value_name = "TOKEN", env = "FAIRWAY_CLI_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// The profile of the configuration file
+    /// The profile from the configuration file
     #[arg(long, global = true, value_name = "NAME", env = "FAIRWAY_CLI_PROFILE")]
     pub(crate) profile: Option<String>,
-    /// Whom to act as, such as user:ada, where the server believes that (local mode)
+    /// The actor, such as user:ada, when the server trusts the header (local mode)
     #[arg(long, global = true, value_name = "ACTOR", env = "FAIRWAY_CLI_ACTOR")]
     pub(crate) actor: Option<String>,
-    /// The tenant to act in, for those who are in several
+    /// The tenant, for callers that belong to several
     #[arg(long, global = true, value_name = "TENANT", env = "FAIRWAY_CLI_TENANT")]
     pub(crate) tenant: Option<String>,
-    /// The workspace to work in, by slug or id; else the only one, else `default`
+    /// The workspace, by slug or id; else the only one, else `default`
     #[arg(long, global = true, value_name = "WORKSPACE", env = "FAIRWAY_CLI_WORKSPACE")]
     pub(crate) workspace: Option<String>,
-    /// How answers are written
+    /// The output format
     #[arg(long, short, global = true, value_enum)]
     pub(crate) output: Option<Format>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keep a server's address and a token in a profile
+    /// Store a server's address and a token in a profile
     Login(login::Arguments),
-    /// Workloads: what can be run
+    /// List, show, suspend and resume workloads
     #[command(subcommand)]
     Workloads(workload::Command),
     /// Run a workload and wait for its answer
     Run(run::Arguments),
-    /// Assets and their versions
+    /// Manage assets and their versions
     #[command(subcommand)]
     Assets(asset::Command),
-    /// Flows: the steps of runs
+    /// Manage flows, the steps of runs
     #[command(subcommand)]
     Flows(flow::Command),
-    /// Releases: which versions a workload runs with
+    /// Manage releases, the versions that a workload runs with
     #[command(subcommand)]
     Releases(release::Command),
-    /// Executions: runs, their answers and their ends
+    /// List, show, await and cancel executions
     #[command(subcommand)]
     Executions(execution::Command),
-    /// What stands behind an answer
+    /// Show the evidence for an answer
     #[command(subcommand)]
     Evidence(evidence::Command),
-    /// The record of everything that changed
+    /// Read the audit log
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Keep a server in step with a directory of files
+    /// Synchronize a server with a directory of manifests
     #[command(subcommand)]
     Sync(sync::Command),
-    /// Policies, checked and tested without a server
+    /// Check and test policies without a server
     #[command(subcommand)]
     Policy(policy::Command),
-    /// A flow, checked without a server
+    /// Check a flow without a server
     #[command(subcommand)]
     Flow(flow::Offline),
-    /// A prompt, put together without a server
+    /// Render a prompt without a server
     #[command(subcommand)]
     Prompt(prompt::Command),
-    /// Content of any kind, checked without a server
+    /// Check content of any kind without a server
     #[command(subcommand)]
     Asset(asset::Offline),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(page::Completions),
-    /// Write the manual pages into a directory
+    /// Write manual pages to a directory
     Man(page::Manual),
 }
 
 impl CommandLine {
-    /// What this process was asked to do, by its words and its environment.
+    /// Parses the process's arguments and environment.
     ///
     /// # Errors
-    /// When the words mean nothing, or ask for help.
+    /// On invalid arguments, and on a request for help or the version.
     pub(crate) fn said() -> Result<Self, clap::Error> {
-        // A pipeline whose secret is not there sets its variable all the same, to nothing.
+        // CI systems set the variable of a missing secret to an empty value. An empty variable counts as unset.
         let mut command = Self::command().mut_args(|argument| {
             let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
             if is_empty { argument.env(None::<&str>) } else { argument }
@@ -114,7 +113,7 @@ impl CommandLine {
     }
 }
 
-/// Does what was asked.
+/// Runs the parsed command.
 pub(crate) fn run(line: CommandLine) -> Result<(), Failure> {
     let session = Session::of(line.global);
     match line.command {
@@ -146,7 +145,7 @@ mod tests {
         CommandLine::command().debug_assert();
     }
 
-    /// Each command that does something, by its words, and what its help ends with.
+    /// Collects each leaf command with the text after its help.
     fn commands(of: &clap::Command, words: &str, found: &mut Vec<(String, String)>) {
         let mut is_one = true;
         for command in of.get_subcommands().filter(|command| command.get_name() != "help") {
@@ -158,7 +157,7 @@ mod tests {
         }
     }
 
-    /// The words of a command as a shell splits them; what begins behind `|`, `>` or `&&` is no part of it.
+    /// Splits a command line like a shell, and stops at `|`, `>` or `&&`.
     fn split(line: &str) -> Vec<String> {
         let mut words = vec![String::new()];
         let mut quoted = false;

@@ -1,4 +1,4 @@
-//! What stands behind an answer, as sections, as a graph, and as a picture.
+//! The evidence for an answer as sections, a graph, a diagram or an HTML page.
 
 mod html;
 mod mermaid;
@@ -12,21 +12,21 @@ use crate::{
 use clap::{Subcommand, ValueEnum};
 use serde_json::Value;
 
-/// What to read of evidence.
+/// Evidence commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The governance chain of one execution
+    /// Show the governance chain of an execution
     #[command(
         after_help = "Examples:\n  fairway evidence graph 019a...\n  fairway evidence graph 019a... --format html > evidence.html"
     )]
     Graph {
         /// The id of the execution
         id: String,
-        /// As sections, as nodes and edges, as a Mermaid diagram, or as one page with a picture
+        /// The format: sections, nodes and edges, a Mermaid diagram, or an HTML page
         #[arg(long, value_enum, default_value_t = Form::Flat)]
         format: Form,
     },
-    /// Where each part of an answer came from
+    /// Show the sources of each part of an answer
     #[command(after_help = "Example:\n  fairway evidence lineage 019a... --output json")]
     Lineage {
         /// The id of the execution
@@ -34,16 +34,16 @@ pub(crate) enum Command {
     },
 }
 
-/// In which form.
+/// The format of an evidence graph.
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Form {
-    /// Section by section
+    /// One section after another
     Flat,
     /// Nodes and edges
     Graph,
     /// A Mermaid flowchart
     Mermaid,
-    /// One page that needs nothing else
+    /// A self-contained HTML page
     Html,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// Each section under its name.
+/// Prints each section under its name.
 fn sections(output: Output, flat: &Value) -> Result<(), Failure> {
     let (true, Value::Object(sections)) = (output.is_for_people(), flat) else { return output.one(flat) };
     for (name, section) in sections {
@@ -96,7 +96,7 @@ pub(crate) struct Graph {
     edges: Vec<Edge>,
 }
 
-/// From which node to which, by their places, and what the one is to the other.
+/// An edge between two nodes, given by their indexes.
 #[derive(Debug)]
 struct Edge {
     from: usize,
@@ -105,26 +105,26 @@ struct Edge {
     line: Line,
 }
 
-/// Who says that two nodes belong together.
+/// The line style of an edge, by the origin of the relationship.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Line {
-    /// The graph.
+    /// The relationship is part of the server's graph.
     Solid,
-    /// The nodes themselves: a binding has no relationship in the graph, and names its asset.
+    /// The relationship is derived from node fields: a binding has no edge in the graph, but names its asset.
     Dashed,
 }
 
 #[derive(Debug)]
 struct Node {
     kind: String,
-    /// What a person would call it.
+    /// The display name.
     label: String,
-    /// Everything that is known of it, name by name.
+    /// All known fields.
     data: Vec<(String, String)>,
 }
 
 impl Graph {
-    /// Reads the answer of the server. What is no node, and edges that lead nowhere, are left out.
+    /// Reads the server's response. Skips malformed nodes, and edges with an unknown end.
     fn of(answer: &Value) -> Self {
         let list = |name: &str| answer.get(name).and_then(Value::as_array).into_iter().flatten();
         let ids: Vec<&str> = list("nodes").map(|node| word(node, "id")).collect();
@@ -139,7 +139,7 @@ impl Graph {
         graph
     }
 
-    /// From each asset to what says which version of it was bound, in which role.
+    /// Derives an edge from each asset to its bindings, which name the bound version and the role.
     fn versions(&self) -> Vec<Edge> {
         let all = |kind: &'static str| self.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
         let asset_of = |binding: &Node| {
@@ -153,7 +153,7 @@ impl Graph {
     }
 }
 
-/// What a node may be called by, the best first.
+/// The fields that provide a node's display name, in order of preference.
 const NAMES: [&str; 10] = [
     "slug",
     "asset_slug",
@@ -171,7 +171,7 @@ impl Node {
     fn of(node: &Value) -> Self {
         let data = node.get("data").unwrap_or(&Value::Null);
         let kind = word(node, "type").to_owned();
-        // What tells bindings from the assets that they are of is the role.
+        // Bindings of one asset differ by their role.
         let names = if kind == "binding" { &["role"] } else { NAMES.as_slice() };
         let named = names.iter().find_map(|name| data.get(*name)?.as_str());
         let one = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

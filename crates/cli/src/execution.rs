@@ -1,4 +1,4 @@
-//! Executions: runs, their answers and their ends.
+//! Commands for executions.
 
 use crate::{failure::Failure, output::Column, run, server::text, session::Session, workload};
 use clap::Subcommand;
@@ -13,43 +13,43 @@ const COLUMNS: [Column; 6] = [
     ("STARTED", "/started_at"),
 ];
 
-/// What to do with executions.
+/// Execution commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Executions, newest first
+    /// List executions, newest first
     #[command(after_help = "Example:\n  fairway executions list --workload ticket-classifier --status failed")]
     List {
-        /// Only those of this workload
+        /// Only executions of this workload
         #[arg(long, value_name = "SLUG")]
         workload: Option<String>,
-        /// Only those of this release
+        /// Only executions of this release
         #[arg(long, value_name = "ID")]
         release: Option<String>,
-        /// Only those in this status, such as running
+        /// Only executions in this status, such as running
         #[arg(long)]
         status: Option<String>,
-        /// How many
+        /// The maximum number of executions
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// One execution
+    /// Show one execution
     #[command(after_help = "Example:\n  fairway executions show 019a... --output json")]
     Show {
-        /// Its id
+        /// The execution's id
         id: String,
     },
-    /// Wait for the end of an execution, and show its answer
+    /// Wait for an execution to end, and print its answer
     #[command(after_help = "Example:\n  fairway executions wait 019a... --wait 10m")]
     Wait {
-        /// Its id
+        /// The execution's id
         id: String,
         #[command(flatten)]
         patience: run::Patience,
     },
-    /// Stop an execution
+    /// Cancel an execution
     #[command(after_help = "Example:\n  fairway executions cancel 019a...")]
     Cancel {
-        /// Its id
+        /// The execution's id
         id: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked, and the exit code that says so.
+//! Failures of commands and their exit codes.
 
 use crate::{
     server::StatusCode,
@@ -7,59 +7,59 @@ use crate::{
 use serde_json::Value;
 use std::{fmt, io, path::PathBuf, process::ExitCode};
 
-/// Why a command ends without having done its work.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The server said no.
+    /// The server refused the request.
     #[error("{0}")]
     Refused(Box<Refusal>),
-    /// There was no answer, or none of Fairway.
+    /// The server did not respond, or responded with something that Fairway never sends.
     #[error("{server} cannot be reached: {cause}")]
     Unreachable {
-        /// The address.
+        /// The server's address.
         server: String,
-        /// What happened, in the words of the system.
+        /// The system's error text.
         cause: String,
     },
-    /// Something in front of the server, or another server, said what a further try will not change.
-    #[error("{server} cannot be reached: what answers there with {status} does not speak as Fairway does")]
+    /// A proxy or another server responded with a status that a retry does not change.
+    #[error("{server} cannot be reached: the response {status} is not from a Fairway server")]
     Foreign {
-        /// The address.
+        /// The server's address.
         server: String,
-        /// What it said.
+        /// The status of the response.
         status: StatusCode,
     },
-    /// The command cannot be meant like this.
+    /// The command line is invalid.
     #[error("{0}")]
     Usage(String),
-    /// Something is wrong with files; each was told already or is told here.
+    /// Files contain errors.
     #[error("{}", lines(.0))]
     Files(Vec<Finding>),
-    /// The work was looked at and is not as it should be; all there is to say was said on standard output.
+    /// The command failed; standard output already holds the details.
     #[error("{0}")]
     Unfit(String),
-    /// A run goes on although nobody waits for it any more.
-    #[error("run {execution_id} goes on; `fairway executions wait {execution_id}` takes up the wait")]
+    /// The wait for a run ended, and the run continues.
+    #[error("run {execution_id} is still running; `fairway executions wait {execution_id}` resumes waiting")]
     StillRunning {
-        /// The run.
+        /// The execution id of the run.
         execution_id: String,
     },
-    /// What was watched goes on.
-    #[error("the time is over, and the release is not settled")]
+    /// The watch timed out before the release settled.
+    #[error("the wait timed out before the release settled")]
     Unsettled,
-    /// A directory and a server differ, which was to be found out.
+    /// A directory and a server differ (`sync status`).
     #[error("the directory and the server differ")]
     Differs,
-    /// What should have been written or read here could not be.
+    /// A local file could not be read or written.
     #[error("{path}: {cause}", path = .path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// Nobody reads any more what is told of something that goes on.
-    #[error("nobody reads any more, and the release is not settled")]
+    /// The reader of standard output closed it while a watch was active.
+    #[error("standard output was closed before the release settled")]
     Unheard,
 }
 
@@ -74,17 +74,17 @@ impl Failure {
         })
     }
 
-    /// Whether the server said no for this reason.
+    /// Whether the server refused the request with this code.
     pub(crate) fn is_refusal(&self, code: &str) -> bool {
         matches!(self, Self::Refused(refusal) if refusal.code == code)
     }
 
-    /// That something cannot be seen just now, which says nothing against it: nobody answers, or whoever does is too busy,
-    /// starts just now, or stands in front of a server that does not answer.
+    /// Converts a transient failure to [`Failure::Unreachable`]: no response, an overloaded or starting server, or a
+    /// proxy whose server does not respond.
     ///
     /// # Errors
-    /// What will be the same in a moment. Of something in front of the server that is a refusal like one of the server: it can be
-    /// reached, and says no.
+    /// A failure that a retry does not change. [`Failure::Foreign`] becomes a refusal, because the proxy is reachable
+    /// and refuses the request.
     pub(crate) fn passing(self, server: &str) -> Result<Self, Self> {
         match self {
             Self::Refused(refusal) if is_passing(refusal.status) => {
@@ -106,13 +106,13 @@ impl Failure {
         }
     }
 
-    /// Something is wrong with one file.
+    /// A failure with one finding.
     pub(crate) fn file(finding: Finding) -> Self {
         Self::Files(vec![finding])
     }
 }
 
-/// Whether who answers so is too busy, or stands in front of a server that is away.
+/// Whether a status means an overloaded or unreachable server, so that a retry can succeed.
 pub(crate) const fn is_passing(status: u16) -> bool {
     status == 429 || status >= 500
 }
@@ -122,41 +122,41 @@ fn lines(findings: &[Finding]) -> String {
     lines.join("\n")
 }
 
-/// A refusal in the server's words.
+/// A refusal as the server reported it.
 #[derive(Debug)]
 pub(crate) struct Refusal {
-    /// The status of the answer.
+    /// The status of the response.
     pub(crate) status: u16,
-    /// The stable code, such as `not_found`.
+    /// The stable error code, such as `not_found`.
     pub(crate) code: String,
-    /// The same for people.
+    /// The message for people.
     pub(crate) message: String,
-    /// By which the operator of the server finds the request.
+    /// The request id, by which the server's operator finds the request in the logs.
     pub(crate) request_id: Option<String>,
-    /// Whatever else the server said of it.
+    /// Further details from the response.
     pub(crate) detail: Value,
 }
 
 impl Refusal {
-    /// What says nothing but a status.
+    /// A refusal with a status and no body.
     fn bare(status: u16, message: String) -> Self {
         Self { status, code: format!("http_{status}"), message, request_id: None, detail: Value::Null }
     }
 
-    /// Reads the body of an answer.
+    /// Reads the body of an error response.
     pub(crate) fn of(status: u16, body: &Value) -> Self {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         Self {
             status,
             code: text("/detail/error").unwrap_or_else(|| format!("http_{status}")),
-            message: text("/detail/message").unwrap_or_else(|| "the answer does not say why".to_owned()),
+            message: text("/detail/message").unwrap_or_else(|| "the response gives no reason".to_owned()),
             request_id: text("/request_id"),
             detail: body.get("detail").cloned().unwrap_or_default(),
         }
     }
 }
 
-/// What a refusal says beside its message, one line each.
+/// Lists in the details of a refusal, with the field that locates each item. Each item becomes one line.
 const LISTS: [(&str, &str); 4] =
     [("fields", "path"), ("errors", "line"), ("missing", ""), ("blocking_releases", "release_id")];
 
@@ -194,47 +194,47 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// One thing that is wrong with a file: what an editor or a pipeline can jump to.
+/// One error in a file, with the position that an editor or a pipeline can jump to.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize)]
 pub(crate) struct Finding {
-    /// The file, as it was named or found.
+    /// The file as it was named or found.
     pub(crate) file: String,
-    /// From 1; none where the whole file is meant.
+    /// From 1; absent when the finding concerns the whole file.
     pub(crate) line: Option<u32>,
     /// From 1, in characters.
     pub(crate) column: Option<u32>,
-    /// A stable code.
+    /// A stable error code.
     pub(crate) code: String,
-    /// The same for people; never repeats what the file says.
+    /// The message for people; never repeats file content.
     pub(crate) message: String,
-    /// Where in the content, as the server says it: `content.rules[0].condition`.
+    /// The path in the content as the server reports it: `content.rules[0].condition`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) path: Option<String>,
-    /// Of a token in a prompt: the byte of the prompt's text at which it begins.
+    /// For a token in a prompt: the byte offset of the token in the prompt's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) offset: Option<u32>,
 }
 
 impl Finding {
-    /// About a whole file.
+    /// A finding about a whole file.
     pub(crate) fn whole(file: impl Into<String>, code: impl Into<String>, message: impl Into<String>) -> Self {
         let (file, code, message) = (file.into(), code.into(), brief(&message.into()).into_owned());
         Self { file, line: None, column: None, code, message, path: None, offset: None }
     }
 
-    /// The same at a place.
+    /// Sets the position.
     pub(crate) fn at(mut self, place: Option<(u32, u32)>) -> Self {
         (self.line, self.column) = place.unzip();
         self
     }
 
-    /// The same about a token of a prompt.
+    /// Sets the offset of a token in a prompt.
     pub(crate) fn with_offset(mut self, offset: Option<usize>) -> Self {
         self.offset = offset.and_then(|offset| u32::try_from(offset).ok());
         self
     }
 
-    /// The same with the path of the server.
+    /// Sets the server's path.
     pub(crate) fn with_path(mut self, path: impl Into<String>) -> Self {
         self.path = Some(brief(&path.into()).into_owned());
         self
@@ -242,7 +242,7 @@ impl Finding {
 }
 
 impl fmt::Display for Finding {
-    /// One line, however many the name of the file has.
+    /// Always one line, even when the file name contains line breaks.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (line, column) = (self.line.unwrap_or(1), self.column.unwrap_or(1));
         write!(out, "{}:{line}:{column}: {}: {}", plain(&self.file), self.code, plain(&self.message))?;

@@ -1,4 +1,4 @@
-//! Files that somebody wrote, read with suspicion: bounded, as text, and with the place of every value.
+//! Reads untrusted files: bounded size, UTF-8 text, and the position of every value.
 
 pub(crate) mod beside;
 mod place;
@@ -14,48 +14,48 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// Longest file: content of 4 MiB, and room for what is around it.
+/// Maximum size of a file: content of 4 MiB and its envelope.
 pub(crate) const LONGEST: u64 = 5 << 20;
-/// Longest YAML file. Reading it takes far longer than JSON.
+/// Maximum size of a YAML file. YAML parses much slower than JSON.
 const LONGEST_YAML: usize = 1 << 20;
 
-/// What standard input is called on a command line, and in what is said of it.
+/// The name of standard input on the command line and in messages.
 const STANDARD_INPUT: &str = "-";
 
 /// A file as text.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The file, as it was named or found.
+    /// The file as it was named or found.
     pub(crate) name: String,
-    /// What stands in it.
+    /// The text.
     pub(crate) text: String,
 }
 
-/// A file's value, and where each part of it stands.
+/// The value of a file, with the position of each part.
 #[derive(Debug, Default)]
 pub(crate) struct Located {
     /// The file.
     pub(crate) name: String,
-    /// What it says.
+    /// The parsed value.
     pub(crate) value: Value,
     places: Places,
 }
 
 impl Source {
-    /// Reads a file that was named on the command line, or what `-` stands for.
+    /// Reads a file argument; `-` means standard input.
     ///
     /// # Errors
-    /// When it cannot be read, is none, or is no text of a size that content can have.
+    /// When the file cannot be read, is not a regular file, is too large, or is not UTF-8 text.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         Self::open_within(path, LONGEST)
     }
 
-    /// The same of at most so many bytes.
+    /// Like [`Self::open`], with a maximum size in bytes.
     pub(crate) fn open_within(path: &Path, longest: u64) -> Result<Self, Failure> {
         Self::named(path, longest).map_err(Failure::file)
     }
 
-    /// The same, with what is wrong.
+    /// Like [`Self::open_within`], with the finding as the error.
     pub(crate) fn named(path: &Path, longest: u64) -> Result<Self, Finding> {
         if path == Path::new(STANDARD_INPUT) { standard_input(longest) } else { read(path, longest) }
     }
@@ -63,12 +63,12 @@ impl Source {
     /// Reads a file of a directory.
     ///
     /// # Errors
-    /// As for one that was named, with what is wrong.
+    /// Those of [`Self::open`], as a finding.
     pub(crate) fn found(path: &Path) -> Result<Self, Finding> {
         read(path, LONGEST)
     }
 
-    /// Whether it is JSON by its name, or by what it says where it has none; everything else is YAML.
+    /// Whether the file is JSON: by its extension, or by its content for standard input. Every other file is YAML.
     fn is_json(&self) -> bool {
         if self.name == STANDARD_INPUT {
             return serde_json::from_str::<serde::de::IgnoredAny>(&self.text).is_ok();
@@ -76,22 +76,22 @@ impl Source {
         Path::new(&self.name).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
     }
 
-    /// What it says, as JSON whatever it is called.
+    /// Parses the text as JSON, whatever the file name.
     pub(crate) fn json(&self) -> Result<Value, Failure> {
         strict::json(&self.text).map_err(|fault| Failure::file(fault.of(&self.name)))
     }
 
-    /// What it says, as JSON or YAML.
+    /// Parses the text as JSON or YAML.
     pub(crate) fn value(&self) -> Result<Located, Failure> {
         self.parsed().map_err(Failure::file)
     }
 
-    /// The same, with what is wrong.
+    /// Like [`Self::value`], with the finding as the error.
     pub(crate) fn parsed(&self) -> Result<Located, Finding> {
         let name = self.name.clone();
         if self.is_json() {
             let value = strict::json(&self.text).map_err(|fault| fault.of(&name))?;
-            // JSON that YAML cannot spell has no places; what is wrong with it is still told by its path.
+            // JSON that is not valid YAML has no positions. Its findings still have paths.
             let small = self.text.len() <= LONGEST_YAML;
             let places = if small { Places::of(&self.text).unwrap_or_default() } else { Places::default() };
             return Ok(Located { name, value, places });
@@ -99,14 +99,14 @@ impl Source {
         if self.text.len() > LONGEST_YAML {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
-        // Expansion is bounded here, in front of the reader that would expand.
+        // This check bounds alias expansion before the YAML reader expands anything.
         let places = Places::of(&self.text).map_err(|fault| fault.of(&name))?;
         let value = strict::yaml(&self.text).map_err(|fault| fault.of(&name))?;
         Ok(Located { name, value, places })
     }
 }
 
-/// Line and column of a byte of a text, both from 1; columns count characters.
+/// Line and column of a byte offset, both from 1; columns count characters.
 fn place_in(text: &str, offset: usize) -> (u32, u32) {
     let before = text.get(..offset).unwrap_or(text);
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
@@ -115,33 +115,33 @@ fn place_in(text: &str, offset: usize) -> (u32, u32) {
 }
 
 impl Located {
-    /// The place of a value by its JSON pointer, or of what is around it where it is not there.
+    /// The position of the value at a JSON pointer, or of its nearest existing ancestor.
     pub(crate) fn place(&self, pointer: &str) -> Option<(u32, u32)> {
         self.places.nearest(pointer)
     }
 
-    /// Something is wrong at a pointer.
+    /// A finding about the value at a JSON pointer.
     pub(crate) fn finding(&self, pointer: &str, code: &str, message: impl Into<String>) -> Finding {
         Finding::whole(&self.name, code, message).at(self.place(pointer))
     }
 }
 
-/// How many files and folders a directory may hold: one that was named by mistake, such as `/`, is not walked through.
+/// Maximum number of files and folders in a directory, so that a mistaken argument such as `/` is not traversed.
 const MOST_FILES: usize = 20_000;
-/// How many bytes the files of a directory may hold together: all of them are read before anything is done, and what was
-/// read takes several times the room.
+/// Maximum total size of a directory's files. All files are in memory before the first request, and parsed values
+/// take several times their size.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
 
-/// The YAML and JSON files below a directory, in the order of their paths. Hidden ones are an editor's business.
+/// The YAML and JSON files below a directory, sorted by path. Skips hidden files.
 ///
 /// # Errors
-/// When it is no directory, holds far too much, or a link in it leads out of it.
+/// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
 pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let wrong = |path: &Path, code: &str, message: &str| {
         Failure::file(Finding::whole(path.display().to_string(), code, message))
     };
     let root = directory.canonicalize().ok().filter(|root| root.is_dir());
-    let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "there is no such directory"))?;
+    let root = root.ok_or_else(|| wrong(directory, "file_unreadable", "the directory does not exist"))?;
     let mut files = Vec::new();
     let mut folders = vec![directory.to_owned()];
     let (mut seen, mut bytes) = (0_usize, 0_u64);
@@ -159,14 +159,10 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             }
             let found = fs::symlink_metadata(&path).map_err(unreadable)?;
             if found.is_symlink() {
-                // A link to a folder could lead around in a circle; one to a file must stay inside.
+                // A link to a folder could create a cycle. A link to a file must stay inside the directory.
                 let target = path.canonicalize().ok().filter(|target| target.starts_with(&root) && target.is_file());
                 if target.is_none() {
-                    return Err(wrong(
-                        &path,
-                        "link_leads_out",
-                        "a link leads to a file of the directory, and nowhere else",
-                    ));
+                    return Err(wrong(&path, "link_leads_out", "a link must lead to a file inside the directory"));
                 }
             }
             if found.is_dir() {
@@ -188,7 +184,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Whether it is YAML or JSON by its name.
+/// Whether the extension is that of YAML or JSON.
 pub(crate) fn is_ours(path: &Path) -> bool {
     let known =
         |extension: &std::ffi::OsStr| ["yaml", "yml", "json"].iter().any(|ours| extension.eq_ignore_ascii_case(ours));
@@ -198,20 +194,20 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
     let name = path.display().to_string();
     let wrong = |code: &str, message: &str| Finding::whole(name.clone(), code, message);
-    let unreadable = |_| wrong("file_unreadable", "the file is not there or cannot be read");
-    // Looked at before it is opened: opening a pipe would wait for whoever writes into it.
+    let unreadable = |_| wrong("file_unreadable", "the file does not exist or cannot be read");
+    // The type is checked before the file is opened, because opening a pipe blocks until a writer appears.
     let found = fs::metadata(path).map_err(unreadable)?;
     if !found.is_file() {
-        return Err(wrong("file_not_regular", "this is no file; `-` names standard input where a file is asked for"));
+        return Err(wrong("file_not_regular", "not a regular file; pass `-` for standard input"));
     }
     text_of(&name, File::open(path).map_err(unreadable)?, longest)
 }
 
-/// What standard input holds. There is one of it, so what asks for it again would be given nothing.
+/// Reads standard input. A second read would return nothing, so it is refused.
 fn standard_input(longest: u64) -> Result<Source, Finding> {
     static IS_READ: AtomicBool = AtomicBool::new(false);
     if IS_READ.swap(true, Ordering::Relaxed) {
-        let message = "standard input is read once: name a file for one of the two";
+        let message = "standard input is read once: pass a file for the other argument";
         return Err(Finding::whole(STANDARD_INPUT, "file_unreadable", message));
     }
     text_of(STANDARD_INPUT, io::stdin(), longest)
@@ -221,19 +217,19 @@ fn text_of(name: &str, file: impl Read, longest: u64) -> Result<Source, Finding>
     let wrong = |code: &str, message: &str| Finding::whole(name, code, message);
     let mut bytes = Vec::new();
     let read = file.take(longest + 1).read_to_end(&mut bytes);
-    let length = read.map_err(|_| wrong("file_unreadable", "the file is not there or cannot be read"))?;
+    let length = read.map_err(|_| wrong("file_unreadable", "the file does not exist or cannot be read"))?;
     if u64::try_from(length).unwrap_or(u64::MAX) > longest {
-        return Err(wrong("file_too_large", "the file is longer than content can be"));
+        return Err(wrong("file_too_large", "the file exceeds the maximum size"));
     }
     let at = |offset: usize| {
         let before = String::from_utf8_lossy(bytes.get(..offset).unwrap_or_default()).into_owned();
         Some(place_in(&before, before.len()))
     };
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(wrong("file_encoding", "the file is UTF-16, and not UTF-8").at(Some((1, 1))));
+        return Err(wrong("file_encoding", "the file is UTF-16 instead of UTF-8").at(Some((1, 1))));
     }
     if let Some(offset) = bytes.iter().position(|byte| *byte == 0) {
-        return Err(wrong("file_binary", "the file holds a NUL byte and is no text").at(at(offset)));
+        return Err(wrong("file_binary", "the file contains a NUL byte and is not text").at(at(offset)));
     }
     match std::str::from_utf8(&bytes) {
         Ok(text) => {

@@ -1,4 +1,4 @@
-//! Flows: the steps of runs.
+//! Commands for flows, the steps of runs.
 
 use crate::{
     asset,
@@ -17,27 +17,27 @@ use std::path::PathBuf;
 const COLUMNS: [Column; 4] =
     [("SLUG", "/slug"), ("STATE", "/lifecycle_state"), ("OWNER", "/owner_ref"), ("CREATED", "/created_at")];
 
-/// What to do with flows.
+/// Flow commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The flows that are seen from the workspace
+    /// List the flows visible from the workspace
     #[command(after_help = "Example:\n  fairway flows list")]
     List,
-    /// The newest text of a flow
+    /// Print the newest text of a flow
     #[command(after_help = "Example:\n  fairway flows show ticket-flow > ticket-flow.yaml")]
     Show {
-        /// Its slug
+        /// The flow's slug
         slug: String,
     },
-    /// Make a flow
+    /// Create a flow
     #[command(after_help = "Example:\n  fairway flows create ticket-flow --owner team:support ticket-flow.yaml")]
     Create {
-        /// Its slug
+        /// The flow's slug
         slug: String,
-        /// Who answers for it
+        /// The owner, such as team:support
         #[arg(long)]
         owner: String,
-        /// The flow in YAML
+        /// The flow as YAML
         file: PathBuf,
         #[command(flatten)]
         version: asset::VersionOptions,
@@ -45,22 +45,22 @@ pub(crate) enum Command {
     /// Add a version to a flow
     #[command(after_help = "Example:\n  fairway flows add-version ticket-flow ticket-flow.yaml")]
     AddVersion {
-        /// Its slug
+        /// The flow's slug
         slug: String,
-        /// The flow in YAML
+        /// The flow as YAML
         file: PathBuf,
         #[command(flatten)]
         version: asset::VersionOptions,
     },
 }
 
-/// What to do with the file of a flow.
+/// Offline flow commands.
 #[derive(Subcommand)]
 pub(crate) enum Offline {
-    /// Say everything that is wrong with a flow, as the server would
+    /// Report every error in a flow by the server's rules
     #[command(after_help = "Example:\n  fairway flow validate demo/flows/ticket-flow.yaml")]
     Validate {
-        /// The flow in YAML
+        /// The flow as YAML
         file: PathBuf,
     },
 }
@@ -103,7 +103,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     }
 }
 
-/// The text of a flow in which nothing is wrong.
+/// Reads the text of a flow, and refuses it when the flow is invalid.
 fn sound(file: &std::path::Path) -> Result<String, Failure> {
     let source = Source::open(file)?;
     match problems(&source) {
@@ -129,7 +129,7 @@ pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure>
     }
 }
 
-/// What the server would say against a flow.
+/// The server's findings for a flow.
 pub(crate) fn problems(source: &Source) -> Vec<Finding> {
     let Err(problems) = flow::parse_yaml(&source.text) else { return Vec::new() };
     let stated = |problem: FlowProblem| {

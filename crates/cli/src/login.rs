@@ -1,4 +1,4 @@
-//! Keeping a server's address and a token.
+//! Stores a server's address and a token in a profile.
 
 use crate::{
     failure::Failure,
@@ -11,23 +11,21 @@ use crate::{
 use clap::Args;
 use std::io::{self, Read as _};
 
-/// Longest token, in bytes.
+/// Maximum size of a token in bytes.
 const LONGEST: u64 = 16 << 10;
 
-/// What is kept stands in the options that every command takes.
+/// The values to store come from the options of every command.
 #[derive(Args)]
-#[command(
-    after_help = "What is given by --server, --actor, --tenant, --workspace and --output is kept in the profile, \
-    which from then on is that of every command that names none. Without --profile it is `default` where --server is given, and \
-    else the profile of every command that names none, renewed. The file can be read by its owner alone.\n\nExamples:\n  \
+#[command(after_help = "The profile stores the values of --server, --actor, --tenant, --workspace and --output. It \
+    becomes the default profile of later commands. Without --profile, the profile is `default` when --server is given; \
+    otherwise the command updates the current default profile. Only the file's owner can read it.\n\nExamples:\n  \
     print-my-token | fairway login --server https://fairway.example.org --token-stdin\n  \
-    fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada"
-)]
+    fairway login --profile local --server http://127.0.0.1:8080 --actor user:ada")]
 pub(crate) struct Arguments {
     /// Read the token from standard input
     #[arg(long, conflicts_with = "token")]
     token_stdin: bool,
-    /// Keep the profile without asking the server
+    /// Store the profile without a request to the server
     #[arg(long)]
     unchecked: bool,
 }
@@ -39,7 +37,8 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let mut profile = configuration.known(&name);
     let address = given.server.clone().or_else(|| profile.server.clone()).unwrap_or_else(|| DEFAULT_SERVER.to_owned());
     if profile.server.as_ref() != Some(&address) {
-        // Who somebody is at one server is no business of another, and names nobody there.
+        // An identity belongs to one server: the token is not sent to another server, where the actor may also be
+        // unknown.
         profile = Profile { output: profile.output, ..Profile::default() };
     }
     let token = if arguments.token_stdin { Some(from_standard_input()?) } else { given.token.clone() };
@@ -53,25 +52,25 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         Identity { token: profile.token.clone(), actor: profile.actor.clone(), tenant: profile.tenant.clone() };
     let server = Server::new(&address, identity, profile.workspace.as_deref())?;
     if !arguments.unchecked {
-        // The least that whoever is known there may read.
+        // The request needs the fewest permissions, so any known caller succeeds.
         server.list_some(&["workspaces"], &[], 1)?;
     }
     configuration.keep(&name, profile);
     let path = configuration.write()?;
     let (name, address) = (plain(&name), server.address());
-    say(&format!("profile `{name}` speaks to {address}, for every command that names none; kept in {}", path.display()))
+    say(&format!("profile `{name}` uses {address} and is now the default; saved in {}", path.display()))
 }
 
 fn from_standard_input() -> Result<String, Failure> {
     let mut text = String::new();
     let read = io::stdin().take(LONGEST + 1).read_to_string(&mut text);
-    read.map_err(|_| Failure::Usage("standard input is no text".to_owned()))?;
+    read.map_err(|_| Failure::Usage("standard input is not UTF-8 text".to_owned()))?;
     if u64::try_from(text.len()).unwrap_or(u64::MAX) > LONGEST {
-        return Err(Failure::Usage("standard input holds more than 16 KiB, and no token is as long".to_owned()));
+        return Err(Failure::Usage("standard input exceeds 16 KiB, the maximum size of a token".to_owned()));
     }
     let token = text.trim();
     if token.is_empty() {
-        return Err(Failure::Usage("standard input holds no token".to_owned()));
+        return Err(Failure::Usage("standard input contains no token".to_owned()));
     }
     Ok(token.to_owned())
 }

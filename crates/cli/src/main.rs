@@ -1,4 +1,4 @@
-//! `fairway`: operates a server from a shell, keeps a directory of files in step with it, and checks content without one.
+//! `fairway`: operates a server from a shell, synchronizes a directory with it, and checks content offline.
 
 mod asset;
 mod audit;
@@ -32,7 +32,7 @@ use std::{
 fn main() -> ExitCode {
     let ended = match CommandLine::said() {
         Ok(line) => command_line::run(line),
-        // A wrong usage is told on standard error, with the exit code that goes with it.
+        // Usage errors go to standard error, with clap's exit code.
         Err(misread) if misread.use_stderr() => misread.exit(),
         Err(help) => output::heard(help.print().and_then(|()| io::stdout().flush())),
     };
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             output::tell(&match &failure {
-                // Lines that begin with the file, so that editors jump to them.
+                // These lines begin with the file, so that editors can jump to it.
                 Failure::Files(_) => failure.to_string(),
                 Failure::Refused(_)
                 | Failure::Unreachable { .. }

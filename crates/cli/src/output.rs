@@ -1,4 +1,4 @@
-//! What a command answers, as a table for people, or as JSON or YAML for programs.
+//! Command output: a table for people, JSON or YAML for programs.
 
 use crate::{
     failure::Failure,
@@ -11,22 +11,22 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// How answers are written.
+/// The output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Format {
-    /// For people
+    /// Tables for people
     Table,
-    /// For programs, as the server answered
+    /// JSON for programs, as the server sent it
     Json,
     /// The same as YAML
     Yaml,
 }
 
-/// A column of a table: its head, and the JSON pointer to what stands in it.
+/// A table column: its heading, and the JSON pointer to its value.
 pub(crate) type Column = (&'static str, &'static str);
 
-/// Where answers are written, and how.
+/// The destination and format of a command's output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     format: Format,
@@ -41,13 +41,13 @@ impl Output {
         matches!(self.format, Format::Table)
     }
 
-    /// A list: a row an item.
+    /// Prints a list, one row for each item.
     pub(crate) fn list(self, items: &[Value], columns: &[Column]) -> Result<(), Failure> {
         if !self.is_for_people() {
             return self.value(&Value::Array(items.to_vec()));
         }
         if items.is_empty() {
-            return say("nothing there");
+            return say("no items");
         }
         let mut table = table();
         table.set_header(columns.iter().map(|(head, _)| *head));
@@ -57,7 +57,7 @@ impl Output {
         write_table(&table)
     }
 
-    /// One thing: a row a member.
+    /// Prints an object, one row for each member.
     pub(crate) fn one(self, item: &Value) -> Result<(), Failure> {
         let Value::Object(members) = item else { return self.value(item) };
         if !self.is_for_people() {
@@ -70,21 +70,21 @@ impl Output {
         write_table(&table)
     }
 
-    /// A value as it is. For people, a text stands for itself.
+    /// Prints a value. The table format prints a string without quotes.
     pub(crate) fn value(self, value: &Value) -> Result<(), Failure> {
         match (self.format, value) {
             (Format::Table, Value::String(text)) => say(text),
             (Format::Table | Format::Json, _) => say(&json(value)?),
             (Format::Yaml, _) => {
                 let text = serde_yaml::to_string(value).map_err(|error| Failure::Unfit(error.to_string()))?;
-                // JSON is YAML, and can spell every letter by its number where YAML's own forms cannot.
+                // JSON is valid YAML, and can escape every control character where the YAML writer cannot.
                 if is_plain(&text) { say(text.trim_end()) } else { say(&json(value)?) }
             }
         }
     }
 }
 
-/// The value as JSON that a terminal shows as it is: letters that it would obey are spelled by their number.
+/// Serializes a value to JSON, and escapes characters that a terminal would interpret.
 fn json(value: &Value) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|error| Failure::Unfit(error.to_string()))?;
     Ok(escaped(&text))
@@ -112,22 +112,22 @@ fn cell(value: Option<&Value>) -> String {
     }
 }
 
-/// Whether the reader of standard output has left.
+/// Whether the reader closed standard output.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Writes lines of the answer on standard output, and nothing that a terminal would obey.
+/// Prints lines on standard output, without characters that a terminal would interpret.
 ///
 /// # Errors
-/// As [`write`].
+/// Those of [`write`].
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
     write(&format!("{}\n", plain_lines(text)))
 }
 
-/// Writes on standard output as it is. A reader that left has seen what it wanted to: nothing more is written, and the
-/// command does the rest of its work and ends as it would have ended.
+/// Writes text to standard output unchanged. After the reader has closed standard output, the function discards the
+/// text, and the command still completes with its usual exit code.
 ///
 /// # Errors
-/// When it cannot be written, such as on a full disk.
+/// When the text cannot be written, for example on a full disk.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
     if !is_heard() {
         return Ok(());
@@ -136,7 +136,7 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
     heard(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// What writing on standard output came to.
+/// Converts the result of a write to standard output. A broken pipe is not an error.
 pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => {
@@ -147,17 +147,17 @@ pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Whether anybody may still read what is written on standard output.
+/// Whether the reader may still read standard output.
 pub(crate) fn is_heard() -> bool {
     !LEFT.load(Ordering::Relaxed)
 }
 
-/// Tells on standard error what happens meanwhile. Whether anybody listens does not matter.
+/// Prints progress on standard error. Ignores write errors.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{}", plain_lines(text));
 }
 
-/// Whether a person sits in front of standard error.
+/// Whether standard error is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stderr().is_terminal()
 }

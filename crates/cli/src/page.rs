@@ -1,11 +1,11 @@
-//! Completions of shells, and manual pages.
+//! Shell completions and manual pages.
 
 use crate::{command_line::CommandLine, failure::Failure, output};
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 use std::{fs, path::PathBuf};
 
-/// Whose completions.
+/// Arguments of `completions`.
 #[derive(Args)]
 #[command(after_help = "Example:\n  fairway completions bash > ~/.local/share/bash-completion/completions/fairway")]
 pub(crate) struct Completions {
@@ -13,16 +13,16 @@ pub(crate) struct Completions {
     shell: Shell,
 }
 
-/// Where to.
+/// Arguments of `man`.
 #[derive(Args)]
 #[command(after_help = "Example:\n  fairway man ~/.local/share/man/man1")]
 pub(crate) struct Manual {
-    /// The directory; made where it is missing
+    /// The directory; created when missing
     directory: PathBuf,
 }
 
 pub(crate) fn completions(arguments: &Completions) -> Result<(), Failure> {
-    // Written at once: its writer would end the process where nobody reads any more.
+    // Generated into memory first, because clap_complete panics when the reader has closed standard output.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "fairway", &mut script);
     output::write(&String::from_utf8_lossy(&script))

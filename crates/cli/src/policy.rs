@@ -1,4 +1,4 @@
-//! Policies, tested without a server: bundles with the tests that they carry, and scenarios beside them.
+//! Tests policies offline: bundles with their own tests, and scenario files.
 
 mod junit;
 mod suite;
@@ -14,29 +14,27 @@ use fairway_domain::policy::Idle;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// What to do with policies.
+/// Policy commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Check the bundles of a directory and run their tests and scenarios
-    #[command(
-        after_help = "Every YAML or JSON file below the directory is looked at: a manifest of a policy bundle (`kind`, \
-        `content`), the content of one alone (`rules`), or scenarios (`bundle`, `scenarios`). What is none of these is \
-        passed over.\n\nExamples:\n  fairway policy test examples/policy\n  \
-        fairway policy test policies --junit report.xml --require-coverage"
-    )]
+    #[command(after_help = "Reads every YAML and JSON file below the directory: manifests of policy bundles (`kind`, \
+        `content`), plain bundle content (`rules`), and scenarios (`bundle`, `scenarios`). Other files are \
+        skipped.\n\nExamples:\n  fairway policy test examples/policy\n  \
+        fairway policy test policies --junit report.xml --require-coverage")]
     Test {
         /// The directory
         directory: PathBuf,
-        /// Write the results as JUnit XML, too
+        /// Also write the results as JUnit XML
         #[arg(long, value_name = "FILE")]
         junit: Option<PathBuf>,
-        /// Fail where a rule is never met by a test, or can never decide
+        /// Fail when no test matches a rule, or a rule can never decide
         #[arg(long)]
         require_coverage: bool,
     },
 }
 
-/// One test, and what came of it.
+/// The result of one test.
 #[derive(Debug, Serialize)]
 struct Verdict {
     bundle: String,
@@ -44,46 +42,46 @@ struct Verdict {
     line: Option<u32>,
     name: String,
     passed: bool,
-    /// What was expected and what was decided, where they differ.
+    /// The expected and the actual decision, when they differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     difference: Option<String>,
 }
 
-/// What tests say of one rule.
+/// The test coverage of one rule.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct RuleCoverage {
     rule: String,
-    /// How many tests it matched in.
+    /// The number of tests that matched the rule.
     met: usize,
-    /// Why it can never decide anything, where that is so.
+    /// Why the rule can never decide, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<Idle>,
 }
 
-/// What becomes of a rule that no test meets.
+/// The consequence of a rule without coverage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Coverage {
-    /// It fails.
+    /// A failure.
     Required,
-    /// It is a warning.
+    /// A warning.
     Told,
 }
 
 impl RuleCoverage {
-    /// What is missing for its tests to say anything of it; none where nothing is.
+    /// The coverage gap of the rule, if any.
     fn lack(&self) -> Option<String> {
         match (&self.idle, self.met) {
-            (Some(Idle::Unreachable), _) => Some("can never hold".to_owned()),
+            (Some(Idle::Unreachable), _) => Some("can never match".to_owned()),
             (Some(Idle::ShadowedBy(other)), _) => {
-                Some(format!("never decides: `{}` holds wherever it does", plain(other)))
+                Some(format!("never decides: `{}` matches whenever it does", plain(other)))
             }
-            (None, 0) => Some("is met by no test".to_owned()),
+            (None, 0) => Some("is matched by no test".to_owned()),
             (None, _) => None,
         }
     }
 }
 
-/// One bundle, and what tests say of it.
+/// The coverage of one bundle.
 #[derive(Debug, Serialize)]
 struct Bundle {
     bundle: String,
@@ -91,7 +89,7 @@ struct Bundle {
     rules: Vec<RuleCoverage>,
 }
 
-/// Everything that was found in a directory.
+/// The result for a directory.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     bundles: Vec<Bundle>,
@@ -119,7 +117,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     match (failed, uncovered) {
         (0, 0) => Ok(()),
         (0, _) if !require_coverage => Ok(()),
-        (0, rules) => Err(Failure::Unfit(format!("{rules} rules are never met by a test or can never decide"))),
+        (0, rules) => Err(Failure::Unfit(format!("{rules} rules are matched by no test or can never decide"))),
         (tests, _) => Err(Failure::Unfit(format!("{tests} tests failed"))),
     }
 }
@@ -148,7 +146,7 @@ impl Report {
         let rules = self.bundles.iter().map(|bundle| bundle.rules.len()).sum::<usize>();
         let met = self.bundles.iter().flat_map(|bundle| &bundle.rules).filter(|rule| rule.met > 0).count();
         say(&format!(
-            "{} bundles, {} tests, {} failed; {met} of {rules} rules met",
+            "{} bundles, {} tests, {} failed; {met} of {rules} rules matched",
             self.bundles.len(),
             self.tests.len(),
             self.failed()

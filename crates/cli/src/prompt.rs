@@ -1,4 +1,4 @@
-//! Prompts, put together without a server.
+//! Renders prompts offline.
 
 use crate::{
     failure::{Failure, Finding},
@@ -20,24 +20,24 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest file whose text is an argument, in bytes.
+/// Maximum size of a file whose text is an argument, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// What to do with a prompt.
+/// Prompt commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Write the prompt that a model would be sent
-    #[command(after_help = "What `@asset-ref:SLUG` includes is looked for as SLUG.yaml or SLUG.json beside the file, \
-        whatever version is named. `name=@FILE` is the text of a file, `name=@-` of standard input.\n\nExample:\n  \
+    /// Render the prompt that the model would receive
+    #[command(after_help = "`@asset-ref:SLUG` includes SLUG.yaml or SLUG.json from the same folder, \
+        whatever version it names. `name=@FILE` is the text of a file, `name=@-` of standard input.\n\nExample:\n  \
         fairway prompt render demo/assets/ticket-prompt.yaml --arg ticket='I was charged twice'")]
     Render {
-        /// A manifest, or content of a prompt template alone
+        /// A manifest, or plain content of a prompt template
         file: PathBuf,
-        /// One argument: NAME=TEXT, NAME=@FILE or NAME:=JSON; a TEXT is a number, true, false or a list where the template
-        /// declares one
+        /// One argument: NAME=TEXT, NAME=@FILE or NAME:=JSON; TEXT becomes a number, boolean or list where the
+        /// template declares one
         #[arg(long, short, value_name = "NAME=VALUE")]
         arg: Vec<String>,
-        /// A JSON or YAML file with all arguments; those given one by one count more
+        /// A JSON or YAML file with all arguments; --arg overrides it
         #[arg(long, value_name = "FILE")]
         args: Option<PathBuf>,
     },
@@ -58,7 +58,7 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
     let mut bodies = BTreeMap::new();
     for (reference, offset) in template.included() {
         let Some(body) = body(file, reference)? else {
-            let message = format!("`{}`, which the prompt includes, is not beside it", reference.slug.as_str());
+            let message = format!("the included asset `{}` is not in the same folder", reference.slug.as_str());
             let missing = token(&located, pointer, PromptRefusal::UnknownAsset { offset });
             return Err(Failure::file(Finding { message, ..missing }));
         };
@@ -74,7 +74,7 @@ fn token(located: &Located, pointer: &str, refusal: PromptRefusal) -> Finding {
     finding.with_offset(refusal.offset()).with_path("content.system_prompt")
 }
 
-/// The body of an asset that is kept beside the template; none where nothing is.
+/// The body of an included asset from the template's folder, or none when the file is missing.
 fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Body, BodyRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
@@ -89,7 +89,7 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
     let mut arguments = match all.map(|path| Source::open(path)?.value()).transpose()?.map(|located| located.value) {
         None => Map::new(),
         Some(Value::Object(members)) => members,
-        Some(_) => return Err(Failure::Usage("a file of arguments holds one mapping of names to values".to_owned())),
+        Some(_) => return Err(Failure::Usage("an arguments file must be a mapping of names to values".to_owned())),
     };
     for argument in single {
         let (name, text) = argument.split_once('=').ok_or_else(misspelled)?;
@@ -116,5 +116,5 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
 }
 
 fn misspelled() -> Failure {
-    Failure::Usage("an argument is given as NAME=TEXT, NAME=@FILE or NAME:=JSON".to_owned())
+    Failure::Usage("an argument must be NAME=TEXT, NAME=@FILE or NAME:=JSON".to_owned())
 }

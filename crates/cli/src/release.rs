@@ -1,4 +1,4 @@
-//! Releases: which versions a workload runs with, where, and since when.
+//! Commands for releases: the versions that a workload runs with in an environment.
 
 mod board;
 mod watch;
@@ -39,26 +39,26 @@ const GATE_COLUMNS: [Column; 6] = [
     ("MESSAGE", "/message"),
 ];
 
-/// What to do with releases.
+/// Release commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Releases, newest first
+    /// List releases, newest first
     #[command(after_help = "Example:\n  fairway releases list --workload ticket-classifier --env dev")]
     List {
-        /// Only those of this workload
+        /// Only releases of this workload
         #[arg(long, value_name = "SLUG")]
         workload: Option<String>,
-        /// Only those of this environment
+        /// Only releases of this environment
         #[arg(long, value_name = "ENVIRONMENT")]
         env: Option<String>,
-        /// Only those in this state
+        /// Only releases in this state
         #[arg(long)]
         state: Option<String>,
-        /// How many
+        /// The maximum number of releases
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// One release, with what it binds
+    /// Show one release with its bindings
     #[command(after_help = "Example:\n  fairway releases show 019a...")]
     Show(Release),
     /// Draft a release
@@ -72,13 +72,13 @@ pub(crate) enum Command {
         /// The environment
         #[arg(long, short, value_name = "ENVIRONMENT")]
         env: String,
-        /// The lane that it is for
+        /// The target lane
         #[arg(long, default_value = TargetLane::All.as_str(), value_parser = PossibleValuesParser::new(TargetLane::ALL.map(TargetLane::as_str)))]
         target_lane: String,
-        /// The slug of the policy bundle that decides; else that of the bundle that is bound
+        /// The slug of the policy bundle that decides; else the bound policy bundle
         #[arg(long, value_name = "SLUG")]
         policy: Option<String>,
-        /// A version to bind: SLUG[@LABEL], else its newest
+        /// A version to bind as SLUG[@LABEL]; without a label the newest version
         #[arg(long, value_name = "VERSION")]
         bind: Vec<String>,
     },
@@ -87,26 +87,26 @@ pub(crate) enum Command {
     Bind {
         #[command(flatten)]
         release: Release,
-        /// The versions: SLUG[@LABEL], else the newest
+        /// The versions as SLUG[@LABEL]; without a label the newest version
         #[arg(required = true)]
         versions: Vec<String>,
     },
-    /// Hand a draft in for review: from here on nothing can be bound
+    /// Submit a draft for review; its bindings are then frozen
     #[command(after_help = "Example:\n  fairway releases submit 019a...")]
     Submit(Release),
-    /// Take a release back into draft
+    /// Return a release to draft
     #[command(after_help = "Example:\n  fairway releases withdraw 019a...")]
     Withdraw(Release),
-    /// Approve what a release binds
+    /// Approve the bindings of a release
     #[command(after_help = "Example:\n  fairway releases approve 019a... --note 'Read all of it'")]
     Approve(Verdict),
-    /// Reject what a release binds
+    /// Reject the bindings of a release
     #[command(after_help = "Example:\n  fairway releases reject 019a... --note 'It shows names'")]
     Reject(Verdict),
-    /// Ask for changes: the release goes back into draft
+    /// Request changes and return the release to draft
     #[command(after_help = "Example:\n  fairway releases request-changes 019a... --note 'Ask for the order number'")]
     RequestChanges(Verdict),
-    /// Let an approved release serve
+    /// Activate an approved release
     #[command(
         after_help = "Examples:\n  fairway releases activate 019a...\n  fairway releases activate 019a... --rollout \
         restricted,guided,standard --soak 60 --auto-advance"
@@ -114,43 +114,43 @@ pub(crate) enum Command {
     Activate {
         #[command(flatten)]
         release: Release,
-        /// On this lane alone
+        /// Only on this lane
         #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
         /// Lane by lane, in this order
         #[arg(long, value_name = "LANES", value_delimiter = ',', conflicts_with = "lane", value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         rollout: Vec<String>,
-        /// How many minutes each lane soaks
+        /// The soak time of each lane in minutes
         #[arg(long, value_name = "MINUTES", default_value_t = 60, requires = "rollout")]
         soak: u64,
-        /// Let the rollout pilot take the next lane once the present one went well
+        /// Let the rollout controller advance after each successful soak
         #[arg(long, requires = "rollout")]
         auto_advance: bool,
     },
-    /// Take the next lane of a rollout
+    /// Advance a rollout to the next lane
     #[command(after_help = "Example:\n  fairway releases advance 019a...")]
     Advance(Release),
-    /// Give lanes back to who held them before
+    /// Return lanes to their previous releases
     #[command(after_help = "Example:\n  fairway releases rollback 019a... --reason 'Too curt'")]
     Rollback {
         #[command(flatten)]
         release: Release,
-        /// Why
+        /// The reason
         #[arg(long)]
         reason: String,
-        /// This lane alone
+        /// Only this lane
         #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
         lane: Option<String>,
     },
     /// Take a release out of service
     #[command(after_help = "Example:\n  fairway releases retire 019a...")]
     Retire(Release),
-    /// What stands before each next state
+    /// Show the gates in front of each next state
     #[command(after_help = "Example:\n  fairway releases gates 019a...")]
     Gates(Release),
-    /// Tell what happens to a release until its rollout is over
+    /// Report the changes of a release until its rollout ends
     Watch(watch::Arguments),
-    /// Which release serves each lane of a workload
+    /// Show which release serves each lane of a workload
     #[command(after_help = "Example:\n  fairway releases lanes ticket-classifier --env dev")]
     Lanes {
         /// The workload's slug
@@ -161,20 +161,20 @@ pub(crate) enum Command {
     },
 }
 
-/// Which release.
+/// A release argument.
 #[derive(Args)]
 pub(crate) struct Release {
-    /// Its id
+    /// The release's id
     #[arg(value_name = "RELEASE")]
     id: String,
 }
 
-/// What somebody says of a release.
+/// Options of a review.
 #[derive(Args)]
 pub(crate) struct Verdict {
     #[command(flatten)]
     release: Release,
-    /// Why
+    /// The reason
     #[arg(long)]
     note: Option<String>,
 }
@@ -243,7 +243,7 @@ fn create(
     (target_lane, policy): (&str, Option<&str>),
     bind: &[String],
 ) -> Result<Value, Failure> {
-    // Everything is looked up before anything is made.
+    // All lookups precede the first write.
     let workload = workload::named(server, workload)?;
     let bound = bind.iter().map(|version| asset::version_named(server, version)).collect::<Result<Vec<_>, _>>()?;
     let is_bundle = |asset: &&Value| word(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
@@ -272,12 +272,12 @@ pub(crate) fn bind_version(server: &Server, release: &str, role: &str, version: 
     server.post(&["releases", release, "bindings"], &body).map(drop)
 }
 
-/// Moves a release.
+/// Requests a state transition.
 pub(crate) fn transition(server: &Server, release: &str, to: StateName) -> Result<Value, Failure> {
     server.post(&["releases", release, "transition"], &json!({ "to_state": to.as_str() }))
 }
 
-/// Lets a release serve; one that waits for nothing but its verdicts is taken to `approved` first.
+/// Activates a release. Moves a release in review to `approved` first.
 pub(crate) fn activate(
     server: &Server,
     release: &str,
@@ -292,7 +292,7 @@ pub(crate) fn activate(
     server.post(&["releases", release, "transition"], &body)
 }
 
-/// Says what somebody thinks of what a release binds.
+/// Submits a review outcome for a release.
 fn verdict(server: &Server, release: &str, outcome: review::Verdict, note: Option<&str>) -> Result<Value, Failure> {
     let body = json!({ "outcome": outcome.as_str(), "subject_kind": "release", "subject_ref": release, "note": note });
     server.post(&["releases", release, "approvals"], &body)

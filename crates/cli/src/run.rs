@@ -1,4 +1,4 @@
-//! Running a workload: its inputs, the wait for its end, and its answer.
+//! Runs a workload: inputs, wait and answer.
 
 mod ask;
 mod input;
@@ -19,16 +19,14 @@ use serde_json::json;
 use std::{path::PathBuf, time::Duration};
 use wait::{Begun, Wait};
 
-/// What to run.
+/// Arguments of `run`.
 #[derive(Args)]
-#[command(
-    after_help = "A value is read as the workload's form says: a number, true or false, a text. `name:=JSON` gives any \
-    value, and `name=@FILE` the text of a file, `name=@-` of standard input. Ctrl-C leaves the run alone and says its id.\n\nExamples:\n  \
+#[command(after_help = "The workload's form determines the type of a value. `name:=JSON` passes any JSON \
+    value, `name=@FILE` the text of a file, `name=@-` standard input. Ctrl-C ends the wait, prints the run's id and does not stop the run.\n\nExamples:\n  \
     fairway run ticket-classifier --env dev --input ticket='I was charged twice'\n  \
     fairway run ticket-classifier --env dev --input ticket=@letter.txt --wait 10m --stream\n  \
     fairway run ticket-classifier --env dev --inputs inputs.yaml --output json\n  \
-    print-inputs | fairway run ticket-classifier --env dev --inputs -"
-)]
+    print-inputs | fairway run ticket-classifier --env dev --inputs -")]
 pub(crate) struct Arguments {
     /// The workload's slug
     slug: String,
@@ -38,30 +36,30 @@ pub(crate) struct Arguments {
     /// One input: NAME=TEXT, NAME=@FILE or NAME:=JSON
     #[arg(long, short, value_name = "NAME=VALUE")]
     input: Vec<String>,
-    /// A JSON or YAML file with all inputs, `-` for standard input; those given one by one count more
+    /// A JSON or YAML file with all inputs, `-` for standard input; --input overrides it
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
-    /// The lane to run on; else the one that serves the caller
+    /// The lane to run on; else the lane that serves the caller
     #[arg(long, value_parser = PossibleValuesParser::new(Lane::ALL.map(Lane::as_str)))]
     lane: Option<String>,
-    /// Leave at once, and print the id of the run
+    /// Exit after submission, and print the run's id
     #[arg(long, conflicts_with_all = ["wait", "stream"])]
     no_wait: bool,
-    /// Ask under this key, which an earlier attempt named: the run that it began is found, and none is begun twice
+    /// The idempotency key of an earlier attempt: finds the run that it started, so that no second run starts
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
     patience: Patience,
 }
 
-/// How long to wait, and what to show meanwhile.
+/// How long to wait, and what to print meanwhile.
 #[derive(Args)]
 pub(crate) struct Patience {
-    /// How long to wait for the end, such as 90s, 10m or 1h, and for a server that is away; 600s of a server that answers where it
-    /// is not said. The run goes on in any case
+    /// How long to wait for the run to end, such as 90s, 10m or 1h, and to retry an unreachable server; without it
+    /// 600s, and no retries. The run continues in any case
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait: Option<Duration>,
-    /// Write the answer as it is made
+    /// Print the answer while it is generated
     #[arg(long)]
     stream: bool,
 }
@@ -91,14 +89,14 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     wait.follow(&server, output, begun)
 }
 
-/// Waits for a run that was begun before.
+/// Waits for an existing run.
 pub(crate) fn wait_for(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
     let wait = Wait::of(patience);
     wait.note(run);
     wait.with_interrupts()?.follow(server, output, Begun::before(run))
 }
 
-/// A number with `s`, `m` or `h`; seconds without.
+/// Parses a number with the unit `s`, `m` or `h`; without a unit, seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
         Some(number) => (number, text.get(number.len()..).unwrap_or_default()),
@@ -109,10 +107,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60,
         _ => 1,
     };
-    let number: u64 = number.parse().map_err(|_| "a time is a number with s, m or h, such as 90s".to_owned())?;
+    let number: u64 = number.parse().map_err(|_| "a duration is a number with s, m or h, such as 90s".to_owned())?;
     let most = 7 * 24 * 3600;
     let whole = number.checked_mul(seconds).filter(|whole| *whole <= most);
-    whole.map(Duration::from_secs).ok_or_else(|| "at most a week".to_owned())
+    whole.map(Duration::from_secs).ok_or_else(|| "the maximum is one week".to_owned())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A server to speak to: requests, lists over their pages, refusals in its own words.
+//! The HTTP client: requests, paginated lists, and refusals as the server reports them.
 
 pub(crate) mod events;
 
@@ -19,77 +19,76 @@ use ureq::{
 };
 use url::{Host, Url};
 
-/// Longest wait for the beginning of a connection.
+/// Timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest wait for one answer that is no stream.
+/// Timeout of one request, except streams.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Items asked for at once, the most that a list gives.
+/// Page size of lists, the server's maximum.
 const PAGE: usize = 200;
-/// Longest answer that is read, and all pages of a list together: 200 versions of 4 MiB each, and room.
+/// Maximum size of a response, and of all pages of a list: 200 versions of 4 MiB each, and overhead.
 const LONGEST: u64 = 1 << 30;
-/// Most pages of a list: a million items.
+/// Maximum number of pages of a list: a million items.
 const MOST_PAGES: usize = 5_000;
 
-/// Who speaks to which server.
+/// The caller's identity at a server.
 #[derive(Clone, Default)]
 pub(crate) struct Identity {
-    /// Shown as `Authorization: Bearer`.
+    /// Sent as `Authorization: Bearer`.
     pub(crate) token: Option<String>,
-    /// Whom to act as, where the server believes that.
+    /// The actor, when the server trusts the header.
     pub(crate) actor: Option<String>,
-    /// In which tenant to act, for those who are in several.
+    /// The tenant, for callers that belong to several.
     pub(crate) tenant: Option<String>,
 }
 
-/// A server to speak to.
+/// A client for one server.
 pub(crate) struct Server {
     agent: Agent,
     base: Url,
     identity: Identity,
-    /// The workspace that was chosen, by slug or id.
+    /// The selected workspace, by slug or id.
     chosen: Option<String>,
-    /// Its id, once it was looked up.
+    /// The id of the workspace, once resolved.
     workspace: OnceLock<String>,
 }
 
-/// A query, name by name.
+/// Query parameters as names and values.
 pub(crate) type Query<'q> = &'q [(&'q str, &'q str)];
 
 impl Server {
-    /// Takes an address, and a workspace where one was chosen.
+    /// Creates a client for an address and an optional workspace.
     ///
     /// # Errors
-    /// When the address is none of a web server, says more than where it is, or would carry a token over a network in clear
-    /// text.
+    /// When the address is not an HTTP URL, has user info, a query or a fragment, or would send a token unencrypted
+    /// over a network.
     pub(crate) fn new(address: &str, identity: Identity, workspace: Option<&str>) -> Result<Self, Failure> {
         let base = Url::parse(address).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let Some(base) = base else {
-            return Err(Failure::Usage("the server's address begins with http:// or https://".to_owned()));
+            return Err(Failure::Usage("the server's address must begin with http:// or https://".to_owned()));
         };
-        // The address is told in messages and kept in the profile, where a secret does not belong.
+        // The address appears in messages and in the profile, so it must not contain a secret.
         if !base.username().is_empty()
             || base.password().is_some()
             || base.query().is_some()
             || base.fragment().is_some()
         {
             let message =
-                "the server's address has no name, password, query or fragment: a token is given by --token-stdin";
+                "the server's address must not contain credentials, query or fragment: pass a token by --token-stdin";
             return Err(Failure::Usage(message.to_owned()));
         }
         if identity.token.is_some() && base.scheme() == "http" && !is_loopback(&base) {
-            return Err(Failure::Usage("a token is sent over https, or to this machine alone".to_owned()));
+            return Err(Failure::Usage("a token is sent only over https or to this machine".to_owned()));
         }
         let chosen = workspace.map(str::to_owned);
         Ok(Self { agent: agent(&base), base, identity, chosen, workspace: OnceLock::new() })
     }
 
-    /// The address without a slash at its end.
+    /// The address without a trailing slash.
     pub(crate) fn address(&self) -> &str {
         self.base.as_str().trim_end_matches('/')
     }
 
-    /// The id of the workspace that commands work in: of the one that was chosen, else of the only one that is seen, else
-    /// of the one that is called `default`.
+    /// The id of the workspace that commands use: the selected one, else the only visible one, else `default`.
     pub(crate) fn workspace(&self) -> Result<&str, Failure> {
         if let Some(known) = self.workspace.get() {
             return Ok(known);
@@ -105,20 +104,20 @@ impl Server {
             (several, _) => several.iter().find(named),
         };
         let Some(found) = found else {
-            let hint = "no such workspace is seen: say which with --workspace SLUG";
+            let hint = "the workspace is not visible: select one with --workspace SLUG";
             return Err(Failure::Usage(hint.to_owned()));
         };
         let id = text(found, "workspace_id")?;
         Ok(self.workspace.get_or_init(|| id.to_owned()))
     }
 
-    /// What lies at a path below `/v1`.
+    /// Reads a resource below `/v1`.
     pub(crate) fn get(&self, path: &[&str], query: Query<'_>) -> Result<Value, Failure> {
         let url = self.url(path, query)?;
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
-    /// The same with the tag of its revision, for [`Self::change_at`].
+    /// Reads a resource with its entity tag, for [`Self::change_at`].
     pub(crate) fn tagged(&self, path: &[&str]) -> Result<(String, Value), Failure> {
         let url = self.url(path, &[])?;
         let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
@@ -127,7 +126,7 @@ impl Server {
         Ok((tag.ok_or_else(|| self.strange())?, value))
     }
 
-    /// What lies at a path; none when there is nothing to be seen.
+    /// Reads a resource; none on 404.
     pub(crate) fn find(&self, path: &[&str], query: Query<'_>) -> Result<Option<Value>, Failure> {
         match self.get(path, query) {
             Err(Failure::Refused(refusal)) if refusal.status == 404 => Ok(None),
@@ -135,15 +134,15 @@ impl Server {
         }
     }
 
-    /// Every item of a list, page by page.
+    /// Reads all items of a list, page by page.
     pub(crate) fn list(&self, path: &[&str], query: Query<'_>) -> Result<Vec<Value>, Failure> {
         self.list_some(path, query, usize::MAX)
     }
 
-    /// The first items of a list.
+    /// Reads the first items of a list.
     ///
     /// # Errors
-    /// When a page is no list, the next one is said to be elsewhere, or there is no end to them.
+    /// When a page is not a list, a link leads to another origin, or the list exceeds its page limit.
     pub(crate) fn list_some(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
@@ -161,21 +160,21 @@ impl Server {
                 return Ok(items);
             }
             let Some(link) = link else { return Ok(items) };
-            // A link to another server would carry the token there, and a list without what it links to is not the list.
+            // A link to another origin would receive the token. Without the linked page the list would be incomplete.
             let next = self.base.join(&link).ok().filter(|next| next.origin() == self.base.origin());
             url = next.ok_or_else(|| self.strange())?;
         }
         Err(self.strange())
     }
 
-    /// Posts a body and gives the resource of the answer. The request has a key of its own, so that it may be sent again
-    /// where nobody knows whether it arrived.
+    /// Posts a body and returns the resource in the response. A fresh idempotency key makes the request safe to retry
+    /// after a lost response.
     pub(crate) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
         self.post_keyed(path, body, &uuid::Uuid::new_v4().to_string(), &[])
     }
 
-    /// Posts a body under a key that says what is asked for: who asks for it a second time, in whichever process, gets what
-    /// the first one got.
+    /// Posts a body under an idempotency key. A second request with the key returns the first one's response, also in
+    /// another process.
     pub(crate) fn post_once(&self, path: &[&str], body: &Value, key: &str) -> Result<Value, Failure> {
         self.post_keyed(path, body, key, &[])
     }
@@ -190,14 +189,14 @@ impl Server {
         }
     }
 
-    /// Replaces fields of a resource, or the whole of it, and gives the resource of the answer.
+    /// Patches or replaces a resource, and returns the resource in the response.
     pub(crate) fn change(&self, method: &Method, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
         let request = self.request(method, &url, &[])?.map(|()| body.to_string());
         self.read(self.send(&request)?)
     }
 
-    /// Replaces fields of a resource that is still at the revision of a tag.
+    /// Patches a resource if its entity tag still matches.
     pub(crate) fn change_at(&self, tag: &str, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
         let request = self.request(&Method::PATCH, &url, &[(header::IF_MATCH.as_str(), tag)])?;
@@ -216,7 +215,7 @@ impl Server {
         Ok(url)
     }
 
-    /// A request with everything but its body.
+    /// Builds a request without its body.
     fn request(&self, method: &Method, url: &Url, headers: &[(&str, &str)]) -> Result<Request<()>, Failure> {
         let mut request = Request::builder().method(method).uri(url.as_str());
         if *method != Method::GET {
@@ -236,19 +235,21 @@ impl Server {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        request.body(()).map_err(|_| Failure::Usage("a token, an actor or a tenant cannot be sent as it is".to_owned()))
+        request
+            .body(())
+            .map_err(|_| Failure::Usage("the token, actor or tenant is not a valid header value".to_owned()))
     }
 
     fn send<B: ureq::AsSendBody + Clone>(&self, request: &Request<B>) -> Result<Response<Body>, Failure> {
         self.agent.run(request.clone()).map_err(|error| self.unreachable(&error))
     }
 
-    /// The body of an answer that is no refusal.
+    /// The body of a successful response.
     fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
         Ok(self.read_within(answer, LONGEST)?.0)
     }
 
-    /// The same of at most so many bytes, and how many it has.
+    /// Like [`Self::read`] with a maximum size in bytes; also returns the size.
     fn read_within(&self, mut answer: Response<Body>, longest: u64) -> Result<(Value, u64), Failure> {
         let status = answer.status();
         let body =
@@ -266,7 +267,7 @@ impl Server {
                 Err(Failure::Foreign { server: self.address().to_owned(), status })
             }
             Some(_) | None => {
-                let cause = format!("what answers there with {status} does not speak as Fairway does");
+                let cause = format!("the response {status} is not from a Fairway server");
                 Err(Failure::Unreachable { server: self.address().to_owned(), cause })
             }
         }
@@ -276,14 +277,14 @@ impl Server {
         Failure::Unreachable { server: self.address().to_owned(), cause: error.to_string() }
     }
 
-    /// Something answers there, and it is no Fairway.
+    /// The response is not one that Fairway sends.
     fn strange(&self) -> Failure {
-        let cause = "what answers there does not speak as Fairway does".to_owned();
+        let cause = "the response is not from a Fairway server".to_owned();
         Failure::Unreachable { server: self.address().to_owned(), cause }
     }
 }
 
-/// A client for an address. What a proxy of the environment is for is a network; this machine is reached directly.
+/// Builds an HTTP agent. Loopback addresses bypass the environment's proxy.
 fn agent(base: &Url) -> Agent {
     let mut config = Agent::config_builder()
         .http_status_as_error(false)
@@ -316,25 +317,25 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The address of the next page in a `Link` header.
+/// The URL of the next page in a `Link` header.
 fn next_of(link: &str) -> Option<String> {
     let next = link.split(',').find(|one| one.contains("rel=\"next\""))?;
     let (_, rest) = next.split_once('<')?;
     Some(rest.split_once('>')?.0.to_owned())
 }
 
-/// A member of an answer where it is a text, else an empty one.
+/// A string member of a JSON object, or an empty string.
 pub(crate) fn word<'v>(answer: &'v Value, name: &str) -> &'v str {
     answer.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A member of an answer that must be a text.
+/// A required string member of a JSON object.
 ///
 /// # Errors
-/// When it is none: then it is no answer of Fairway.
+/// When the member is missing or not a string, so the response is not from Fairway.
 pub(crate) fn text<'v>(answer: &'v Value, name: &str) -> Result<&'v str, Failure> {
     let found = answer.get(name).and_then(Value::as_str);
-    found.ok_or_else(|| Failure::Unfit(format!("the server's answer has no `{name}`")))
+    found.ok_or_else(|| Failure::Unfit(format!("the server's response has no `{name}`")))
 }
 
 #[cfg(test)]
@@ -367,7 +368,7 @@ mod tests {
             "https://example.org/?t=s3cret",
             "https://example.org/#s3cret",
         ] {
-            let Err(Failure::Usage(message)) = server(wrong, None) else { panic!("{wrong} is taken") };
+            let Err(Failure::Usage(message)) = server(wrong, None) else { panic!("{wrong} is accepted") };
             assert!(!message.contains("s3cret") && !message.contains("ada"), "{message}");
         }
     }

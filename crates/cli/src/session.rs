@@ -1,4 +1,4 @@
-//! What a command works with: the server that it speaks to, and how it answers.
+//! The context of a command: server and output format.
 
 use crate::{
     command_line::Global,
@@ -8,7 +8,7 @@ use crate::{
     server::{Identity, Server},
 };
 
-/// Where a server listens that was told nothing else.
+/// The default address of a server.
 pub(crate) const DEFAULT_SERVER: &str = "http://127.0.0.1:8080";
 
 /// The options of one command line.
@@ -21,25 +21,25 @@ impl Session {
         Self { global }
     }
 
-    /// The options as they were given.
+    /// The options as given.
     pub(crate) const fn global(&self) -> &Global {
         &self.global
     }
 
-    /// How to answer. Commands that need no server ask no configuration.
+    /// The output format of offline commands, which read no configuration.
     pub(crate) fn offline(&self) -> Output {
         Output::new(self.global.output.unwrap_or(Format::Table))
     }
 
-    /// How to answer, and whom to ask.
+    /// The output format and the server.
     ///
     /// # Errors
-    /// When the configuration cannot be read, or the address is none.
+    /// When the configuration cannot be read, or the address is invalid.
     pub(crate) fn open(&self) -> Result<(Output, Server), Failure> {
         let profile = Configuration::read()?.profile(self.global.profile.as_deref())?;
         let Profile { server, token, actor, tenant, workspace, output } = profile;
         let given = &self.global;
-        // A token belongs to the server that it was kept with: another address gets none.
+        // A token belongs to its profile's server. Another address does not receive it.
         let elsewhere = given.server.is_some() && given.server != server;
         let kept = token.filter(|_| !elsewhere);
         let identity = Identity {

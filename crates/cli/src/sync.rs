@@ -1,7 +1,6 @@
-//! Keeping a server in step with a directory of files.
+//! Synchronizes a server with a directory of manifests.
 //!
-//! A plan is made of both, and is all that is done: what is not in a plan does not happen. Everything that can be checked is
-//! checked before the first request that changes anything.
+//! `apply` does exactly what the plan lists. All checks precede the first write.
 
 mod apply;
 mod directory;
@@ -25,13 +24,13 @@ use estate::Estate;
 use plan::Plan;
 use std::{fs, path::PathBuf};
 
-/// Longest plan that is read: it tells every difference of every content.
+/// Maximum size of a plan file in bytes; a plan contains the diff of every changed content.
 const LONGEST_PLAN: u64 = 256 << 20;
 
-/// What to do with a directory.
+/// Directory commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show what `apply` would do
+    /// Show what `apply` would change
     #[command(
         after_help = "Examples:\n  fairway sync plan demo\n  fairway sync plan demo --out plan.json && fairway sync apply \
         demo --plan plan.json"
@@ -39,35 +38,35 @@ pub(crate) enum Command {
     Plan {
         /// The directory
         directory: PathBuf,
-        /// Plan to put away what the directory does not name
+        /// Plan to archive assets that the directory does not contain
         #[arg(long)]
         prune: bool,
-        /// Keep the plan in a file, for `apply --plan`
+        /// Save the plan to a file, for `apply --plan`
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
-    /// Make the server as the directory says; releases are drafted, and never more
+    /// Apply the directory to the server; releases are only drafted
     #[command(
-        after_help = "Everything is checked first. What was done when something fails stays, and applying again goes on \
-        from there. Nothing is deleted.\n\nExample:\n  fairway sync apply demo"
+        after_help = "All checks precede the first change. Completed steps stay when a later step fails; `apply` \
+        can then be repeated. Nothing is deleted.\n\nExample:\n  fairway sync apply demo"
     )]
     Apply {
         /// The directory
         directory: PathBuf,
-        /// Archive the assets that the directory does not name; refused where one is in use
+        /// Archive assets that the directory does not contain; refused when one is in use
         #[arg(long)]
         prune: bool,
-        /// Do exactly what this plan says, and nothing where things have changed since
+        /// Apply exactly this plan, and refuse it when anything has changed since
         #[arg(long, value_name = "FILE")]
         plan: Option<PathBuf>,
     },
-    /// Write what the server has into a directory; files that say the same already are left alone
+    /// Write the server's state into a directory; equivalent files stay unchanged
     #[command(after_help = "Example:\n  fairway sync pull estate")]
     Pull {
-        /// The directory; made where it is missing
+        /// The directory; created when missing
         directory: PathBuf,
     },
-    /// Say whether the server is as the directory says: 0 when it is, 2 when it is not
+    /// Report whether the server matches the directory: 0 if it does, 2 if not
     #[command(after_help = "Example:\n  fairway sync status demo")]
     Status {
         /// The directory
@@ -108,18 +107,18 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
 
 fn status(output: Output, plan: &Plan) -> Result<(), Failure> {
     if plan.is_done() {
-        return if output.is_for_people() { say("in step") } else { show::plan(output, plan) };
+        return if output.is_for_people() { say("in sync") } else { show::plan(output, plan) };
     }
     show::plan(output, plan)?;
     Err(Failure::Differs)
 }
 
-/// What becomes of assets that the directory does not name.
+/// The treatment of assets that the directory does not contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// They are told.
+    /// They are reported.
     Left,
-    /// They are put away.
+    /// They are archived.
     Pruned,
 }
 
@@ -129,7 +128,7 @@ impl Rest {
     }
 }
 
-/// A plan, and what it was made of.
+/// A plan and its inputs.
 struct Planned {
     wanted: Directory,
     estate: Estate,
@@ -137,7 +136,7 @@ struct Planned {
 }
 
 fn planned(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<Planned, Failure> {
-    // The files first: where one is wrong, no server is asked.
+    // Files are validated before the first request.
     let wanted = Directory::read(directory)?;
     let estate = Estate::read(server, &wanted)?;
     let plan = plan::plan(server, &wanted, &estate, rest)?;

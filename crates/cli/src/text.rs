@@ -1,17 +1,16 @@
-//! Texts of others on a terminal.
+//! Sanitizes untrusted text for a terminal.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// The text in one line and without anything that a terminal would obey: what servers and files say is not ours.
+/// Replaces line breaks and every character that a terminal would interpret, in text from servers and files.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) { ' ' } else { letter }).collect()
 }
 
-/// Most letters of a message that are told.
+/// Maximum number of characters of a message.
 const LONGEST_TOLD: usize = 400;
 
-/// The text, or where it is far too long its beginning and its end: a name that a file gives to something is part of what
-/// is told of it, and can be as long as the file.
+/// Shortens a text to its start and end. Messages quote names from files, which can be as long as the file.
 pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     let letter = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(offset, _)| offset);
     if letter(LONGEST_TOLD) == text.len() {
@@ -22,18 +21,18 @@ pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{} … {}", first.unwrap_or_default(), last.unwrap_or_default()))
 }
 
-/// The same with the lines that it has.
+/// Like [`plain`], but keeps line breaks and tabs.
 pub(crate) fn plain_lines(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
 }
 
-/// The text of a JSON document with each letter that a terminal would obey spelled by its number, which means the same.
-/// JSON has such letters inside of texts alone, but for line breaks.
+/// Escapes characters of a JSON document that a terminal would interpret; the value stays the same. Outside strings,
+/// JSON has no such characters except line breaks.
 pub(crate) fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for letter in json.chars() {
         if obeyed(letter) && letter != '\n' {
-            // All of them are below U+10000, and writing into a string cannot fail.
+            // All such characters are below U+10000. Writing to a string cannot fail.
             let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
         } else {
             escaped.push(letter);
@@ -42,12 +41,12 @@ pub(crate) fn escaped(json: &str) -> String {
     escaped
 }
 
-/// Whether a terminal shows the text as it is.
+/// Whether the text contains only characters that a terminal displays.
 pub(crate) fn is_plain(text: &str) -> bool {
     !text.chars().any(|letter| obeyed(letter) && letter != '\n')
 }
 
-/// Control characters, and those that turn the direction of what follows: a name could pose as another one.
+/// Control characters, and bidirectional controls, which could disguise a name.
 fn obeyed(letter: char) -> bool {
     letter.is_control()
         || matches!(

@@ -1,4 +1,4 @@
-//! Workloads: what can be run.
+//! Commands for workloads.
 
 use crate::{
     failure::Failure,
@@ -18,32 +18,32 @@ const COLUMNS: [Column; 5] = [
     ("UPDATED", "/updated_at"),
 ];
 
-/// What to do with workloads.
+/// Workload commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The workloads of the workspace
+    /// List the workloads of the workspace
     #[command(after_help = "Example:\n  fairway workloads list --output json")]
     List {
-        /// Only those that are registered, suspended or retired
+        /// Only workloads with this status
         #[arg(long, value_parser = PossibleValuesParser::new(Status::ALL.map(Status::as_str)))]
         status: Option<String>,
     },
-    /// One workload
+    /// Show one workload
     #[command(after_help = "Example:\n  fairway workloads show ticket-classifier")]
     Show {
-        /// Its slug
+        /// The workload's slug or id
         slug: String,
     },
-    /// Stop a workload: nothing new runs, and what runs is cancelled
+    /// Suspend a workload: refuses new runs and cancels active ones
     #[command(after_help = "Example:\n  fairway workloads suspend ticket-classifier")]
     Suspend {
-        /// Its slug
+        /// The workload's slug or id
         slug: String,
     },
-    /// Let a suspended workload run again
+    /// Resume a suspended workload
     #[command(after_help = "Example:\n  fairway workloads resume ticket-classifier")]
     Resume {
-        /// Its slug
+        /// The workload's slug or id
         slug: String,
     },
 }
@@ -68,16 +68,16 @@ fn set_status(server: &Server, slug: &str, status: Status) -> Result<Value, Fail
     server.change(&Method::PATCH, &path, &serde_json::json!({ "status": status.as_str() }))
 }
 
-/// The workload of that slug, or of that id.
+/// Finds a workload by its slug or id.
 pub(crate) fn named(server: &Server, slug: &str) -> Result<Value, Failure> {
     let found = match uuid::Uuid::parse_str(slug) {
         Ok(_) => server.find(&["workloads", slug], &[])?,
         Err(_) => by_slug(server, slug)?,
     };
-    found.ok_or_else(|| Failure::Unfit("no such workload is seen in this workspace".to_owned()))
+    found.ok_or_else(|| Failure::Unfit("this workspace has no such visible workload".to_owned()))
 }
 
-/// The workload of that slug in the workspace, where there is one.
+/// Finds a workload by its slug in the workspace.
 pub(crate) fn by_slug(server: &Server, slug: &str) -> Result<Option<Value>, Failure> {
     let listed = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
     Ok(listed.into_iter().find(|workload| word(workload, "slug") == slug))

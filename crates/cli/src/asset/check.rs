@@ -1,4 +1,4 @@
-//! Content, checked without a server: what the server would say of it, and where that stands in the file.
+//! Offline content checks: the server's findings, with positions in the file.
 
 use crate::{
     failure::{Failure, Finding},
@@ -18,20 +18,18 @@ use fairway_domain::{
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
-/// What to do with content.
+/// Offline content commands.
 #[derive(Subcommand)]
 pub(crate) enum Offline {
-    /// Say what is wrong with content, as the server would
-    #[command(
-        after_help = "A file holds content alone, of the kind that is named or that the file is called after, or a \
-        manifest with `kind` and `content`, whose `texts` are read from the files beside it.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
-        fairway asset check demo/assets/ticket-policy.yaml"
-    )]
+    /// Check content by the server's rules
+    #[command(after_help = "A file holds either plain content, whose kind comes from --kind or the file name, or a \
+        manifest with `kind` and `content`, whose `texts` are read from files in the same folder.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
+        fairway asset check demo/assets/ticket-policy.yaml")]
     Check {
-        /// The kind of content, such as `policy_bundle`; a manifest that is of another kind is wrong
+        /// The kind of content, such as `policy_bundle`; a manifest of another kind is an error
         #[arg(long)]
         kind: Option<String>,
-        /// The files; `-` is standard input
+        /// The files; `-` means standard input
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
@@ -55,7 +53,7 @@ pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure>
 }
 
 fn unknown_kind() -> Failure {
-    Failure::Usage(format!("a kind is one of {}", known_kinds()))
+    Failure::Usage(format!("kind must be one of {}", known_kinds()))
 }
 
 fn known_kinds() -> String {
@@ -74,9 +72,9 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         (said, Some(name), true) => {
             let wrong = |message| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
-            let Some(within) = within else { return wrong("there is no such kind of asset") };
+            let Some(within) = within else { return wrong("unknown asset kind") };
             if said.is_some_and(|said| said != within) {
-                return wrong("the file says another kind than --kind does");
+                return wrong("the kind in the file differs from --kind");
             }
             (within, "/content")
         }
@@ -85,7 +83,7 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
             let Some(kind) = called_after(path) else {
                 let known = known_kinds();
                 let message =
-                    format!("neither the file nor its name says the kind: say it with --kind; it is one of {known}");
+                    format!("the kind is missing from the file and its name: pass --kind with one of {known}");
                 return vec![located.finding("", "invalid_asset_kind", message)];
             };
             (kind, "")
@@ -102,30 +100,31 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
     problems
 }
 
-/// Where a file says its kind: a manifest says `kind`, a body of the API `asset_kind`.
+/// The field that names the kind: `kind` in a manifest, `asset_kind` in an API request body.
 fn named(located: &Located) -> Option<&'static str> {
     ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string))
 }
 
-/// Whether content stands in the file beside its kind. Content of no kind has members of both names for itself.
+/// Whether the file is a manifest. Plain content never has both a kind field and `content`.
 fn is_manifest(located: &Located) -> bool {
     named(located).is_some() && located.value.get("content").is_some()
 }
 
-/// The kind that a file is called after: `policy_bundle.json`, `policy_bundle-unknown-field.json`.
+/// Derives the kind from the file name: `policy_bundle.json`, `policy_bundle-unknown-field.json`.
 fn called_after(path: &Path) -> Option<AssetKind> {
     let stem = path.file_stem()?.to_str()?;
     AssetKind::parse(stem.split('-').next()?)
 }
 
-/// What the server would say against the content at a pointer of a file: its codes and paths, and where they stand.
+/// Checks the content at a JSON pointer of a file. The findings carry the server's codes and paths, and file
+/// positions.
 pub(crate) fn content_problems(kind: AssetKind, located: &Located, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let at = |inner: &str, code: &str, message: String| {
         located.finding(&format!("{pointer}{inner}"), code, message).with_path(field_path::of_pointer("content", inner))
     };
     if !content.is_object() {
-        return vec![at("", "validation_error", "content is a mapping".to_owned())];
+        return vec![at("", "validation_error", "content must be a mapping".to_owned())];
     }
     if let Err(refusal) = Canonical::of(content) {
         return vec![at(refusal.pointer(), refusal.code(), refusal.to_string())];

@@ -1,4 +1,4 @@
-//! An asset with its first version: two requests, of which the second can be refused.
+//! Creates an asset with its first version: two requests, of which the server may refuse the second.
 
 use super::{VersionOptions, add_version, content_problems, named, versions};
 use crate::{
@@ -10,8 +10,8 @@ use crate::{
 use fairway_domain::asset::{ChangeNote, VersionLabel, kind::AssetKind};
 use serde_json::{Value, json};
 
-/// Makes an asset, and its first version where there is content. What an attempt left that ended between the two is gone
-/// on with.
+/// Creates an asset, and its first version when content is given. Continues an attempt that ended between the two
+/// requests.
 pub(super) fn create(
     server: &Server,
     output: Output,
@@ -27,7 +27,7 @@ pub(super) fn create(
         made => made?,
     };
     add_version(server, output, &asset, (&content.value, options)).inspect_err(|_| {
-        tell("the asset is there, and has no version yet: the same command again goes on from there");
+        tell("the asset was created without a version; run the same command again to add the version");
     })
 }
 
@@ -37,23 +37,23 @@ fn made(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Valu
     server.post(&["assets"], &body)
 }
 
-/// What can be known of a version without a server is said before an asset is made for it.
+/// Checks label, note and content locally before the asset is created.
 fn may_be_added(kind: &str, content: &Located, options: &VersionOptions) -> Result<(), Failure> {
     if options.label.as_deref().is_some_and(|label| VersionLabel::parse(label).is_none()) {
-        return Err(Failure::Usage("a label has 1 to 64 of A-Z, a-z, 0-9 and ._-".to_owned()));
+        return Err(Failure::Usage("a label has 1 to 64 characters from A-Z, a-z, 0-9 and ._-".to_owned()));
     }
     if options.note.as_deref().is_some_and(|note| ChangeNote::parse(note).is_none()) {
-        return Err(Failure::Usage("a note has at most 2000 characters, all of which show".to_owned()));
+        return Err(Failure::Usage("a note has at most 2000 printable characters".to_owned()));
     }
-    // A kind that is unknown here is for the server to judge, before anything is made.
+    // The server validates a kind that this client does not know, before it creates anything.
     let problems = AssetKind::parse(kind).map_or_else(Vec::new, |kind| content_problems(kind, content, ""));
     if problems.is_empty() { Ok(()) } else { Err(Failure::Files(problems)) }
 }
 
-/// The asset that an earlier attempt made: what was asked for, and without any version.
+/// Finds the asset that an earlier attempt created: same kind, owner and workspace, and no version.
 fn begun(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Option<Value>, Failure> {
     let asset = match named(server, slug) {
-        // The slug is another workspace's.
+        // The slug belongs to another workspace.
         Err(Failure::Unfit(_)) => return Ok(None),
         asset => asset?,
     };

@@ -1,17 +1,17 @@
-//! Evidence as one page: a picture and what is in it. It fetches nothing and runs nothing, and its policy for browsers says
-//! so; every text is escaped by the library that writes it.
+//! Renders evidence as one HTML page with a diagram. The page loads and executes nothing, which its
+//! Content-Security-Policy enforces. maud escapes every text.
 
 use super::{Graph, Line, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Sizes of the picture, in its own units.
+/// Dimensions of the diagram in SVG user units.
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 const ACROSS: usize = 300;
 const DOWN: usize = 66;
 const MARGIN: usize = 20;
 
-/// Nothing may be fetched, run or sent: styles are those of the page.
+/// Blocks every fetch, script and form submission; allows the page's inline styles.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#1c2733}svg{max-width:100%;height:auto;\
@@ -20,7 +20,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2rem;color:#
     h2{margin:1.5rem 0 .3rem;font-size:1rem}td,th{padding:.1rem .8rem .1rem 0;text-align:left;vertical-align:top;\
     overflow-wrap:anywhere}th{font-weight:500;color:#5b6b7a}";
 
-/// The whole page.
+/// Renders the whole page.
 pub(super) fn page(execution: &str, graph: &Graph) -> String {
     let title = format!("Evidence of {execution}");
     let page = html! {
@@ -79,15 +79,15 @@ fn picture(title: &str, graph: &Graph) -> Markup {
     }
 }
 
-/// A label that fits into its box.
+/// Shortens a label to the width of its box.
 fn short(label: &str) -> String {
     if label.chars().count() <= 27 { label.to_owned() } else { label.chars().take(26).chain(['…']).collect() }
 }
 
-/// Column and row of each node: the column is how far it is from what nothing leads to.
+/// Column and row of each node. The column is the longest distance from a node without incoming edges.
 fn places(graph: &Graph) -> Vec<(usize, usize)> {
     let mut columns = vec![0_usize; graph.nodes.len()];
-    // A path without a cycle is shorter than there are nodes; with one, this ends all the same.
+    // An acyclic path has fewer edges than there are nodes. The bound also terminates the loop on a cycle.
     for _ in 0..graph.nodes.len().min(16) {
         for edge in &graph.edges {
             let behind = columns.get(edge.from).map_or(0, |column| column + 1);

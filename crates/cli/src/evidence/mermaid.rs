@@ -1,9 +1,9 @@
-//! Evidence as a Mermaid flowchart.
+//! Renders evidence as a Mermaid flowchart.
 
 use super::{Graph, Line};
 use std::fmt::Write as _;
 
-/// The text of a diagram. Writing into a string cannot fail.
+/// The source of a diagram. Writing to a string cannot fail.
 pub(super) fn drawn(graph: &Graph) -> String {
     let mut text = "flowchart LR\n".to_owned();
     for (place, node) in graph.nodes.iter().enumerate() {
@@ -19,7 +19,7 @@ pub(super) fn drawn(graph: &Graph) -> String {
     text
 }
 
-/// Whatever is not plainly a letter, as the number of the character: nothing in it ends a label or begins an element.
+/// Encodes every character outside a safe set as a numeric entity, so that no text ends a label or starts an element.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for letter in text.chars() {

@@ -29,12 +29,12 @@ fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
     assert!(
         page.contains("&lt;script&gt;") && page.contains("executed_under") && page.contains("Evidence of &lt;e&gt;")
     );
-    assert!(page.contains("default-src 'none'"), "a browser fetches nothing for it");
+    assert!(page.contains("default-src 'none'"), "the page loads nothing");
     assert!(!page.contains("src=") && !page.contains("href="), "{page}");
     assert_eq!(page.matches("<rect").count(), 5);
     assert!(page.contains("<th scope=\"row\">asset_version_ids</th><td>v-1, &lt;v-2&gt;</td>"), "{page}");
-    assert_eq!(page.matches("<path").count(), 4, "an edge to nothing is not drawn");
-    assert_eq!(page.matches("<path class=\"dashed\"").count(), 1, "a binding stands at its asset");
+    assert_eq!(page.matches("<path").count(), 4, "an edge with an unknown end is skipped");
+    assert_eq!(page.matches("<path class=\"dashed\"").count(), 1, "a binding is linked to its asset");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_diagram_says_no_more_than_its_labels() {
     assert_eq!(
         lines[5],
         format!("  n4[\"workload<br/>{label}\"]"),
-        "nothing in it ends the label or begins an element"
+        "the escaped label cannot end early or start an element"
     );
     assert_eq!(lines[9], "  n2 -.->|\"bound as\"| n3");
 }

@@ -1,4 +1,4 @@
-//! Long texts of a manifest's content in files of their own, beside the manifest.
+//! Sidecar files: long texts of a manifest's content in files of their own, in the manifest's folder.
 
 use super::{Located, MOST_BYTES, Source};
 use crate::failure::Finding;
@@ -9,32 +9,32 @@ use std::{
     path::{Component, Path},
 };
 
-/// Where the texts of a manifest are looked for.
+/// The location of a manifest, from which its sidecar files are resolved.
 pub(crate) struct Beside<'p> {
     /// The manifest.
     pub(crate) path: &'p Path,
-    /// The directory that no text may lie outside of.
+    /// The directory that must contain every sidecar file.
     pub(crate) root: &'p Path,
 }
 
 impl Located {
-    /// A manifest that was named alone, at this path, with its texts in its content; what is none stays as it is.
+    /// Inserts the sidecar texts into a single manifest. Returns any other file unchanged.
     ///
     /// # Errors
-    /// When a text is not there, cannot be read, or belongs nowhere.
+    /// When a text is missing, cannot be read, or has no place in the content.
     pub(crate) fn with_texts(self, path: &Path) -> Result<Self, Finding> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut room = MOST_BYTES;
         self.with_texts_within(&Beside { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
     }
 
-    /// The same of a manifest in a directory. The bytes of the texts are taken from the room that is left.
+    /// Inserts the sidecar texts into a manifest of a directory, and subtracts their bytes from `room`.
     pub(crate) fn with_texts_within(mut self, within: &Beside<'_>, room: &mut u64) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
             return Ok(self);
         };
         let texts: BTreeMap<String, String> = BTreeMap::deserialize(texts).map_err(|_| {
-            let message = "`texts` has JSON pointers into the content, and for each the name of a file beside this one";
+            let message = "`texts` maps JSON pointers into the content to files in this folder";
             self.finding("/texts", "invalid_manifest", message)
         })?;
         within.complete(&mut self, &texts, room)?;
@@ -43,11 +43,11 @@ impl Located {
 }
 
 impl Beside<'_> {
-    /// Puts texts into the content of the manifest: by the JSON pointer into it, the name of the file. The bytes that they
-    /// have are taken from the room that is left.
+    /// Inserts texts into the manifest's content. `texts` maps JSON pointers into the content to file names.
+    /// Subtracts the bytes of the texts from `room`.
     ///
     /// # Errors
-    /// When a text is not there, cannot be read, is too long for the room, or belongs nowhere.
+    /// When a text is missing, cannot be read, exceeds the remaining room, or has no place in the content.
     pub(crate) fn complete(
         &self,
         located: &mut Located,
@@ -58,7 +58,7 @@ impl Beside<'_> {
             let text = self.neighbour(located, name, room)?;
             let place = located.value.get_mut("content").and_then(|content| place_for(content, pointer));
             let Some(place) = place else {
-                let message = "a text belongs at a JSON pointer to a member of the content, such as /system_prompt";
+                let message = "`texts` needs a JSON pointer to a member of the content, such as /system_prompt";
                 return Err(located.finding("/texts", "invalid_manifest", message));
             };
             *place = Value::String(text);
@@ -66,26 +66,26 @@ impl Beside<'_> {
         Ok(())
     }
 
-    /// The text of a file beside the manifest.
+    /// Reads the text of a file in the manifest's folder.
     fn neighbour(&self, located: &Located, name: &str, room: &mut u64) -> Result<String, Finding> {
         let is_plain = matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
         let beside = self.path.with_file_name(name);
         let inside =
             self.root.canonicalize().is_ok_and(|root| beside.canonicalize().is_ok_and(|real| real.starts_with(root)));
         if !is_plain || (beside.exists() && !inside) {
-            let message = "a text stands in a file of the same folder";
+            let message = "a text file must be in the manifest's folder";
             return Err(located.finding("/texts", "link_leads_out", message));
         }
         let text = Source::found(&beside)?.text;
         *room = room.checked_sub(text.len() as u64).ok_or_else(|| {
-            let message = "the texts beside manifests hold more than 64 MiB";
+            let message = "the text files of all manifests exceed 64 MiB";
             located.finding("/texts", "directory_too_large", message)
         })?;
         Ok(text)
     }
 }
 
-/// The member of content that a text is put into, made where it is missing.
+/// The content member that receives a text; created when missing.
 fn place_for<'c>(content: &'c mut Value, pointer: &str) -> Option<&'c mut Value> {
     let (around, name) = pointer.rsplit_once('/')?;
     let members = content.pointer_mut(around)?.as_object_mut()?;

@@ -1,32 +1,32 @@
-//! Where each value of a YAML document stands, and whether the document can be read at all without harm.
+//! Positions of all values in a YAML document, and the checks that make it safe to expand.
 //!
-//! Values are read by a library; this looks at the parser's events alone, in front of it, so that aliases that would expand
-//! without end, or name what is around them, are refused with their place before anything expands.
+//! The check reads only the parser's events, before the YAML library builds values. It refuses recursive and
+//! exponentially expanding aliases, with their position, before anything expands.
 
 use super::{LONGEST, strict::Fault};
 use fairway_domain::asset::content::MAX_VALUES;
 use saphyr_parser::{Event, Parser, Span, StrInput};
 use std::collections::{HashMap, HashSet};
 
-/// Deepest nesting, as for JSON bodies.
+/// Maximum nesting depth, as for JSON request bodies.
 const MAX_DEPTH: usize = 64;
-/// Most characters that structure flow collections: the parser looks ahead of itself inside of those.
+/// Maximum number of flow-collection indicators, because the parser looks ahead inside flow collections.
 const MAX_INDICATORS: usize = 200_000;
 
-/// What is around the outermost value.
+/// The parent id of the outermost value.
 const OUTSIDE: u32 = u32::MAX;
 
-/// Line and column of each value of a document.
+/// Line and column of each value in a document.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// In the order of the document, so the outermost value is the first.
+    /// In document order; the outermost value is the first.
     stands: Vec<Stand>,
-    /// The same by what is around them and the step from there.
+    /// Indexes into the list, sorted by parent and step.
     sorted: Vec<u32>,
 }
 
-/// Where one value stands. It knows the value around it and the step from there, and not its whole pointer: the pointers
-/// of many values below long keys are thousands of times the document.
+/// The position of one value. It stores the parent and the last step instead of the whole pointer, because full
+/// pointers below long keys can take thousands of times the document's size.
 #[derive(Debug)]
 struct Stand {
     around: u32,
@@ -41,10 +41,10 @@ enum Step {
 }
 
 impl Places {
-    /// Walks through the events of a text.
+    /// Reads the parser events of a text.
     ///
     /// # Errors
-    /// With the first thing for which it is not one document of a bounded size.
+    /// The first violation of the limits, or the first syntax error.
     pub(super) fn of(text: &str) -> Result<Self, Fault> {
         let structure = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
         if text.bytes().filter(|byte| structure(byte)).count() > MAX_INDICATORS {
@@ -59,7 +59,7 @@ impl Places {
         Ok(Self { stands, sorted })
     }
 
-    /// The place of a value, or of the nearest one around it.
+    /// The position of a value, or of its nearest existing ancestor.
     pub(super) fn nearest(&self, pointer: &str) -> Option<(u32, u32)> {
         let mut at = 0;
         for step in pointer.split('/').skip(1) {
@@ -69,7 +69,7 @@ impl Places {
         stand(&self.stands, at).map(|stand| stand.place)
     }
 
-    /// The value that is one step of a pointer inside of another one.
+    /// The child of a value at one pointer step.
     fn inside(&self, around: u32, step: &str) -> Option<u32> {
         let found = |step: &Step| {
             let wanted = Some((around, step));
@@ -89,7 +89,7 @@ fn key(stands: &[Stand], id: u32) -> Option<(u32, &Step)> {
     stand(stands, id).map(|stand| (stand.around, &stand.step))
 }
 
-/// What a value is with its aliases written out.
+/// The size of a value with its aliases expanded.
 #[derive(Clone, Copy)]
 struct Size {
     values: usize,
@@ -97,10 +97,11 @@ struct Size {
     levels: usize,
 }
 
-/// A walk under way. Recursion is as deep as the document, which is bounded.
+/// The traversal state. Recursion is as deep as the document, which is bounded.
 struct Walk<'t> {
     events: Parser<'t, StrInput<'t>>,
-    /// What stands behind an anchor. It gets here once it is whole, so no alias can name what is around it.
+    /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
+    /// ancestor.
     sizes: HashMap<usize, Size>,
     stands: Vec<Stand>,
     values: usize,
@@ -132,7 +133,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// Walks through one value; says how many levels it is, its aliases written out.
+    /// Visits one value, and returns its depth with aliases expanded.
     fn node(
         &mut self,
         event: Event<'t>,
@@ -221,7 +222,7 @@ impl<'t> Walk<'t> {
     fn spend(&mut self, (values, bytes): (usize, usize), at: (u32, u32)) -> Result<(), Fault> {
         self.values = self.values.saturating_add(values);
         self.bytes = self.bytes.saturating_add(bytes);
-        // What stands around the content is not content, and there is little of it.
+        // The allowance covers the envelope around the content, which is small.
         let is_within =
             self.values <= MAX_VALUES + 1_000 && u64::try_from(self.bytes).is_ok_and(|bytes| bytes <= LONGEST);
         if is_within { Ok(()) } else { Err(Fault::expansion(at)) }

@@ -1,5 +1,5 @@
-//! JSON and YAML as values, with what the libraries would pass over refused: keys that stand twice, numbers that JSON has
-//! not.
+//! Strict JSON and YAML parsing: refuses duplicate keys and numbers that JSON cannot represent, which the libraries
+//! accept.
 
 use crate::failure::Finding;
 use serde::{
@@ -9,7 +9,7 @@ use serde::{
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// Why a text is no value.
+/// The reason why a text is not a valid value.
 #[derive(Debug)]
 pub(super) struct Fault {
     place: Option<(u32, u32)>,
@@ -17,8 +17,8 @@ pub(super) struct Fault {
     message: &'static str,
 }
 
-/// What the visitor says, so that the reason can be told apart afterwards: the libraries hand on nothing but text.
-const REPEATED: &str = "a key stands twice in the same mapping";
+/// Visitor messages. The libraries pass on only text, so the code recognizes the reason by these messages.
+const REPEATED: &str = "a mapping contains a key twice";
 const NO_NUMBER: &str = "a number is out of range";
 
 impl Fault {
@@ -27,15 +27,15 @@ impl Fault {
     }
 
     pub(super) const fn syntax(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_syntax", "the text is not one YAML document")
+        Self::new(place, "yaml_syntax", "the text is not a single YAML document")
     }
 
     pub(super) const fn expansion(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_expansion", "the document holds too much, its aliases written out")
+        Self::new(place, "yaml_expansion", "the document is too large with its aliases expanded")
     }
 
     pub(super) const fn too_deep(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_too_deep", "the document nests deeper than 64")
+        Self::new(place, "yaml_too_deep", "the document is nested more than 64 levels deep")
     }
 
     pub(super) const fn tag(place: (u32, u32)) -> Self {
@@ -43,7 +43,7 @@ impl Fault {
     }
 
     pub(super) const fn key(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_key_no_text", "a key must be a text")
+        Self::new(place, "yaml_key_no_text", "a key must be a string")
     }
 
     pub(super) const fn repeated(place: (u32, u32)) -> Self {
@@ -55,18 +55,18 @@ impl Fault {
     }
 }
 
-/// Reads JSON.
+/// Parses JSON.
 pub(super) fn json(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let read: Result<Strict, serde_json::Error> = serde_json::from_str(text);
     read.map(|strict| strict.0).map_err(|error| Fault {
         place: Some((number(error.line().max(1)), number(error.column().max(1)))),
         code: "malformed_json",
-        message: if error.to_string().starts_with(REPEATED) { REPEATED } else { "the text is no JSON" },
+        message: if error.to_string().starts_with(REPEATED) { REPEATED } else { "the text is not valid JSON" },
     })
 }
 
-/// Reads YAML.
+/// Parses YAML.
 pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let read: Result<Strict, serde_yaml::Error> = serde_yaml::from_str(text);
@@ -78,13 +78,13 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
         } else if said.contains(NO_NUMBER) {
             ("yaml_number", NO_NUMBER)
         } else {
-            ("yaml_syntax", "the text is not one YAML document")
+            ("yaml_syntax", "the text is not a single YAML document")
         };
         Fault { place: Some(place.unwrap_or((1, 1))), code, message }
     })
 }
 
-/// A value in which no key stands twice.
+/// A value without duplicate keys.
 struct Strict(Value);
 
 impl<'de> Deserialize<'de> for Strict {

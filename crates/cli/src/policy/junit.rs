@@ -1,4 +1,4 @@
-//! Results for programs that read JUnit XML, as most pipelines do.
+//! Writes test results as JUnit XML for CI systems.
 
 use super::{Coverage, Report};
 use crate::failure::Failure;
@@ -18,7 +18,8 @@ pub(super) fn write(report: &Report, coverage: Coverage, path: &Path) -> Result<
             case.set_classname(test.file.as_str());
             suite.add_test_case(case);
         }
-        // What fails the command fails a test of it: else a pipeline shows a red step and nothing that is.
+        // A coverage gap that fails the command is also a failed test case. Otherwise CI would show a failed step
+        // without a failed test.
         let lacking = bundle.rules.iter().filter(|_| coverage == Coverage::Required);
         for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.lack()?))) {
             let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {lack}")));

@@ -1,4 +1,4 @@
-//! A directory of bundles and scenarios: read, checked, and run.
+//! Reads, checks and tests the policy bundles and scenarios of a directory.
 
 use super::{Bundle, Report, RuleCoverage, Verdict};
 use crate::{
@@ -19,37 +19,37 @@ use std::{
     thread,
 };
 
-/// From which share of letters on that stand in the same order, of 1, a kind is taken for a misspelt one.
+/// Minimum similarity ratio, of 1, between an unknown kind and `policy_bundle` to report a probable misspelling.
 const NEARLY: f32 = 0.8;
 
-/// What a file holds.
+/// The content of a file.
 enum Held {
     Bundle(Box<Ready>),
     Scenarios {
         located: Located,
         bundle: String,
     },
-    /// Something that is wrong, and what it is called.
+    /// An invalid file, and the slug of its bundle.
     Broken {
         slug: String,
         findings: Vec<Finding>,
     },
-    /// Nothing for us.
+    /// A file without policy content.
     Other,
 }
 
-/// A bundle that can be asked.
+/// A compiled bundle.
 struct Ready {
     slug: String,
     located: Located,
-    /// Where its content begins.
+    /// The JSON pointer to its content.
     pointer: &'static str,
     policy: CompiledPolicy,
-    /// How often each rule matched.
+    /// The number of matches by rule.
     met: BTreeMap<String, usize>,
 }
 
-/// Everything that is below the directory.
+/// Tests all bundles below the directory.
 pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     let paths = file::below(directory)?;
     let mut report = Report::default();
@@ -59,7 +59,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
             Held::Bundle(ready) => {
                 let slug = ready.slug.clone();
                 if bundles.insert(slug, *ready).is_some() {
-                    let message = "another file of the directory holds a bundle of this name";
+                    let message = "another file of the directory has a bundle with this slug";
                     report.errors.push(Finding::whole(path.display().to_string(), "duplicate_slug", message));
                 }
             }
@@ -77,23 +77,23 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
             Some(ready) => ready.run(located, "/scenarios", &mut report),
-            // What is wrong with it was told.
+            // The error in the bundle's file is already reported.
             None if broken.contains(bundle) => {}
             None => {
-                let message = "no bundle of this name is in the directory";
+                let message = "the directory has no bundle with this slug";
                 report.errors.push(located.finding("/bundle", "unknown_bundle", message));
             }
         }
     }
     report.bundles = bundles.into_values().map(Ready::told).collect();
     if report.bundles.is_empty() && report.errors.is_empty() {
-        let message = "the directory holds no policy bundle";
+        let message = "the directory contains no policy bundle";
         report.errors.push(Finding::whole(directory.display().to_string(), "no_bundles", message));
     }
     Ok(report)
 }
 
-/// Reads and compiles, with as many threads as there are processors, in the order of the paths.
+/// Reads and compiles the files in parallel, one thread for each processor. The result has the order of the paths.
 fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
     let room = Mutex::new(MOST_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -109,7 +109,7 @@ fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
     })
 }
 
-/// Reads a file, and the texts beside it while there is room for them.
+/// Reads a file, with its sidecar texts within the remaining size limit.
 fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let located = match Source::found(path).and_then(|source| source.parsed()) {
@@ -131,7 +131,7 @@ fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
     }
 }
 
-/// A bundle that begins at a pointer of a file, checked and compiled.
+/// Checks and compiles the bundle at a JSON pointer of a file.
 fn bundle(
     (slug, mut located, pointer): (&str, Located, &'static str),
     path: &Path,
@@ -141,7 +141,7 @@ fn bundle(
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
         located = located.with_texts_within(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
     }
-    // A test that fails is told as a test, and everything else about the bundle as the server would.
+    // A failing test is reported as a test result; all other findings are those of the server.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
     problems.retain(|problem| problem.code != "policy_test_failed");
     if !problems.is_empty() {
@@ -157,42 +157,41 @@ fn bundle(
     Ok(Held::Bundle(Box::new(Ready { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
 }
 
-/// The name of the bundle that a file of scenarios is about.
+/// The slug of the bundle that a scenario file tests.
 fn scenarios_of(located: &Located, bundle: &Value) -> Result<String, Finding> {
     let wrong = |pointer, message| Err(located.finding(pointer, "invalid_scenario", message));
     let Some(bundle) = bundle.as_str() else {
-        return wrong("/bundle", "`bundle` is the slug of the bundle that the scenarios are about");
+        return wrong("/bundle", "`bundle` must be the slug of a bundle");
     };
     match located.value.get("scenarios") {
         Some(Value::Array(_)) => Ok(bundle.to_owned()),
-        Some(_) => wrong("/scenarios", "`scenarios` is a list"),
-        None => wrong("", "a file with `bundle` has its situations under `scenarios`"),
+        Some(_) => wrong("/scenarios", "`scenarios` must be a list"),
+        None => wrong("", "a file with `bundle` must list its cases under `scenarios`"),
     }
 }
 
-/// Where the content of a bundle begins in a file; none where the file holds something else.
+/// The JSON pointer to a bundle's content, or none when the file has another purpose.
 ///
-/// A file that says it is a bundle is one, and so is one that nearly says so: passed over, its tests would never run and
-/// nobody would know.
+/// A file with a misspelled kind is an error. If it were skipped, its tests would silently never run.
 fn place_of_bundle(located: &Located) -> Result<Option<&'static str>, Finding> {
     let kind = located.value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let has_content = located.value.get("content").is_some();
     match AssetKind::parse(kind) {
         Some(AssetKind::PolicyBundle) if has_content => Ok(Some("/content")),
         Some(AssetKind::PolicyBundle) => {
-            let message = "a manifest of a policy bundle has its rules and tests under `content`";
+            let message = "a manifest of a policy bundle must have its rules and tests under `content`";
             Err(located.finding("", "invalid_manifest", message))
         }
         Some(_) => Ok(None),
         None if is_nearly_a_bundle(kind) => {
-            let message = "there is no such kind of asset; that of a policy bundle is `policy_bundle`";
+            let message = "unknown asset kind; did you mean `policy_bundle`?";
             Err(located.finding("/kind", "invalid_asset_kind", message))
         }
         None => Ok((!has_content && located.value.get("rules").is_some()).then_some("")),
     }
 }
 
-/// Whether somebody who wrote this kind may well have meant `policy_bundle`.
+/// Whether an unknown kind is probably a misspelled `policy_bundle`.
 fn is_nearly_a_bundle(kind: &str) -> bool {
     let meant = AssetKind::PolicyBundle.as_str();
     let kind = kind.to_lowercase();
@@ -209,13 +208,13 @@ impl Ready {
         self.located = located;
     }
 
-    /// Runs the tests at a pointer of a file.
+    /// Runs the tests at a JSON pointer of a file.
     fn run(&mut self, located: &Located, pointer: &str, report: &mut Report) {
         let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         for (index, value) in tests.enumerate() {
             let place = format!("{pointer}/{index}");
             let Some(scenario) = Scenario::of(value) else {
-                let message = "a scenario has `name`, `input` and `expect` with an outcome, in the words of policies";
+                let message = "a scenario needs `name`, `input`, and `expect` with a valid outcome";
                 report.errors.push(located.finding(&place, "invalid_scenario", message));
                 continue;
             };

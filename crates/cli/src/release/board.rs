@@ -1,4 +1,4 @@
-//! The lane board: who serves each lane, and who did before.
+//! The lane table: the current and the previous release of each lane.
 
 use crate::{
     failure::Failure,
@@ -15,7 +15,7 @@ pub(super) fn show(server: &Server, output: Output, slug: &str, environment: &st
     let workload = workload::named(server, slug)?;
     let path = ["workloads", text(&workload, "workload_id")?, "lanes"];
     let Value::Array(lanes) = server.get(&path, &[("environment", environment)])? else {
-        return Err(Failure::Unfit("the server's answer lists no lanes".to_owned()));
+        return Err(Failure::Unfit("the server's response lists no lanes".to_owned()));
     };
     if !output.is_for_people() {
         return output.list(&lanes, &COLUMNS);
@@ -29,7 +29,7 @@ fn row(lane: &Value) -> Value {
     let is_held = |holding: &&&Value| holding.get("to").is_none_or(Value::is_null);
     let now = history.iter().find(is_held);
     let mut past: Vec<&&Value> = history.iter().filter(|holding| !is_held(holding)).collect();
-    // Times of one zone and one spelling are in the order of their letters.
+    // Timestamps in one zone and format sort as text.
     past.sort_by_key(|holding| holding.get("to").and_then(Value::as_str));
     json!({
         "lane": lane.get("lane"),

@@ -1,4 +1,4 @@
-//! Watching a release: each change as it is seen, until nothing more is to come by itself.
+//! Watches a release: prints each change until the release settles.
 
 use super::Release;
 use crate::{
@@ -15,21 +15,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two looks.
+/// Time between two polls.
 const EVERY: Duration = Duration::from_secs(2);
-/// How long a server may be unreachable that was there before.
+/// How long a server that responded before may be unreachable.
 const LOST: Duration = Duration::from_secs(120);
 
-/// What to watch, and for how long.
+/// Arguments of `releases watch`.
 #[derive(Args)]
 #[command(
-    after_help = "Ends with 0 when the release serves without a rollout in progress; with 1 when its rollout was rolled \
-    back, or when it serves no more and will never do again; with 5 when the time is over first.\n\nExample:\n  fairway releases watch 019a... --wait 1h"
+    after_help = "Exits with 0 when the release serves and no rollout is in progress; with 1 when its rollout was rolled \
+    back or the release no longer serves; with 5 when the wait times out first.\n\nExample:\n  fairway releases watch 019a... --wait 1h"
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
     release: Release,
-    /// How long, such as 10m or 1h
+    /// The maximum time to watch, such as 10m or 1h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = crate::run::duration)]
     wait: Duration,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> Result<(), Failure> {
     let until = Instant::now() + arguments.wait;
     let mut before = String::new();
-    // When the server was there last; a first look that finds none is the last one.
+    // The last successful poll. A failed first poll ends the watch.
     let mut reached: Option<Instant> = None;
     loop {
         match (server.get(&["releases", &arguments.release.id], &[]), reached) {
@@ -55,7 +55,7 @@ pub(super) fn watch(server: &Server, output: Output, arguments: &Arguments) -> R
                 }
             }
             (Err(failure @ Failure::Unreachable { .. }), Some(last)) if last.elapsed() < LOST => {
-                tell(&format!("{failure}; looking again"));
+                tell(&format!("{failure}; retrying"));
             }
             (Err(failure), _) => return Err(failure),
         }
@@ -88,14 +88,14 @@ fn told(release: &Value) -> String {
     line
 }
 
-/// How a release stands for whoever waits for it.
+/// The progress of a watched release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Standing {
-    /// More may happen to it.
+    /// Further changes may follow.
     Open,
-    /// It serves, and nothing more happens unless somebody does it.
+    /// The release serves, and no automatic change follows.
     Serves,
-    /// What was waited for will not be.
+    /// The release can no longer reach the awaited state.
     Over(&'static str),
 }
 

@@ -1,16 +1,15 @@
-//! Asking for a run until the server says which one it is. Under the same key the same run is found again, wherever the answer
-//! was lost.
+//! Submits a run until the server names it. An idempotency key makes a retry find the same run after a lost response.
 
 use super::wait::Wait;
 use crate::{failure::Failure, output::tell, text::plain};
 use std::{cell::Cell, thread, time::Duration};
 
-/// Between the first tries.
+/// Pause after the first attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Between tries, however many there were.
+/// Maximum pause between attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
-/// A request for a run under a key, and whether an answer to it was lost: then there may be a run that nobody knows.
+/// A submission under an idempotency key. A lost response means that an unknown run may exist.
 pub(super) struct Asking<'a, F> {
     key: &'a str,
     ask: F,
@@ -22,10 +21,11 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
         Self { key, ask, is_lost: Cell::new(false) }
     }
 
-    /// Asks until somebody answers or the wait is over. Only what passes is waited out, and that is told once.
+    /// Retries until the server responds or the wait is over. Retries only transient failures, and reports the first
+    /// one.
     ///
     /// # Errors
-    /// What the last try came to.
+    /// The failure of the last attempt.
     pub(super) fn until(&self, wait: &Wait, server: &str) -> Result<T, Failure> {
         let mut pause = FIRST_PAUSE;
         let mut is_told = false;
@@ -39,14 +39,14 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
                 return Err(self.left(unseen));
             }
             if !std::mem::replace(&mut is_told, true) {
-                tell(&format!("{unseen}; asking again under the same key, as the run may have begun"));
+                tell(&format!("{unseen}; retrying with the same idempotency key, because the run may have started"));
             }
             thread::sleep(pause.min(wait.left()));
             pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Asks a second time where nobody answers.
+    /// Retries once when the server does not respond.
     pub(super) fn twice(&self) -> Result<T, Failure> {
         match self.attempt() {
             Err(Failure::Unreachable { .. }) => self.once(),
@@ -54,7 +54,7 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
         }
     }
 
-    /// Asks what asks again by itself.
+    /// Submits once; the request itself retries.
     pub(super) fn once(&self) -> Result<T, Failure> {
         self.attempt().map_err(|failure| self.left(failure))
     }
@@ -67,12 +67,12 @@ impl<'a, T, F: Fn() -> Result<T, Failure>> Asking<'a, F> {
         answered
     }
 
-    /// Names the key to whoever leaves without knowing whether there is a run.
+    /// Reports the idempotency key when the command fails without knowing whether a run exists.
     fn left(&self, failure: Failure) -> Failure {
         if self.is_lost.get() {
             let key = plain(self.key);
             tell(&format!(
-                "the run may have begun; the same command with `--idempotency-key {key}` begins it no second time"
+                "the run may have started; repeat the command with `--idempotency-key {key}` to start it at most once"
             ));
         }
         failure

@@ -1,29 +1,29 @@
-//! Inputs from a command line: texts that mean what the workload's form says.
+//! Inputs from a command line: the workload's form determines their types.
 
 use crate::{failure::Failure, file};
 use serde_json::{Map, Value};
 use std::{collections::BTreeMap, path::Path};
 
-/// Longest file whose text is an input.
+/// Maximum size of a file whose text is an input, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// What a command line gives, before it is known what it means.
+/// Inputs before their types are known.
 #[derive(Debug)]
 pub(super) struct Given {
-    /// Values that are what they are.
+    /// Typed values.
     settled: Map<String, Value>,
-    /// Texts that may mean a number, or true or false.
+    /// Texts that may represent a number or a boolean.
     texts: BTreeMap<String, String>,
 }
 
 impl Given {
-    /// Reads what was given one by one, over what stands in the file.
+    /// Merges the single inputs over the inputs of a file.
     pub(super) fn read(single: &[String], all: Option<&Path>) -> Result<Self, Failure> {
         let mut settled = match all {
             Some(path) => match file::Source::open(path)?.value()?.value {
                 Value::Object(members) => members,
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                    return Err(Failure::Usage("a file of inputs holds one mapping of names to values".to_owned()));
+                    return Err(Failure::Usage("an inputs file must be a mapping of names to values".to_owned()));
                 }
             },
             None => Map::new(),
@@ -33,7 +33,7 @@ impl Given {
             let (name, value) = input.split_once('=').ok_or_else(|| misspelled(input))?;
             if let Some(name) = name.strip_suffix(':') {
                 let value = serde_json::from_str(value)
-                    .map_err(|_| Failure::Usage(format!("`{name}:=` is followed by JSON")))?;
+                    .map_err(|_| Failure::Usage(format!("`{name}:=` must be followed by JSON")))?;
                 settled.insert(name.to_owned(), value);
                 texts.remove(name);
                 continue;
@@ -50,7 +50,7 @@ impl Given {
         Ok(Self { settled, texts })
     }
 
-    /// The inputs, each text as its field of the form says; the form is asked for where there are texts.
+    /// Converts texts by the field types of the form. Requests the form only when there are texts.
     pub(super) fn typed(
         self,
         form: impl FnOnce() -> Result<Option<Value>, Failure>,
@@ -67,7 +67,7 @@ impl Given {
         };
         for (name, text) in texts {
             let value = match kind(&name) {
-                // What is neither is sent as it is: the server says best what is wrong with it.
+                // An unconvertible text is sent unchanged; the server reports the error best.
                 Some("number") => match serde_json::from_str(&text) {
                     Ok(number @ Value::Number(_)) => number,
                     Ok(_) | Err(_) => Value::String(text),
@@ -83,7 +83,7 @@ impl Given {
 
 fn misspelled(input: &str) -> Failure {
     let name: String = input.chars().take_while(|letter| letter.is_alphanumeric() || *letter == '_').take(40).collect();
-    Failure::Usage(format!("the input `{name}` is given as NAME=TEXT, NAME=@FILE or NAME:=JSON"))
+    Failure::Usage(format!("the input `{name}` must be NAME=TEXT, NAME=@FILE or NAME:=JSON"))
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         let expected = json!({ "count": 3.5, "loud": true, "word": "5", "other": "7", "any": [1, null], "empty": "" });
         assert_eq!(typed(&given, &fields), expected);
         assert_eq!(typed(&["count=three", "loud=yes"], &fields), json!({ "count": "three", "loud": "yes" }));
-        assert_eq!(typed(&["a:=1", "a=x"], &fields), json!({ "a": "x" }), "the last one counts");
+        assert_eq!(typed(&["a:=1", "a=x"], &fields), json!({ "a": "x" }), "the last value applies");
         assert_eq!(typed(&["a=x", "a:=1"], &fields), json!({ "a": 1 }));
     }
 

@@ -1,4 +1,5 @@
-//! The wait for the end of a run: it knows from the beginning which run it waits for, and outlives connections and servers.
+//! Waits for a run to end. The wait knows the run's id from the start, and survives lost connections and server
+//! restarts.
 
 use super::Patience;
 use crate::{
@@ -25,36 +26,36 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long is waited where nobody says it.
+/// Default wait when the command line sets none.
 const UNSAID: Duration = Duration::from_secs(600);
-/// Between a stream that was cut and the next.
+/// Pause before a dropped stream is resumed.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a stream may tell nothing before the run itself is looked at.
+/// How long a stream may send no event before the run itself is polled.
 const SILENCE: Duration = Duration::from_secs(3);
-/// How often a stream is taken up again after its run has ended; once where a stream was there and had nothing to tell.
+/// How often a stream is resumed after its run has ended; once when the stream is open but silent.
 const TRIES: u32 = 5;
-/// How long a read may go on over the end of the wait: less would find nobody where somebody is slow.
+/// Extra time for a read that exceeds the end of the wait, so that a slow server is not reported as unreachable.
 const REST: Duration = Duration::from_secs(2);
-/// What a run that goes on ends the command with (contract: command line).
+/// Exit code when the run continues (contract: command line).
 const STILL_RUNNING: i32 = 5;
 
-/// A run that is followed, and what came of it with the answer that began it.
+/// The response to a submission: the run, and its events if any.
 pub(super) struct Begun {
     pub(super) run: String,
-    /// What an anonymous run is read by.
+    /// The result token of an anonymous run.
     token: Option<String>,
     events: Option<Events>,
-    /// Whether it is certain that it is there.
+    /// Whether the run is known to exist.
     is_known: bool,
 }
 
 impl Begun {
-    /// A run that was begun by somebody else, or long ago.
+    /// A run that an earlier command submitted.
     pub(super) fn before(run: &str) -> Self {
         Self { run: run.to_owned(), token: None, events: None, is_known: false }
     }
 
-    /// What the answer to an execute says. It names the run in any case, also one that waits in line.
+    /// Reads the response to `execute`, which names the run even when the run is queued.
     pub(super) fn of(answered: Answered) -> Result<Self, Failure> {
         match answered {
             Answered::Events(Stream { events, run: Some(run), token }) => {
@@ -66,29 +67,29 @@ impl Begun {
                 Ok(Self { run, token, events: None, is_known: true })
             }
             Answered::Events(Stream { run: None, .. }) | Answered::Nothing => {
-                Err(Failure::Unfit("the server does not say which run it began".to_owned()))
+                Err(Failure::Unfit("the server's response does not name the run".to_owned()))
             }
         }
     }
 }
 
-/// A wait under way.
+/// The state of a wait.
 pub(super) struct Wait {
     until: Instant,
     streams: bool,
-    /// The run, once it is known: what Ctrl-C says.
+    /// The run id once known; the signal handler prints it.
     run: Arc<Mutex<Option<String>>>,
 }
 
-/// What a look at a run came to.
+/// The result of polling a run.
 enum Look {
-    /// It is over.
+    /// The run has ended.
     Ended(Box<Value>),
-    /// It goes on when a person has looked at it.
+    /// The run awaits review.
     Reviewed,
-    /// It goes on.
+    /// The run continues.
     GoesOn,
-    /// Whether it goes on cannot be seen just now.
+    /// The server did not respond, so the run's state is unknown.
     Unseen(Failure),
 }
 
@@ -97,13 +98,13 @@ impl Wait {
         Self { until: Instant::now() + patience.wait.unwrap_or(UNSAID), streams: patience.stream, run: Arc::default() }
     }
 
-    /// The same, which Ctrl-C ends; the run is left alone.
+    /// Installs a handler that ends the wait on Ctrl-C. The run continues.
     pub(super) fn with_interrupts(self) -> Result<Self, Failure> {
         leave_on_interrupt(Arc::clone(&self.run))?;
         Ok(self)
     }
 
-    /// Keeps which run is waited for, before anything is told of it.
+    /// Stores the run's id before any output about the run.
     pub(super) fn note(&self, run: &str) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = Some(run.to_owned());
     }
@@ -112,17 +113,17 @@ impl Wait {
         Instant::now() >= self.until
     }
 
-    /// How long is left; never nothing, as that would be no limit.
+    /// The remaining time; at least 100 ms, because zero would mean no limit.
     pub(super) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
     }
 
-    /// How long one read may take.
+    /// Timeout of one read.
     fn patience(&self) -> Duration {
         self.left() + REST
     }
 
-    /// Follows the run to its end. Whoever leaves before that is told how to come back.
+    /// Follows the run to its end. On an early exit, prints how to resume the wait.
     pub(super) fn follow(&self, server: &Server, output: Output, begun: Begun) -> Result<(), Failure> {
         let Begun { run, token, events, is_known } = begun;
         let streams = self.streams && output.is_for_people();
@@ -132,14 +133,14 @@ impl Wait {
         let is_refused = matches!(&ended, Err(Failure::Refused(_)));
         if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
             let run = plain(run.run);
-            tell(&format!("run {run} may well go on; `fairway executions wait {run}` takes up the wait"));
+            tell(&format!("run {run} may still be running; `fairway executions wait {run}` resumes waiting"));
         }
         ended
     }
 
-    /// A stream that is cut is taken up again where it was, also after the end of the run: what was written of an answer is
-    /// all of it, or the whole answer is written anew. What is told does not depend on whether a look at the run or the last
-    /// event came first.
+    /// Resumes a dropped stream at the last event, even after the run has ended, so that streamed output is complete.
+    /// When that fails, prints the whole answer. The output does not depend on whether a poll or the last event
+    /// arrives first.
     fn to_the_end(
         &self,
         run: &Followed<'_>,
@@ -163,7 +164,7 @@ impl Wait {
                     tries -= 1;
                 }
                 Look::Reviewed => {
-                    tell("the answer waits for a review");
+                    tell("the answer awaits review");
                     return Err(run.goes_on());
                 }
                 Look::GoesOn if self.is_over() => return Err(run.goes_on()),
@@ -186,11 +187,11 @@ impl Wait {
         }
     }
 
-    /// Notes events until no more come, or none will: where an answer awaits a review, an older server keeps its stream open
-    /// and tells nothing.
+    /// Records events until the stream ends or can send no more: older servers keep the stream of a run in review
+    /// open and silent.
     ///
-    /// Where the run is over and the last event was not heard, the rest is on its way: it is heard for another silence, also
-    /// when the time is over.
+    /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
+    /// of the wait.
     fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<Listened, Failure> {
         let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
         seen.listens = true;
@@ -217,15 +218,15 @@ impl Wait {
     }
 }
 
-/// How the listening to a stream ended.
+/// How reading a stream ended.
 enum Listened {
-    /// The stream ended or was cut, or nobody need listen any more.
+    /// The stream ended or was dropped, or its events are no longer needed.
     ToItsEnd,
-    /// The run is over, and the stream, still open, does not say so.
+    /// The run is over, but the open stream did not report it.
     InVain,
 }
 
-/// A run, and where and how it is read.
+/// A run with the server and the token to read it.
 struct Followed<'f> {
     server: &'f Server,
     run: &'f str,
@@ -244,7 +245,7 @@ impl Followed<'_> {
         };
         seen.find(&found);
         Ok(match status(&found) {
-            // What nobody knows may still be settled, by a person alone.
+            // An operator can still resolve an unknown run, so the client does not wait for it.
             Some(status) if status.is_final() || status == Status::Unknown => {
                 seen.over = true;
                 Look::Ended(Box::new(found))
@@ -259,7 +260,7 @@ impl Followed<'_> {
     }
 }
 
-/// Ctrl-C ends the wait and leaves the run alone; so does the end of a pipeline's job.
+/// Ends the wait on SIGINT and SIGTERM (the end of a CI job). The run continues.
 fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
     let failed = |cause| Failure::Io { path: PathBuf::from("signals"), cause };
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
@@ -268,9 +269,7 @@ fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
             let run = run.lock().unwrap_or_else(PoisonError::into_inner).clone();
             match run {
                 Some(execution_id) => tell(&format!("fairway: {}", Failure::StillRunning { execution_id })),
-                None => {
-                    tell("fairway: left before the server said which run it is; `fairway executions list` shows it")
-                }
+                None => tell("fairway: stopped before the server named the run; `fairway executions list` shows it"),
             }
             process::exit(STILL_RUNNING);
         }
@@ -279,26 +278,26 @@ fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What was seen of a run.
+/// What the client has learned about a run.
 #[derive(Default)]
 struct Seen {
-    /// Whether the answer is written as it is made.
+    /// Whether the answer is printed while it is generated.
     streams: bool,
-    /// Whether the run is there: it was begun for whoever waits, or was seen.
+    /// Whether the run exists: this command submitted it, or a poll found it.
     known: bool,
-    /// Whether its events were listened to.
+    /// Whether its events were read.
     listens: bool,
-    /// Whether a look at the run found that it is over.
+    /// Whether a poll found that the run is over.
     over: bool,
-    /// The number of the last event.
+    /// The id of the last event.
     last: Option<String>,
-    /// Whether a part of the answer was written already.
+    /// Whether a part of the answer was printed.
     wrote: bool,
-    /// Whether the last event of all was seen.
+    /// Whether the final event was received.
     ended: bool,
-    /// Whether it was told that the run waits in line.
+    /// Whether the queued state was reported.
     waits: bool,
-    /// Whether it was told that the server does not answer.
+    /// Whether an outage was reported.
     lost: bool,
 }
 
@@ -322,38 +321,38 @@ impl Seen {
                     code => tell(&format!("step {step} failed: {}", plain(code))),
                 }
             }
-            // What the end says is told when the run itself is read.
+            // The result is printed from the run itself.
             "execution.completed" | "execution.failed" => self.ended = true,
-            // Kinds that came later mean nothing here.
+            // Unknown event names from newer servers are ignored.
             _ => {}
         }
         Ok(())
     }
 
-    /// What a look at the run tells whoever waits: once, as waiting in line can take long.
+    /// Reports what a poll found. Reports the queued state once, because queueing can take long.
     fn find(&mut self, run: &Value) {
         self.known = true;
         if std::mem::take(&mut self.lost) {
-            tell("the server answers again");
+            tell("the server responds again");
         }
         if status(run) == Some(Status::Queued) && !std::mem::replace(&mut self.waits, true) {
-            tell("the run waits in line");
+            tell("the run is queued");
         }
     }
 
-    /// Tells once that the server went away.
+    /// Reports an outage once.
     fn lose(&mut self, run: &str) {
         if !std::mem::replace(&mut self.lost, true) {
-            tell(&format!("the server does not answer; run {} may well go on: looking again", plain(run)));
+            tell(&format!("the server does not respond; run {} may still be running; retrying", plain(run)));
         }
     }
 
-    /// Whether there are events that were not heard and would be told.
+    /// Whether events are missing that the client would print.
     const fn misses(&self) -> bool {
         (self.streams || self.listens) && !self.ended
     }
 
-    /// Whether a part of an answer was written that need not be all of it.
+    /// Whether the printed part of the answer may be incomplete.
     const fn is_cut(&self) -> bool {
         self.wrote && !self.ended
     }
@@ -364,7 +363,7 @@ impl Seen {
             output.one(run)?;
         } else if self.is_cut() {
             say("")?;
-            tell("the stream was cut and could not be taken up again; the whole answer is this one");
+            tell("the stream was interrupted and could not be resumed; the complete answer follows");
             output.value(answer)?;
         } else if self.wrote {
             say("")?;

@@ -1,4 +1,4 @@
-//! What happens in a run, as it is told: server-sent events, read one by one.
+//! Run events: server-sent events, read one by one.
 
 use super::{PATIENCE, Server};
 use crate::failure::Failure;
@@ -14,87 +14,87 @@ use ureq::{
     http::{Method, Request, Response, StatusCode, header},
 };
 
-/// The header in which a run of `anonymous` gets what it is read by.
+/// The response header with the result token of an anonymous run.
 const RESULT_TOKEN: &str = "X-Result-Token";
 
-/// The header that says where the events of an answer are read again, and so which run they are of. It is there before any
-/// event is: nothing is told of a run that waits in line.
+/// The response header with the URL of the run's events, which contains the run's id. It arrives before the first
+/// event; a queued run has no events yet.
 const CONTENT_LOCATION: &str = "Content-Location";
 
-/// How long nothing may come on a connection that tells of a run. A server says something each 3 s, so this one is dead.
+/// Silence after which a connection is dead. The server sends a keep-alive every 3 s.
 const DEAD: Duration = Duration::from_secs(10);
 
-/// Longest event that is read, in bytes: a result of 4 MiB, each byte of it spelled by its number, and room.
+/// Maximum size of an event in bytes: a result of 4 MiB with every byte escaped, and overhead.
 const LONGEST: u64 = 32 << 20;
 
 /// One event.
 #[derive(Debug, Default)]
 pub(crate) struct Event {
-    /// Its number.
+    /// The event's id.
     pub(crate) id: Option<String>,
-    /// Such as `step.started`.
+    /// The event's name, such as `step.started`.
     pub(crate) name: String,
-    /// What is said of it.
+    /// The event's data.
     pub(crate) data: Value,
 }
 
-/// The events of a run, as they come.
+/// The event stream of a run.
 pub(crate) struct Events {
     lines: BufReader<BodyReader<'static>>,
-    /// The address of who tells them.
+    /// The server's address.
     server: String,
 }
 
-/// Events that are read beside, so that who waits for the next one can look around meanwhile.
+/// Events that a background thread reads, so that the consumer can wait with a timeout.
 pub(crate) struct Listening(Receiver<Result<Event, Failure>>);
 
-/// What came of listening for a while.
+/// The result of one timed receive.
 pub(crate) enum Heard {
     /// The next event.
     Event(Event),
-    /// Nothing yet.
+    /// No event within the timeout.
     Silence,
-    /// The stream ended or was cut.
+    /// The stream ended or was dropped.
     End,
 }
 
-/// Most events that are read before they are asked for.
+/// Maximum number of buffered events.
 const AHEAD: usize = 64;
 
-/// Events, and what their answer says besides.
+/// An event stream with the headers of its response.
 pub(crate) struct Stream {
     pub(crate) events: Events,
-    /// The run that they are of.
+    /// The run's id.
     pub(crate) run: Option<String>,
-    /// What an anonymous run is read by.
+    /// The result token of an anonymous run.
     pub(crate) token: Option<String>,
 }
 
-/// What a request for events came to.
+/// The response to a request for events.
 pub(crate) enum Answered {
     /// Events.
     Events(Stream),
-    /// Another answer.
+    /// A JSON body.
     Value(Value),
-    /// There is nothing more to tell.
+    /// No further events (204).
     Nothing,
 }
 
 impl Server {
-    /// Posts a body under a key and asks for events.
+    /// Posts a body under an idempotency key and requests an event stream.
     pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<Answered, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
         self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD)
     }
 
-    /// Posts a body for a place in line, as [`Server::post_once`] does.
+    /// Submits a queued run, with retries as in [`Server::post_once`].
     pub(crate) fn post_in_line(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
         self.post_keyed(path, body, key, &[("Prefer", "respond-async")])
     }
 
-    /// The events of a run behind the one that was seen last.
-    /// Nothing may come for as long as the patience says, and never for longer than a line that moves says nothing.
+    /// Reads the events of a run after the last one received. `patience` limits the silence on the connection; the
+    /// keep-alive limit applies as well.
     pub(crate) fn follow(
         &self,
         run: &str,
@@ -109,15 +109,15 @@ impl Server {
         self.streamed(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
-    /// A run, as whoever holds its token may read it, within the patience.
+    /// Reads a run, with a result token if there is one, within the timeout.
     pub(crate) fn run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
         self.read_soon(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
-    /// A workload, whose form says what inputs mean; none when there is nothing to be seen. Whoever is about to begin a run
-    /// waits no longer for it than for a line that is dead.
+    /// Reads a workload, whose form determines the types of inputs; none on 404. The timeout is that of a dead
+    /// connection, because a run is about to start.
     pub(crate) fn form(&self, slug: &str) -> Result<Option<Value>, Failure> {
         let url = self.url(&["workloads", "by-slug", slug], &[])?;
         match self.read_soon(self.request(&Method::GET, &url, &[])?, DEAD) {
@@ -126,7 +126,7 @@ impl Server {
         }
     }
 
-    /// An answer that is there within the patience, over a line that says something.
+    /// Reads a response within a total timeout and a silence timeout.
     fn read_soon(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
         let silence = Some(patience.min(DEAD));
         let request = self.agent.configure_request(request).timeout_global(Some(patience.min(PATIENCE)));
@@ -134,7 +134,7 @@ impl Server {
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
     }
 
-    /// Asks for events, for as long as the connection is alive: who waits for them says when that is over.
+    /// Opens an event stream without a total timeout; the consumer bounds the wait.
     fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<Answered, Failure> {
         let silence = Some(patience.min(DEAD));
         let request = self.agent.configure_request(request).timeout_global(None);
@@ -159,23 +159,23 @@ impl Server {
     }
 }
 
-/// The run whose events are read at an address, whatever stands in front of the path.
+/// The run id in the URL of an event stream, whatever precedes the path.
 fn run_of(address: &str) -> Option<&str> {
     let (_, run) = address.strip_suffix("/events")?.rsplit_once("/executions/")?;
     uuid::Uuid::parse_str(run).is_ok().then_some(run)
 }
 
 impl Events {
-    /// A line of the event that has so much room left; none when the stream ended or was cut.
+    /// Reads a line of the current event within the remaining bytes; none when the stream ended or was dropped.
     fn line(&mut self, room: &mut u64) -> Result<Option<String>, Failure> {
         let mut line = Vec::new();
         let read = (&mut self.lines).take(*room).read_until(b'\n', &mut line);
         *room = room.saturating_sub(u64::try_from(line.len()).unwrap_or(u64::MAX));
         if *room == 0 {
-            let cause = "what is told there of a run has no end".to_owned();
+            let cause = "an event exceeds the size limit".to_owned();
             return Err(Failure::Unfit(format!("{}: {cause}", self.server)));
         }
-        // A line without its end was cut, and says nothing for certain.
+        // A line without a line break was truncated, so its content is unreliable.
         let is_whole = read.is_ok() && line.pop() == Some(b'\n');
         Ok(is_whole.then(|| String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned()))
     }
@@ -200,7 +200,7 @@ impl Events {
                 "id" => event.id = Some(value.to_owned()),
                 "event" => value.clone_into(&mut event.name),
                 "data" => data.push_str(value),
-                // Comments, which keep the line alive, and how long to wait before coming back.
+                // Comments, which keep the connection alive, and retry times.
                 _ => {}
             }
         }
@@ -209,10 +209,11 @@ impl Events {
 }
 
 impl Events {
-    /// Reads on in a thread of their own, which ends with the stream or soon after nobody listens any more.
+    /// Reads events in a background thread. The thread ends with the stream, or at the first event after the receiver
+    /// is dropped.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// When the thread cannot be spawned.
     pub(crate) fn listened(self) -> io::Result<Listening> {
         let (told, heard) = sync_channel(AHEAD);
         let read = move || self.map(|event| told.send(event)).take_while(Result::is_ok).for_each(drop);
@@ -222,10 +223,10 @@ impl Events {
 }
 
 impl Listening {
-    /// The next event, waited for that long.
+    /// The next event within a timeout.
     ///
     /// # Errors
-    /// When an event is longer than any that Fairway tells.
+    /// When an event exceeds the size limit.
     pub(crate) fn within(&self, patience: Duration) -> Result<Heard, Failure> {
         match self.0.recv_timeout(patience) {
             Ok(event) => event.map(Heard::Event),
@@ -238,10 +239,10 @@ impl Listening {
 impl Iterator for Events {
     type Item = Result<Event, Failure>;
 
-    /// The next event; none when the stream ended or was cut, which only its last event tells apart.
+    /// The next event; none when the stream ended or was dropped. Only the final event distinguishes the two.
     ///
     /// # Errors
-    /// When an event is longer than any that Fairway tells.
+    /// When an event exceeds the size limit.
     fn next(&mut self) -> Option<Result<Event, Failure>> {
         self.event().transpose()
     }

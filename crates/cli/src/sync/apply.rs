@@ -1,4 +1,4 @@
-//! Doing what a plan says, step by step, each safe to be done again.
+//! Applies a plan step by step. Every step can be repeated safely.
 
 mod asset;
 mod release;
@@ -21,10 +21,10 @@ use release::draft;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What stays when something has changed under an attempt.
-const WHAT_STAYS: &str = "what was done stays, and applying again plans anew";
+/// The outcome when the server changed during an attempt.
+const WHAT_STAYS: &str = "completed steps stay, and `apply` can be repeated";
 
-/// Does what the plan says, and answers with what is there then.
+/// Applies the plan, and prints the resulting versions and releases.
 pub(super) fn apply(
     server: &Server,
     output: Output,
@@ -73,7 +73,7 @@ pub(super) fn apply(
     )
 }
 
-/// Archives an asset. Whoever archived it meanwhile did what was wanted.
+/// Archives an asset. An asset that is already archived counts as success.
 fn put_away(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
     match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? })) {
         Err(Failure::Refused(refusal))
@@ -104,16 +104,17 @@ fn workload(
             fields.insert("slug".to_owned(), json!(step.slug));
             fields.insert("workspace_id".to_owned(), json!(server.workspace()?));
             let made = match server.post(&["workloads"], &Value::Object(fields)) {
-                // Somebody else made it first. What it lacks is seen like this, too.
+                // Another client created the workload first. Its missing fields are detected below.
                 Err(refused) if refused.is_refusal("duplicate_slug") => {
                     let list = server.list(&["workloads"], &[("workspace_id", server.workspace()?)])?;
                     list.into_iter().find(|listed| word(listed, "slug") == step.slug).ok_or(refused)?
                 }
                 made => made?,
             };
-            tell(&format!("made workload {}", step.slug));
+            tell(&format!("created workload {}", step.slug));
             let Some(interface) = interface else { return is_as_wanted((wanted, step), &made) };
-            // An interface is given to a workload that is there; where this is cut off, the next plan shows it missing.
+            // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
+            // it missing.
             let step = WorkloadStep { updated_at: Some(text(&made, "updated_at")?.to_owned()), ..step.clone() };
             change(server, (wanted, &step), text(&made, "workload_id")?, &Map::from_iter([interface]))?;
         }
@@ -122,7 +123,7 @@ fn workload(
     Ok(())
 }
 
-/// Changes fields of a workload that is as it was when that was decided.
+/// Changes fields of a workload, if the workload has not changed since the plan.
 fn change(
     server: &Server,
     (wanted, step): (&WorkloadManifest, &WorkloadStep),
@@ -141,7 +142,7 @@ fn change(
     }
 }
 
-/// Somebody else was faster. Whoever did the same did what was wanted.
+/// Accepts a concurrent change that had the same result.
 fn is_as_wanted((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Value) -> Result<(), Failure> {
     if differing_fields(wanted, live).is_empty() {
         return Ok(());
@@ -150,5 +151,5 @@ fn is_as_wanted((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Value
 }
 
 fn gone() -> Failure {
-    Failure::Unfit("an asset or a version that was there is gone".to_owned())
+    Failure::Unfit("an asset or a version no longer exists".to_owned())
 }

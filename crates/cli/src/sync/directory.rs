@@ -1,4 +1,4 @@
-//! A directory of manifests, read and checked as a whole before anything is asked of a server.
+//! Reads and validates a directory of manifests as a whole, before the first request.
 
 mod release;
 mod workload;
@@ -27,55 +27,57 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// What the name of a file with a flow's metadata ends in.
+/// Suffix of the file name for a flow's metadata.
 const FLOW_METADATA: &str = ".meta";
 
-/// Everything that a directory says.
+/// The content of a directory.
 pub(super) struct Directory {
-    /// In an order in which each comes after those that it refers to.
+    /// Ordered so that each asset follows those that it references.
     pub(super) assets: Vec<WantedAsset>,
     pub(super) workloads: Vec<(WorkloadManifest, Located)>,
     pub(super) releases: Vec<(ReleaseManifest, Located)>,
 }
 
-/// An asset as the directory wants it.
+/// An asset as the directory defines it.
 pub(super) struct WantedAsset {
     pub(super) kind: AssetKind,
     pub(super) slug: String,
     pub(super) owner_ref: String,
     pub(super) content: Value,
     pub(super) checksum: String,
-    /// The text that a flow's content was read from.
+    /// The source text of a flow.
     pub(super) flow_yaml: Option<String>,
-    /// Which of its texts stand in files of their own: the JSON pointer into the content, and the file.
+    /// Sidecar texts: the JSON pointer into the content, and the file.
     pub(super) texts: BTreeMap<String, String>,
-    /// What its content refers to.
+    /// The references in its content.
     pub(super) references: Vec<AssetReference>,
-    /// Its file. The content was taken out of it.
+    /// Its file. The content has been moved out.
     pub(super) located: Located,
 }
 
-/// The manifests of a directory by the folder that they stand in.
+/// The manifests of a directory by folder.
 pub(super) struct Files(BTreeMap<String, Vec<PathBuf>>);
 
-/// A directory that is being read, with everything that is wrong so far.
+/// The state of reading a directory, with all findings so far.
 struct Reading<'d> {
     root: &'d Path,
     findings: Vec<Finding>,
-    /// Slugs of assets whose files are wrong: what is wrong with them is told, and not that they are missing.
+    /// Slugs of assets with invalid files. References to them are not reported as missing.
     broken: BTreeSet<String>,
-    /// How many bytes the texts beside manifests may still have.
+    /// Remaining bytes for sidecar texts.
     room: u64,
 }
 
 impl Files {
-    /// Of a directory that is not there yet.
+    /// An empty set, for a directory that does not exist yet.
     pub(super) const fn none() -> Self {
         Self(BTreeMap::new())
     }
 
+    /// Lists the manifests.
+    ///
     /// # Errors
-    /// When it is no directory, holds far too much, or a link in it leads out of it.
+    /// When it is not a directory, exceeds the limits, or contains a link that leads out of it.
     pub(super) fn of(root: &Path) -> Result<Self, Failure> {
         let mut folders: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
         for path in file::below(root)? {
@@ -94,7 +96,7 @@ impl Files {
         self.0.get(folder).map_or(&[], Vec::as_slice)
     }
 
-    /// The manifests in a folder that are called so, however they end.
+    /// The manifests in a folder with this file stem.
     pub(super) fn called(&self, folder: &str, name: &str) -> impl Iterator<Item = &PathBuf> {
         self.inside(folder).iter().filter(move |path| stem(path) == name)
     }
@@ -104,18 +106,19 @@ impl Directory {
     /// Reads a directory.
     ///
     /// # Errors
-    /// With everything that is wrong in any of its files.
+    /// All findings of all files.
     pub(super) fn read(root: &Path) -> Result<Self, Failure> {
         let (found, mut findings) = Self::look(root, &Files::of(root)?);
         let is_empty = found.assets.len() + found.workloads.len() + found.releases.len() == 0;
         if is_empty && findings.is_empty() {
-            let message = "the directory holds no manifests in `assets`, `flows`, `workloads` or `releases`";
+            let message = "the directory contains no manifests in `assets`, `flows`, `workloads` or `releases`";
             findings.push(Finding::whole(root.display().to_string(), "no_manifests", message));
         }
         if findings.is_empty() { Ok(found) } else { Err(Failure::Files(findings)) }
     }
 
-    /// The slugs of the assets whose versions matter to it: its own, and those that it names by a label or includes.
+    /// The slugs of assets whose versions the plan needs: those of the directory, and those that it binds or
+    /// includes.
     pub(super) fn slugs(&self) -> BTreeSet<&str> {
         let own = self.assets.iter().map(|asset| asset.slug.as_str());
         let bound =
@@ -125,7 +128,7 @@ impl Directory {
         own.chain(bound).chain(included).collect()
     }
 
-    /// What of a directory is as it should be; the rest is left out.
+    /// Reads the valid files of a directory and skips the others.
     pub(super) fn sound(root: &Path, files: &Files) -> Self {
         let (mut found, findings) = Self::look(root, files);
         let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
@@ -136,7 +139,7 @@ impl Directory {
         found
     }
 
-    /// What a directory says, and everything that is wrong with it.
+    /// Reads a directory, and collects all findings.
     fn look(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
         let mut reading = Reading { root, findings: Vec::new(), broken: BTreeSet::new(), room: MOST_BYTES };
         let mut assets: Vec<WantedAsset> = Vec::new();
@@ -160,7 +163,7 @@ impl Directory {
 }
 
 impl Reading<'_> {
-    /// What there is, or a note of what is wrong instead.
+    /// Returns the value, or records the finding.
     fn noted<T>(&mut self, found: Result<T, Finding>) -> Option<T> {
         found.map_err(|finding| self.findings.push(finding)).ok()
     }
@@ -175,14 +178,10 @@ impl Reading<'_> {
         let manifest: AssetManifest = self.noted(typed(&located))?;
         self.named(&located, path, &manifest.slug, "/slug");
         self.owned(&located, &manifest.owner_ref);
-        // Taken out again where everything is well.
+        // Removed again when the asset is valid.
         self.broken.insert(manifest.slug.clone());
         if manifest.kind == AssetKind::OrchestrationFlow {
-            self.findings.push(located.finding(
-                "/kind",
-                "misplaced_flow",
-                "flows are written as they are, in `flows/`",
-            ));
+            self.findings.push(located.finding("/kind", "misplaced_flow", "a flow belongs in `flows/` as plain YAML"));
             return None;
         }
         let within = Beside { path, root: self.root };
@@ -193,7 +192,7 @@ impl Reading<'_> {
         Some(WantedAsset { texts: manifest.texts, ..asset })
     }
 
-    /// An asset whose content, at `/content` of its file, has passed the checks of its kind.
+    /// Checks the content at `/content` of a file by the rules of its kind.
     fn checked(
         &mut self,
         kind: AssetKind,
@@ -201,7 +200,7 @@ impl Reading<'_> {
         mut located: Located,
     ) -> Option<WantedAsset> {
         let problems = content_problems(kind, &located, "/content");
-        // Taken, not copied: everything that a directory says is in memory at the same time.
+        // Moved instead of copied, because the whole directory is in memory.
         let mut whole = mem::take(&mut located.value);
         let content = whole.get_mut("content").map(Value::take).unwrap_or_default();
         if !problems.is_empty() {
@@ -222,7 +221,7 @@ impl Reading<'_> {
             let stem = stem(lonely);
             let of_flow = stem.strip_suffix(FLOW_METADATA).unwrap_or(&stem).to_owned();
             if !seen.insert(of_flow.clone()) {
-                let message = "another file says the same of this flow";
+                let message = "another file has metadata for this flow";
                 self.findings.push(Finding::whole(lonely.display().to_string(), "duplicate_slug", message));
             }
             if !texts.iter().any(|path| self::stem(path) == of_flow) {
@@ -230,7 +229,7 @@ impl Reading<'_> {
                 self.findings.push(Finding::whole(
                     lonely.display().to_string(),
                     "flow_missing",
-                    "there is no flow beside it",
+                    "the flow of this metadata file is missing",
                 ));
             }
         }
@@ -269,15 +268,11 @@ impl Reading<'_> {
         Some(WantedAsset { flow_yaml: Some(source.text), ..asset })
     }
 
-    /// A reader who looks for a slug looks for a file of that name.
+    /// Requires that the file name equals the slug.
     fn named(&mut self, located: &Located, path: &Path, slug: &str, pointer: &str) {
         self.slug(located, pointer, slug);
         if stem(path) != slug {
-            self.findings.push(located.finding(
-                pointer,
-                "misnamed_file",
-                "the file is called after the slug inside of it",
-            ));
+            self.findings.push(located.finding(pointer, "misnamed_file", "the file name must equal the slug"));
         }
     }
 
@@ -289,7 +284,7 @@ impl Reading<'_> {
 
     fn owned(&mut self, located: &Located, owner_ref: &str) {
         if OwnerRef::parse(owner_ref).is_err() {
-            let message = "an owner is `team:` or `user:` and a name of a-z, 0-9 and ._@+-";
+            let message = "an owner must be `team:` or `user:` and a name of a-z, 0-9 and ._@+-";
             self.findings.push(located.finding("/owner_ref", "invalid_manifest", message));
         }
     }
@@ -298,13 +293,13 @@ impl Reading<'_> {
         let mut slugs = BTreeSet::new();
         for asset in assets {
             if !slugs.insert(&asset.slug) {
-                let message = "another asset of the directory has this slug; flows are assets, too";
+                let message = "another asset or flow of the directory has this slug";
                 self.findings.push(asset.located.finding("/slug", "duplicate_slug", message));
             }
         }
     }
 
-    /// The assets so that each comes after those that it refers to.
+    /// Sorts the assets so that each follows those that it references.
     fn ordered(&mut self, assets: Vec<WantedAsset>) -> Vec<WantedAsset> {
         let mut waiting = assets;
         let mut ordered: Vec<WantedAsset> = Vec::with_capacity(waiting.len());
@@ -318,7 +313,7 @@ impl Reading<'_> {
                     let pointer = asset.references.iter().find(|other| missing.contains(other.slug.as_str()));
                     let pointer =
                         pointer.map_or_else(String::new, |reference| format!("/content{}", reference.pointer));
-                    let message = "assets of the directory refer to one another in a circle, and this is one of them or needs one";
+                    let message = "the references of this asset form or lead to a cycle";
                     self.findings.push(asset.located.finding(&pointer, "reference_cycle", message));
                 }
                 return ordered;
@@ -330,7 +325,7 @@ impl Reading<'_> {
     }
 }
 
-/// The name of a file without what it ends in.
+/// The file name without its extension.
 fn stem(path: &Path) -> String {
     path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

@@ -1,4 +1,4 @@
-//! What a server has, as far as a directory can say it.
+//! The remote state: the part of a server's state that a directory can describe.
 
 use super::{directory::Directory, reference::Reached};
 use crate::{
@@ -11,22 +11,22 @@ use std::{
     thread,
 };
 
-/// How many questions are open at the same time.
+/// Maximum number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What a server has.
+/// The state of a server's workspace.
 pub(super) struct Estate {
-    /// Assets that are seen from the workspace, archived ones too: their slugs are taken.
+    /// Assets visible from the workspace, including archived ones, whose slugs stay taken.
     pub(super) assets: BTreeMap<String, Value>,
-    /// The versions of those that were asked for, newest first.
+    /// The versions of the requested assets, newest first.
     pub(super) versions: BTreeMap<String, Vec<Value>>,
     pub(super) workloads: BTreeMap<String, Value>,
-    /// Assets that contents name by their slug alone, and so mean the newest version of.
+    /// Assets that contents reference by slug alone, which resolves to the newest version.
     pub(super) by_slug: BTreeSet<String>,
 }
 
 impl Estate {
-    /// Reads everything, and the versions of the assets that a directory names or leads to.
+    /// Reads the assets and workloads, and the versions of all assets that the directory reaches.
     pub(super) fn read(server: &Server, wanted: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace()?)];
         let assets = by_slug(server.list(&["assets"], &workspace)?);
@@ -62,22 +62,22 @@ impl Estate {
         versions.filter(move |version| word(version, "checksum") == checksum)
     }
 
-    /// The version of an asset that is used for this checksum: the newest that has it. Where contents name the asset by
-    /// its slug alone they mean the newest version, so no other one will do.
+    /// The newest version of an asset with this checksum. For an asset that contents reference by slug alone, only
+    /// its newest version qualifies.
     pub(super) fn usable(&self, slug: &str, checksum: &str) -> Option<&Value> {
         let newest = self.labelled(slug, None);
         let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
         self.versions_of(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
-    /// The version of an asset with this label; without one the newest.
+    /// The version of an asset with this label, or the newest without one.
     pub(super) fn labelled(&self, slug: &str, label: Option<&str>) -> Option<&Value> {
         let fits = |version: &&Value| label.is_none_or(|label| word(version, "version_label") == label);
         self.versions.get(slug)?.iter().find(fits)
     }
 }
 
-/// Does the same with each item, several at a time; the answers are in the order of the items.
+/// Applies a function to all items with bounded parallelism. The results have the order of the items.
 pub(super) fn at_once<I: Sync, T: Send>(
     items: &[I],
     work: impl Fn(&I) -> Result<T, Failure> + Sync,
@@ -102,7 +102,7 @@ fn by_slug(items: Vec<Value>) -> BTreeMap<String, Value> {
     items.into_iter().filter_map(keyed).collect()
 }
 
-/// A text of an item, empty where there is none.
+/// A string member of a JSON object, or an empty string.
 pub(super) fn word<'v>(value: &'v Value, name: &str) -> &'v str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What one file of a directory says.
+//! The manifest types of a directory.
 
 use crate::{failure::Finding, file::Located};
 use fairway_domain::asset::kind::AssetKind;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use serde_path_to_error::Segment;
 use std::collections::BTreeMap;
 
-/// An asset with the content that its newest version should have.
+/// An asset, with the content of its newest version.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AssetManifest {
@@ -15,19 +15,19 @@ pub(super) struct AssetManifest {
     pub(super) slug: String,
     pub(super) owner_ref: String,
     pub(super) content: Value,
-    /// Long texts in files of their own: the JSON pointer into the content, and the file beside this one.
+    /// Sidecar texts: the JSON pointer into the content, and the file in the same folder.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) texts: BTreeMap<String, String>,
 }
 
-/// What is said of a flow beside it.
+/// The metadata file of a flow.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FlowMetadata {
     pub(super) owner_ref: String,
 }
 
-/// A workload, in the words of the API.
+/// A workload, with the field names of the API.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorkloadManifest {
@@ -51,7 +51,7 @@ pub(super) struct ReleaseManifest {
     #[serde(default = "all_lanes")]
     pub(super) target_lane: String,
     pub(super) bindings: Vec<BindingManifest>,
-    /// Inputs that show how to run it; nothing is made of them on the server.
+    /// Example inputs for readers; the server does not receive them.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub(super) example_inputs: Map<String, Value>,
 }
@@ -63,7 +63,7 @@ pub(super) struct BindingManifest {
     pub(super) role: AssetKind,
     /// The asset's slug.
     pub(super) asset: String,
-    /// The label of a version that is there; else the one that says what the directory says.
+    /// The label of an existing version; without it the version with the directory's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
 }
@@ -72,7 +72,7 @@ fn all_lanes() -> String {
     "all".to_owned()
 }
 
-/// Reads a manifest; what is wrong is told at its place.
+/// Deserializes a manifest. The finding has the position of the invalid value.
 pub(super) fn typed<T: DeserializeOwned>(located: &Located) -> Result<T, Finding> {
     serde_path_to_error::deserialize(&located.value).map_err(|error| {
         let pointer = error.path().iter().fold(String::new(), |pointer, segment| match segment {

@@ -1,4 +1,4 @@
-//! What would have to be done so that a server is as a directory says.
+//! Plans the steps that make a server match a directory.
 
 mod asset;
 mod reference;
@@ -17,10 +17,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// Everything that would be done. Two plans that are equal do the same to the same things.
+/// All planned steps. Equal plans have equal effects.
 #[derive(Debug, Serialize)]
 pub(super) struct Plan {
-    /// The address of the server that it was made for.
+    /// The address of the plan's server.
     pub(super) server: String,
     pub(super) workspace_id: String,
     pub(super) assets: Vec<AssetStep>,
@@ -29,31 +29,31 @@ pub(super) struct Plan {
     pub(super) unmanaged: Vec<Unmanaged>,
 }
 
-/// What would be done with an asset.
+/// The planned step for an asset.
 #[derive(Debug, Serialize)]
 pub(super) struct AssetStep {
     pub(super) slug: String,
     pub(super) kind: AssetKind,
     pub(super) action: AssetAction,
-    /// Who answers for an asset that is made.
+    /// The owner of a new asset.
     pub(super) owner_ref: String,
     pub(super) checksum: String,
-    /// Of the text that is sent, where content is made of one: comments are no part of the content.
+    /// The checksum of a flow's text. Comments belong to the text but not to the content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) text_checksum: Option<String>,
-    /// The version that is used as it is.
+    /// The label of the version that is reused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) version: Option<String>,
-    /// The newest version that the server has.
+    /// The label of the newest version on the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// Why a version is made although there is one that says the same.
+    /// Why a version is created although an equal one exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) because: Option<&'static str>,
-    /// How the content would change; only in plans that are shown or agreed on.
+    /// The content diff; only in plans that are printed or saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) diff: Option<String>,
-    /// What stays different, because nothing changes it.
+    /// A difference that `apply` does not change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<&'static str>,
 }
@@ -66,14 +66,14 @@ pub(super) enum AssetAction {
     Reuse,
 }
 
-/// What would be done with a workload.
+/// The planned step for a workload.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct WorkloadStep {
     pub(super) slug: String,
     pub(super) action: WorkloadAction,
-    /// What would be sent.
+    /// The fields to send.
     pub(super) fields: Map<String, Value>,
-    /// The state of the server that this was decided on.
+    /// The workload's revision on which the step was decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
 }
@@ -86,25 +86,25 @@ pub(super) enum WorkloadAction {
     Keep,
 }
 
-/// What would be done for a release.
+/// The planned step for a release.
 #[derive(Debug, Serialize)]
 pub(super) struct ReleaseStep {
     pub(super) workload: String,
     pub(super) environment: String,
     pub(super) target_lane: String,
     pub(super) action: ReleaseAction,
-    /// The release that is used or carried on.
+    /// The release that is kept or completed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) release_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
-    /// When that release last changed, of one that is carried on: what it lacks was decided on that.
+    /// The last change of a release that is completed; the step was decided on this revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) updated_at: Option<String>,
-    /// The newest release that there was, of one that is drafted: whatever came since may be what was wanted.
+    /// The newest release at planning time, for a new draft. A later release may already be the wanted one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) newest: Option<String>,
-    /// Why no release that serves or is on its way will do, one line for each difference.
+    /// Why no current or pending release qualifies, one line for each difference.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) because: Vec<String>,
     pub(super) bindings: Vec<BindingManifest>,
@@ -115,13 +115,13 @@ pub(super) struct ReleaseStep {
 pub(super) enum ReleaseAction {
     /// A release is drafted.
     Draft,
-    /// A draft gets what it lacks.
+    /// Missing bindings are added to a draft.
     Complete,
-    /// A release with these versions is there.
+    /// An equal release exists.
     Keep,
 }
 
-/// An asset that the directory does not name.
+/// An asset that the directory does not contain.
 #[derive(Debug, Serialize)]
 pub(super) struct Unmanaged {
     pub(super) slug: String,
@@ -134,12 +134,12 @@ pub(super) struct Unmanaged {
 pub(super) enum RestAction {
     Leave,
     Archive,
-    /// It should be archived and cannot be: a release stands on it, or content that stays refers to it.
+    /// The asset cannot be archived: a remaining release or content depends on it.
     InUse,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether the plan changes nothing.
     pub(super) fn is_done(&self) -> bool {
         self.assets.iter().all(|step| step.action == AssetAction::Reuse)
             && self.workloads.iter().all(|step| step.action == WorkloadAction::Keep)
@@ -147,8 +147,7 @@ impl Plan {
             && self.unmanaged.iter().all(|rest| rest.action == RestAction::Leave)
     }
 
-    /// Tells of each asset that gets a version how its content would change. Of long texts that takes its time, and who asks
-    /// only whether there is something to do has no need of it.
+    /// Adds the content diff of each new version. Diffs of long texts are slow, and `status` does not need them.
     pub(super) fn with_differences(mut self, wanted: &Directory, estate: &Estate) -> Self {
         for (step, asset) in self.assets.iter_mut().zip(&wanted.assets) {
             if step.action == AssetAction::Version {
@@ -159,7 +158,7 @@ impl Plan {
     }
 
     /// # Errors
-    /// When something would have to be put away that is in use.
+    /// When an asset to archive is in use.
     pub(super) fn refuse_if_blocked(&self) -> Result<(), Failure> {
         let blocked: Vec<&str> = self
             .unmanaged
@@ -172,23 +171,23 @@ impl Plan {
         }
         let blocked = blocked.join(", ");
         Err(Failure::Unfit(format!(
-            "asset_in_use: releases or contents that stay stand on {blocked}; nothing was done"
+            "asset_in_use: remaining releases or contents depend on {blocked}; nothing was changed"
         )))
     }
 
     /// # Errors
-    /// When what was agreed on is another plan than this one, or one for another server.
+    /// When the saved plan differs from this one, or was made for another server.
     pub(super) fn refuse_if_other(&self, agreed: &Value) -> Result<(), Failure> {
         if agreed.get("server").and_then(Value::as_str) != Some(self.server.as_str()) {
-            let message = "plan_of_another_server: the plan was made for another server; nothing was done";
+            let message = "plan_of_another_server: the plan was made for another server; nothing was changed";
             return Err(Failure::Unfit(message.to_owned()));
         }
         let now = serde_json::to_value(self).map_err(|error| Failure::Unfit(error.to_string()))?;
-        if *agreed == now { Ok(()) } else { Err(stale("the directory or the server", "nothing was done")) }
+        if *agreed == now { Ok(()) } else { Err(stale("the directory or the server", "nothing was changed")) }
     }
 }
 
-/// Something is no longer as the plan was decided on.
+/// The state has changed since the plan was made.
 pub(super) fn stale(what: &str, outcome: &str) -> Failure {
     Failure::Unfit(format!("stale_plan: {what} changed since the plan was made; {outcome}"))
 }
@@ -196,7 +195,7 @@ pub(super) fn stale(what: &str, outcome: &str) -> Failure {
 /// Compares a directory with a server.
 ///
 /// # Errors
-/// With everything of the directory that the server's state rules out.
+/// All parts of the directory that conflict with the server's state.
 pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: Rest) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
@@ -216,16 +215,16 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: R
             findings.push(located.finding(
                 "/workload",
                 "unknown_workload",
-                "neither the directory nor the server has it",
+                "the workload exists neither in the directory nor on the server",
             ));
             continue;
         }
         let step = release_step(server, release, estate, &assets)?;
-        // What serves goes on, whatever became of the assets that it binds.
+        // A serving release stays valid, whatever happens to its assets.
         if step.action != ReleaseAction::Keep {
             release::ruled_out((release, located), estate, &mut findings);
         }
-        // What is inside of a draft is settled when it is handed in, also where nothing of it has to be changed.
+        // References of a draft are resolved at submission, so a kept draft is checked as well.
         if step.action != ReleaseAction::Keep || step.state.as_deref() == Some(StateName::Draft.as_str()) {
             looking.within((release, located), &mut findings);
         }
@@ -233,7 +232,7 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: R
     }
     if !findings.is_empty() {
         let mut told = BTreeSet::new();
-        // What gets a version and goes into a release was looked at twice.
+        // An asset that gets a version and belongs to a release was checked twice.
         findings.retain(|finding| told.insert(finding.clone()));
         return Err(Failure::Files(findings));
     }

@@ -1,5 +1,5 @@
-//! Writing what a server has as files. The same estate is always the same bytes, and a file that says the same already is
-//! left alone, with its comments and its order.
+//! Writes the server's state into files. Equal states produce equal bytes, and files with equivalent content keep
+//! their comments and order.
 
 mod gone;
 mod page;
@@ -40,7 +40,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     let newest = at_once(&assets, |asset| newest_of(server, asset))?;
     let mut labels = BTreeMap::new();
     for (asset, version) in assets.iter().zip(newest) {
-        // An asset without a version has nothing that a file could say.
+        // An asset without a version has no content to write.
         let Some(version) = version else { continue };
         labels.insert(word(&version, "asset_version_id").to_owned(), word(asset, "slug").to_owned());
         pages.extend(asset_pages(&there, asset, &version)?);
@@ -57,7 +57,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     let gone = Gone::look(server, &there, &estate, &pages)?;
     let (kept, unsaid): (Vec<Page>, Vec<Page>) =
         pages.into_iter().partition(|page| there.is_kept(&page.path) || page.is_there());
-    // Whatever stands in the way is found before the first file is written.
+    // All obstacles are found before the first write.
     unsaid.iter().try_for_each(Page::may_be_written)?;
     for page in &unsaid {
         page.write()?;
@@ -65,15 +65,15 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     }
     gone.remove()?;
     for path in &gone.ours {
-        tell(&format!("removed {}: what it names is archived on the server", plain(&path.display().to_string())));
+        tell(&format!("removed {}: its assets are archived on the server", plain(&path.display().to_string())));
     }
     for path in &gone.theirs {
         let path = plain(&path.display().to_string());
-        tell(&format!("{path} names what is archived on the server, and is left: remove it, or take another slug"));
+        tell(&format!("{path} refers to an archived asset and was kept: remove it or use another slug"));
     }
     if output.is_for_people() {
         let removed = if gone.ours.is_empty() { String::new() } else { format!(", {} removed", gone.ours.len()) };
-        return say(&format!("{} files written, {} left as they were{removed}", unsaid.len(), kept.len()));
+        return say(&format!("{} files written, {} unchanged{removed}", unsaid.len(), kept.len()));
     }
     output.value(&json!({ "written": unsaid.len(), "unchanged": kept.len(), "removed": gone.ours.len() }))
 }
@@ -87,7 +87,7 @@ fn newest_of(server: &Server, asset: &Value) -> Result<Option<Value>, Failure> {
     with_text(server, asset, newest).map(Some)
 }
 
-/// A version as it was listed; of a flow with its text, which lists leave out.
+/// Completes a listed version. Lists omit the text of a flow.
 fn with_text(server: &Server, asset: &Value, listed: Value) -> Result<Value, Failure> {
     if word(asset, "asset_kind") != AssetKind::OrchestrationFlow.as_str() {
         return Ok(listed);
@@ -96,11 +96,11 @@ fn with_text(server: &Server, asset: &Value, listed: Value) -> Result<Value, Fai
     server.get(&["assets", asset_id, "versions", version], &[("workspace_id", server.workspace()?)])
 }
 
-/// A name that becomes part of a path. Servers give slugs; whatever else came could lead anywhere.
+/// A slug that becomes part of a path. Validation keeps a hostile server's names inside the directory.
 fn name<'v>(value: &'v Value, member: &str) -> Result<&'v str, Failure> {
     let found = text(value, member)?;
     let refused =
-        |_| Failure::Unfit(format!("invalid_slug: a `{member}` of the server is no slug; nothing was written"));
+        |_| Failure::Unfit(format!("invalid_slug: the server sent an invalid `{member}`; nothing was written"));
     Slug::parse(found).map(|_| found).map_err(refused)
 }
 
@@ -108,7 +108,7 @@ fn asset_pages(there: &There<'_>, asset: &Value, version: &Value) -> Result<Vec<
     let (slug, owner_ref) = (name(asset, "slug")?.to_owned(), text(asset, "owner_ref")?.to_owned());
     let content = version.get("content").cloned().unwrap_or_default();
     let kind = AssetKind::parse(text(asset, "asset_kind")?);
-    let kind = kind.ok_or_else(|| Failure::Unfit("the server knows a kind that this command does not".to_owned()))?;
+    let kind = kind.ok_or_else(|| Failure::Unfit("the server has an unknown asset kind".to_owned()))?;
     if kind != AssetKind::OrchestrationFlow {
         let path = there.path("assets", &slug);
         let (content, texts, beside) = there.apart(&path, content);
@@ -140,7 +140,7 @@ fn workload_page(there: &There<'_>, workload: &Value) -> Result<Page, Failure> {
     Page::of(there.path("workloads", &manifest.slug), &manifest)
 }
 
-/// A page for each environment in which a release of the workload serves.
+/// A file for each environment in which a release of the workload serves.
 fn release_pages(
     server: &Server,
     there: &There<'_>,
@@ -178,7 +178,7 @@ fn release_pages(
     Ok(pages)
 }
 
-/// The binding of a version that is not the newest of its asset.
+/// The binding of a version that is not its asset's newest.
 fn older(server: &Server, estate: &Estate, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
     let of_kind = estate.assets.values().filter(|asset| word(asset, "asset_kind") == role.as_str());
     for asset in of_kind {
@@ -189,5 +189,5 @@ fn older(server: &Server, estate: &Estate, role: AssetKind, version: &str) -> Re
             return Ok(BindingManifest { role, asset: text(asset, "slug")?.to_owned(), version: Some(label) });
         }
     }
-    Err(Failure::Unfit("a release binds a version that is not seen from this workspace".to_owned()))
+    Err(Failure::Unfit("a release binds a version that is not visible from this workspace".to_owned()))
 }

@@ -1,7 +1,7 @@
-//! What contents refer to by a slug alone: the newest version, whatever that says.
+//! References by slug alone, which resolve to the newest version.
 //!
-//! The server settles what a reference means when a release is handed in. So that a release has inside of it what the
-//! directory says, the newest version of what is referred to like this has to say it.
+//! The server resolves references at submission. A release includes the directory's content only if the newest
+//! version has it.
 
 use super::{directory::Directory, estate::Estate};
 use fairway_domain::asset::{
@@ -11,18 +11,18 @@ use fairway_domain::asset::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What the contents of a directory lead to.
+/// The assets that the contents of a directory reach.
 #[derive(Default)]
 pub(super) struct Reached {
-    /// Assets that something names by their slug alone.
+    /// Assets that are referenced by slug alone.
     pub(super) by_slug: BTreeSet<String>,
-    /// Assets of the server whose versions are not known yet, and would lead on.
+    /// Assets whose versions must be loaded to continue.
     pub(super) unknown: BTreeSet<String>,
 }
 
 impl Reached {
-    /// Goes from the contents of the directory, and from the versions that its releases name by a label, as far as
-    /// references lead. What the directory does not hold is what the server has.
+    /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
+    /// the directory are those of the server.
     pub(super) fn from(wanted: &Directory, estate: &Estate) -> Self {
         let mut walk = Walk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
@@ -37,11 +37,11 @@ impl Reached {
     }
 }
 
-/// A walk under way.
+/// The traversal state.
 struct Walk<'w> {
     wanted: &'w Directory,
     estate: &'w Estate,
-    /// Slugs and labels that were looked at. Assets of a server may refer to one another in a circle.
+    /// Visited slugs and labels. References between server assets may form cycles.
     seen: BTreeSet<(String, Option<String>)>,
     waiting: Vec<(AssetKind, &'w Value)>,
     reached: Reached,
@@ -57,7 +57,7 @@ impl Walk<'_> {
         self.version(slug, label);
     }
 
-    /// Goes on from a version of the server; what the directory says itself was begun with.
+    /// Visits a version on the server. The directory's contents are the starting points.
     fn version(&mut self, slug: &str, label: Option<&str>) {
         let is_here = label.is_none() && self.wanted.assets.iter().any(|asset| asset.slug == slug);
         if is_here || !self.seen.insert((slug.to_owned(), label.map(str::to_owned))) {

@@ -1,4 +1,4 @@
-//! Plans, for people and for programs.
+//! Prints plans as text or as JSON and YAML.
 
 use super::plan::{AssetAction, Plan, ReleaseAction, RestAction, WorkloadAction};
 use crate::{
@@ -19,7 +19,7 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     let mut kept = 0_usize;
     for step in &plan.assets {
         match step.action {
-            AssetAction::Create => say(&format!("+ {} {} is made", step.kind, plain(&step.slug)))?,
+            AssetAction::Create => say(&format!("+ {} {} is created", step.kind, plain(&step.slug)))?,
             AssetAction::Version => {
                 say(&format!("~ {} {} gets a version", step.kind, plain(&step.slug)))?;
                 if let Some(because) = step.because {
@@ -38,7 +38,7 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     for step in &plan.workloads {
         let fields: Vec<&str> = step.fields.keys().map(String::as_str).collect();
         match step.action {
-            WorkloadAction::Create => say(&format!("+ workload {} is made", plain(&step.slug)))?,
+            WorkloadAction::Create => say(&format!("+ workload {} is created", plain(&step.slug)))?,
             WorkloadAction::Change => say(&format!("~ workload {} changes: {}", plain(&step.slug), fields.join(", ")))?,
             WorkloadAction::Keep => kept += 1,
         }
@@ -48,7 +48,7 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
         match step.action {
             ReleaseAction::Draft => say(&format!("+ {of} is drafted"))?,
             ReleaseAction::Complete => say(&format!(
-                "~ {of}: the draft {} gets what it lacks",
+                "~ {of}: the draft {} gets its missing bindings",
                 step.release_id.as_deref().unwrap_or_default()
             ))?,
             ReleaseAction::Keep => kept += 1,
@@ -59,14 +59,14 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     }
     for rest in &plan.unmanaged {
         match rest.action {
-            RestAction::Leave => say(&format!("? asset {} is not in the directory, and left", plain(&rest.slug)))?,
+            RestAction::Leave => say(&format!("? asset {} is not in the directory; kept", plain(&rest.slug)))?,
             RestAction::Archive => say(&format!("- asset {} is archived", plain(&rest.slug)))?,
             RestAction::InUse => say(&format!(
-                "! asset {} cannot be archived: a release or content that stays stands on it",
+                "! asset {} cannot be archived: a remaining release or content depends on it",
                 plain(&rest.slug)
             ))?,
         }
     }
     let end = if plan.is_done() { "; nothing to do" } else { "" };
-    say(&format!("{kept} as they should be{end}"))
+    say(&format!("{kept} up to date{end}"))
 }

@@ -1,4 +1,4 @@
-//! Asking for a run where answers are lost: under one key, until somebody answers or the time is over.
+//! Submitting a run when responses are lost: retries under one key until the server responds or the wait ends.
 
 use crate::Terminal;
 use fairway_testkit::{FaultyEndpoint, Script};
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
-/// An endpoint that says this, one after the other and the last one for ever, and somebody who speaks to it.
+/// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
 async fn saying(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says_in_turn(scripts);
@@ -15,7 +15,7 @@ async fn saying(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
     (endpoint, terminal)
 }
 
-/// The keys of all requests for a run, and how many they were.
+/// The number of submissions, and their distinct idempotency keys.
 fn keys(endpoint: &FaultyEndpoint) -> (usize, BTreeSet<String>) {
     let posted: Vec<_> = endpoint.requests().into_iter().filter(|asked| asked.method == "POST").collect();
     (posted.len(), posted.iter().map(|asked| asked.header("idempotency-key").unwrap().to_owned()).collect())
@@ -43,7 +43,7 @@ async fn a_wait_asks_for_its_run_until_the_server_is_back() {
     assert_eq!((came.code, came.out.as_str()), (0, "done\n"), "{}", came.err);
     let (asked, keys) = keys(&endpoint);
     assert_eq!((asked, keys.len()), (7, 1), "{keys:?}");
-    assert_eq!(came.err.matches("asking again under the same key").count(), 1, "{}", came.err);
+    assert_eq!(came.err.matches("retrying with the same idempotency key").count(), 1, "{}", came.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,10 +51,10 @@ async fn whoever_leaves_without_an_answer_has_the_key() {
     for (words, scripts, code, most) in [
         (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
         (vec!["--wait", "1s"], vec![away()], 3, usize::MAX),
-        // Nobody said for how long to ask.
+        // Without --wait there is a single retry.
         (vec![], vec![Script::reset()], 3, 2),
         (vec!["--no-wait"], vec![Script::reset()], 3, 2),
-        // Whoever says no for good said nothing of the first attempt.
+        // A permanent refusal of the retry says nothing about the first attempt.
         (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
     ] {
         let (endpoint, terminal) = saying(scripts).await;
@@ -64,12 +64,12 @@ async fn whoever_leaves_without_an_answer_has_the_key() {
         assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
         assert!(names_the_key(&came.err, &keys), "{words:?}: {keys:?} {}", came.err);
     }
-    // Under that key it is asked for again.
+    // The command with that key submits again.
     let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
     let (endpoint, terminal) = saying(vec![queued]).await;
     terminal.done(&["run", "w", "--env", "dev", "--no-wait", "--idempotency-key", "once"]);
     assert_eq!(keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
-    // A refusal loses nothing.
+    // A refusal is a response, so no run can be lost.
     let (_front, terminal) = saying(vec![Script::status(403, "<html>")]).await;
     let came = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert!(came.code == 1 && !came.err.contains("--idempotency-key"), "{}", came.err);

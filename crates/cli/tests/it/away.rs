@@ -1,4 +1,4 @@
-//! Waiting for runs of servers that go away, say nothing any more or cut their streams.
+//! Waiting for runs when the server restarts, stops responding or drops its streams.
 
 use crate::{
     Came,
@@ -15,7 +15,7 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
     let whole = json!("Hello, world");
     endpoint.says_in_turn([
         begun([started.clone(), delta(2, "Hello, ")]).broken_off(),
-        // The run has ended meanwhile; what was written of its answer is not all of it.
+        // The run has ended meanwhile, and the printed part of its answer is incomplete.
         run("completed", &whole),
         Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &whole),
@@ -26,7 +26,7 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
     let asked = endpoint.requests();
     assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
 
-    // The last event was seen by somebody who was cut off behind it.
+    // The connection drops after the final text.
     endpoint.says_in_turn([
         begun([started.clone(), delta(2, "Hello, world")]).broken_off(),
         run("completed", &whole),
@@ -36,14 +36,14 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
     let came = speaking_to(&endpoint).run(&words);
     assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
 
-    // Where no stream comes any more, the whole answer is written anew.
+    // When no stream can be resumed, the whole answer is printed.
     let mut scripts = vec![begun([started, delta(2, "Hello, ")]).broken_off()];
     scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &whole));
     endpoint.says_in_turn(scripts);
     let came = speaking_to(&endpoint).run(&words);
     assert_eq!((came.code, came.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", came.err);
-    assert!(came.err.contains("the stream was cut"), "{}", came.err);
+    assert!(came.err.contains("the stream was interrupted"), "{}", came.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,13 +56,13 @@ async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
     endpoint.says_in_turn([silent(), run("running", &json!(null)), review.clone(), review]);
     let came = speaking_to(&endpoint).run(&words);
     assert_eq!((came.code, endpoint.count()), (5, 4), "{}", came.err);
-    assert!(came.err.contains("the answer waits for a review"), "{}", came.err);
+    assert!(came.err.contains("the answer awaits review"), "{}", came.err);
 
     let ended = run("completed", &json!("done"));
     endpoint.says_in_turn([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
     let came = speaking_to(&endpoint).run(&words);
     assert_eq!((came.code, came.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", came.err);
-    assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "whether more was to tell is asked for");
+    assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,19 +74,19 @@ async fn a_run_is_known_before_anything_is_told_of_it() {
     let busy = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" }).to_string();
     let refused = json!({ "detail": { "error": "unauthenticated", "message": "Who?" }, "request_id": "r" }).to_string();
     for (then, code, says) in [
-        (vec![queued()], 5, "goes on; `fairway executions wait"),
-        // The server goes and does not come back, or something else answers for it.
-        (vec![Script::reset()], 3, "takes up the wait"),
+        (vec![queued()], 5, "is still running; `fairway executions wait"),
+        // The server disappears, or a proxy responds in its place.
+        (vec![Script::reset()], 3, "resumes waiting"),
         (vec![Script::status(503, &busy)], 3, "unavailable: Come back."),
         (vec![Script::status(502, "<html>Bad gateway")], 3, "502 Bad Gateway"),
-        (vec![Script::status(401, &refused)], 1, "takes up the wait"),
-        // What stands in front of it says no, which more of it will not change.
+        (vec![Script::status(401, &refused)], 1, "resumes waiting"),
+        // A proxy refuses permanently.
         (vec![Script::status(401, "<html>Who?")], 1, "401 Unauthorized"),
         (vec![Script::status(403, "<html>No")], 1, "403 Forbidden"),
-        (vec![Script::status(404, "<html>Where?")], 1, "takes up the wait"),
-        (vec![Script::redirect("https://login.example.org/")], 1, "takes up the wait"),
-        // It comes back.
-        (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "answers again"),
+        (vec![Script::status(404, "<html>Where?")], 1, "resumes waiting"),
+        (vec![Script::redirect("https://login.example.org/")], 1, "resumes waiting"),
+        // The server returns.
+        (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "responds again"),
     ] {
         let before = endpoint.count();
         let scripts = [begun([]).broken_off()].into_iter().chain(then);
@@ -96,17 +96,17 @@ async fn a_run_is_known_before_anything_is_told_of_it() {
         assert!(came.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", came.err);
         assert!(came.err.contains(says), "{says}: {}", came.err);
         let last = came.err.lines().filter(|line| line.contains(RUN)).count();
-        assert!(last >= 2 || code == 0, "the last words name the run: {}", came.err);
+        assert!(last >= 2 || code == 0, "the final message names the run: {}", came.err);
         let asked = endpoint.requests().split_off(before);
         assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
     }
-    // An answer that names no run is none of Fairway.
+    // A response that names no run is not from Fairway.
     endpoint.says(Script::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging());
     let came = terminal.run(&words);
-    assert!(came.code == 1 && came.err.contains("does not say which run"), "{}", came.err);
+    assert!(came.code == 1 && came.err.contains("does not name the run"), "{}", came.err);
 }
 
-/// A look at the run and the last events are on their way at the same time, and either may come first.
+/// A poll of the run and its last events are concurrent; either may arrive first.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_written_does_not_depend_on_who_comes_first() {
     let endpoint = FaultyEndpoint::start().await;
@@ -121,24 +121,24 @@ async fn what_is_written_does_not_depend_on_who_comes_first() {
     let told =
         |came: &Came| came.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>();
 
-    // The events come behind the look.
+    // The events arrive after the poll.
     endpoint.says_in_turn([late, ended.clone()]);
     let terminal = speaking_to(&endpoint);
     let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The run is looked at when the stream, which goes on only then, has told nothing for a while.
+    // The run is polled after a silence; only then does the stream continue.
     endpoint.asked(2).await;
     endpoint.release(1);
     let behind = Came::of(child.wait_with_output().unwrap());
     assert_eq!((behind.code, behind.out.as_str()), (0, "Hello\n"), "{}", behind.err);
     assert_eq!(told(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
 
-    // The stream is dead, and the rest is asked for.
+    // The stream is dead, and the remaining events are requested again.
     let taken_up = Script::events([rest.clone()]);
     endpoint.says_in_turn([begun([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
     let dead = terminal.run(&words);
     assert_eq!((dead.code, dead.out.as_str(), told(&dead)), (0, "Hello\n", told(&behind)), "{}", dead.err);
 
-    // Whoever comes when all is over is told the same.
+    // A client that connects after the end prints the same.
     endpoint.says_in_turn([ended.clone(), Script::events([first, rest]), ended]);
     let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
     assert_eq!((after.code, after.out.as_str(), told(&after)), (0, "Hello\n", told(&behind)), "{}", after.err);
@@ -154,25 +154,25 @@ async fn a_wait_for_an_older_run_outlives_a_server_that_is_away() {
     endpoint.says_in_turn([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
     let came = wait("60s");
     assert_eq!((came.code, came.out.as_str()), (0, "done\n"), "{}", came.err);
-    assert!(came.err.contains("looking again") && came.err.contains("answers again"), "{}", came.err);
+    assert!(came.err.contains("retrying") && came.err.contains("responds again"), "{}", came.err);
     for away in [Script::reset(), busy, bad] {
         let before = endpoint.count();
         endpoint.says(away);
         let came = wait("2s");
         assert_eq!(came.code, 3, "{}", came.err);
-        assert!(endpoint.count() > before + 2 && came.err.contains(RUN), "it was looked for again: {}", came.err);
+        assert!(endpoint.count() > before + 2 && came.err.contains(RUN), "the run was polled again: {}", came.err);
     }
-    // What is not there is not waited for.
+    // A missing run is not awaited.
     let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
     let before = endpoint.count();
     endpoint.says(Script::status(404, &missing));
     let came = wait("60s");
     assert_eq!((came.code, endpoint.count() - before), (1, 1), "{}", came.err);
-    assert!(!came.err.contains("may well go on"), "{}", came.err);
+    assert!(!came.err.contains("may still be running"), "{}", came.err);
 }
 
-/// A server that takes connections and says nothing holds nobody for much longer than they said, nor one that is frozen in the
-/// middle. The times are those of a machine that does other things, too.
+/// A server that accepts connections without responding, or freezes in the middle of a stream, must not block the
+/// client much longer than its wait. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_held_by_who_says_nothing() {
     let endpoint = FaultyEndpoint::start().await;
@@ -186,18 +186,18 @@ async fn nobody_is_held_by_who_says_nothing() {
     assert!(came.code == 3 && took < 20, "{took} s: {}", came.err);
     assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
 
-    // Frozen behind the first event: a look begins after 3 s and ends soon after the wait.
+    // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.says_in_turn([begun([started]).hanging(), Script::hang()]);
     let before = endpoint.count();
     let (came, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
     assert!(came.code == 3 && took < 12, "{took} s: {}", came.err);
-    assert_eq!(endpoint.count() - before, 2, "one look was enough");
+    assert_eq!(endpoint.count() - before, 2, "one poll is enough");
     let (came, took) = timed(&["executions", "wait", RUN, "--wait", "1s"]);
     assert!(came.code == 3 && took < 6, "{took} s: {}", came.err);
 }
 
-/// A line that moves says something each 3 s. One that says nothing for 10 s is dead, although nobody closed it.
+/// A live connection has a keep-alive every 3 s. A connection without data for 10 s is dead, even if it is open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_line_is_left_and_the_stream_taken_up_where_it_was() {
     let endpoint = FaultyEndpoint::start().await;

@@ -1,4 +1,4 @@
-//! `asset check` and `prompt render`: files without a server.
+//! `asset check` and `prompt render` on local files.
 
 use crate::{Came, Terminal, directory, shown};
 use std::{io::Write as _, process::Stdio};
@@ -13,14 +13,14 @@ fn a_file_of_no_known_kind_does_not_hide_the_others() {
     let came = Terminal::offline().run(&["asset", "check", notes, other, skill]);
     assert_eq!(came.code, 1, "{}", came.err);
     for line in [
-        format!("{notes}:1:1: invalid_asset_kind: neither the file nor its name says the kind"),
+        format!("{notes}:1:1: invalid_asset_kind: the kind is missing from the file and its name"),
         format!("{other}:1:7: invalid_asset_kind: "),
         format!("{skill}:4:10: "),
     ] {
         assert!(came.err.lines().any(|told| told.starts_with(&line)), "{line}: {}", came.err);
     }
     let came = Terminal::offline().run(&["asset", "check", "--kind", "skil", skill]);
-    assert!(came.code == 2 && came.err.contains("a kind is one of"), "a word of the command itself: {}", came.err);
+    assert!(came.code == 2 && came.err.contains("kind must be one of"), "the argument itself is invalid: {}", came.err);
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn a_kind_beside_a_manifest_is_the_same_or_wrong() {
     let came = terminal.run(&["asset", "check", "--kind", "skill", policy]);
     assert_eq!(came.code, 1, "{}", came.err);
     assert!(came.err.starts_with(&format!("{policy}:3:7: invalid_asset_kind: ")), "{}", came.err);
-    assert_eq!(came.err.lines().count(), 1, "what is wrong is the kind: {}", came.err);
+    assert_eq!(came.err.lines().count(), 1, "the kind is the only error: {}", came.err);
 }
 
-/// What a command comes to that is given this on standard input.
+/// Runs a command with this text on standard input.
 fn piped(words: &[&str], text: &str) -> Came {
     let mut command = Terminal::offline().command(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -56,13 +56,13 @@ fn standard_input_is_a_file_of_its_own_name() {
     let came = piped(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
     assert_eq!(came.code, 0, "{}", came.err);
     let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
-    // A pipe by its path is told what it is to be called, and nobody waits for it.
+    // A pipe path is refused with a hint to `-`, and never opened.
     let came = piped(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
     assert!(came.code == 1 && came.err.contains("file_not_regular") && came.err.contains("`-`"), "{}", came.err);
     let came = piped(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
     assert!(came.code == 1 && came.err.contains("standard input is read once"), "{}", came.err);
     let came = piped(&[&run[..], &["-"]].concat(), "a: 1\n");
-    assert!(came.code == 3, "the inputs are read, and nobody is there: {}", came.err);
+    assert!(came.code == 3, "the inputs are read, and the server is unreachable: {}", came.err);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
     assert_eq!(terminal.done(&["asset", "check", manifest]), "valid\n");
     let said = terminal.done(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
     assert!(said.contains("Where is my parcel?"), "{said}");
-    // As an input of a run is read.
+    // Arguments have the same syntax as the inputs of a run.
     let letter = directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
     let read = format!("letter=@{}", shown(&letter.path().join("letter.txt")));
     for (argument, input, expected) in [
@@ -113,7 +113,7 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
             assert!(came.code == 1 && came.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", came.err);
         }
     }
-    // In the folder itself, where the path of a manifest names none.
+    // The manifest's path has no folder part.
     let mut command = terminal.command(&["prompt", "render", "main.yaml"]);
     let came = Came::of(command.current_dir(files.path().join("here")).output().unwrap());
     assert_eq!((came.code, came.out.as_str()), (0, "Hello from beside.\n"), "{}", came.err);
@@ -129,5 +129,5 @@ fn a_variable_without_a_value_is_not_set() {
     let came = Came::of(command.output().unwrap());
     assert!(came.code == 3 && came.err.contains("http://127.0.0.1:9 cannot be reached"), "{}", came.err);
     let came = terminal.run(&["workloads", "list", "--server", ""]);
-    assert!(came.code == 2, "what stands on the command line is meant: {}", came.err);
+    assert!(came.code == 2, "an explicit empty argument is invalid: {}", came.err);
 }

@@ -1,12 +1,12 @@
-//! The list of codes in `docs/errors.md` against what the command line's sources say.
+//! Compares the list of codes in `docs/errors.md` with the sources of the command line.
 
 use crate::root;
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// What makes a finding, in front of its code.
+/// The expressions that precede the code of a finding.
 const MAKERS: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
 
-/// The sources of the command line, tests left out.
+/// The sources of the command line without tests.
 fn sources() -> String {
     fn gather(folder: &Path, text: &mut String) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -28,14 +28,14 @@ fn is_code(text: &str) -> bool {
     text.contains('_') && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// The first text that looks like a code behind each maker of findings, and what failures begin with.
+/// The first code-like string after each finding expression, and code prefixes of failure messages.
 fn made(sources: &str) -> BTreeSet<&str> {
     let mut codes = BTreeSet::new();
     for maker in MAKERS {
         for (at, _) in sources.match_indices(maker) {
             let rest = &sources[at + maker.len()..];
             let end = (0..=rest.len().min(160)).rev().find(|end| rest.is_char_boundary(*end)).unwrap();
-            // What belongs to another statement is none of this one's.
+            // A later statement does not belong to the call.
             let call = rest[..end].split(';').next().unwrap();
             codes.extend(call.split('"').skip(1).step_by(2).find(|text| is_code(text)));
         }

@@ -1,4 +1,4 @@
-//! One corpus, told about in the same words by the server and by the command line without one.
+//! Checks that offline commands and the server report the same findings for one corpus.
 
 use crate::{Terminal, directory, root, shown};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::Version};
@@ -12,14 +12,14 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// What the command line says of a file, wherever it ends.
+/// The JSON output of an offline command for a file.
 fn said(words: &[&str], path: &Path) -> Value {
     let words: Vec<&str> = words.iter().copied().chain([shown(path), "--output", "json"]).collect();
     let came = Terminal::offline().run(&words);
     let said: Value = serde_json::from_str(&came.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", came.out, came.err));
     assert_eq!(came.code == 0, said["valid"] == true, "{words:?}");
     if came.code != 0 {
-        // For a person: a line each, which an editor can jump to.
+        // The text output has one line for each error, which an editor can jump to.
         let lines: Vec<&str> = came.err.lines().filter(|line| !line.starts_with("warning")).collect();
         assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", came.err);
         assert!(lines.iter().all(|line| line.starts_with(shown(path))), "{}", came.err);
@@ -27,7 +27,7 @@ fn said(words: &[&str], path: &Path) -> Value {
     said
 }
 
-/// The parts of each problem, in an order that does not depend on who tells of them.
+/// The selected fields of each problem, sorted.
 fn parts(problems: &Value, names: &[&str]) -> Vec<String> {
     let problems = problems.as_array().into_iter().flatten();
     let mut parts: Vec<String> = problems
@@ -80,7 +80,7 @@ async fn content_is_refused_with_the_same_codes_and_paths() {
         }
         refused += 1;
         let told = answer.json();
-        // References outside of the content are looked up by the server alone.
+        // Only the server resolves references to other assets.
         if answer.code() == "invalid_content" {
             let names = ["path", "code", "message"];
             assert_eq!(parts(&here["errors"], &names), parts(&told["detail"]["fields"], &names), "{}", file.display());
@@ -90,7 +90,7 @@ async fn content_is_refused_with_the_same_codes_and_paths() {
         }
         assert!(here["errors"][0]["line"].is_u64(), "{here}");
     }
-    assert!(refused > 50, "{refused} of the corpus are refused");
+    assert!(refused > 50, "{refused} corpus entries are refused");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn prompts_are_put_together_from_files() {
     assert_eq!(rendered, "Be brief.\nCount 3 of boats.\n");
     let one =
         terminal.done(&["prompt", "render", shown(&path("main.yaml")), "--arg", "count=4", "--arg", "word=$arg:count"]);
-    assert_eq!(one, "Be brief.\nCount 4 of $arg:count.\n", "a value is never read as a template");
+    assert_eq!(one, "Be brief.\nCount 4 of $arg:count.\n", "a value is never rendered as a template");
     for (file, words, code) in [
         ("main.yaml", &["--arg", "word=x"][..], "prompt_argument_missing"),
         ("main.yaml", &["--arg", "word=x", "--arg", "count=many"], "prompt_argument_type"),
@@ -127,7 +127,7 @@ fn prompts_are_put_together_from_files() {
     }
 }
 
-/// Prompts, and what they are asked with: name, text, variables, arguments.
+/// Prompts with their arguments: name, text, variables, arguments.
 fn prompts() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
     let number = json!([{ "name": "count", "type": "number" }]);
     let any = json!([
@@ -240,7 +240,7 @@ async fn prompts_are_sent_and_refused_as_they_are_rendered_here() {
     assert!(rendered >= 5 && refused >= 14, "{rendered} rendered, {refused} refused");
 }
 
-/// Bundles and the situations that they are asked about: what the examples have, and what stands in files beside them.
+/// Bundles with their inputs, from the examples and their scenario files.
 fn situations() -> Vec<(Value, Vec<Value>)> {
     let read =
         |path: &str| -> Value { serde_yaml::from_str(&std::fs::read_to_string(root().join(path)).unwrap()).unwrap() };
@@ -279,7 +279,7 @@ async fn policies_decide_here_as_on_the_server() {
     let mut compared = 0;
     for (place, (bundle, asked)) in situations().into_iter().enumerate() {
         let asset = app.given().asset("policy_bundle", &format!("bundle-{place}")).await;
-        // A decision that nobody would expect is told by both, with the one that was made instead.
+        // An impossible expectation makes both sides report the actual decision.
         let tests: Vec<Value> = asked.iter().enumerate().map(|(place, asked)| {
             let input = asked.get("input").cloned().unwrap_or_else(|| json!({}));
             let outcome = if asked["expect"]["outcome"] == "deny" { "allow" } else { "deny" };
@@ -300,7 +300,7 @@ async fn policies_decide_here_as_on_the_server() {
             let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{told}") };
             assert_eq!((&told["code"], &here["name"]), (&json!("policy_test_failed"), &json!(name)));
             let difference = here["difference"].as_str().unwrap();
-            // Where the outcome is the expected one by chance, the reason alone differs.
+            // When the outcome matches by chance, only the reason differs.
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
             assert!(difference.contains(&format!("decided {expected}")), "{told}: {difference}");
             assert!(
@@ -356,7 +356,12 @@ async fn a_run_is_decided_as_its_scenario_is_here() {
         terminal.run(&["policy", "test", shown(files.path()), "--require-coverage"])
     };
     let came = told(&scenarios);
-    assert_eq!((came.code, came.out.as_str()), (0, "1 bundles, 3 tests, 0 failed; 3 of 3 rules met\n"), "{}", came.err);
+    assert_eq!(
+        (came.code, came.out.as_str()),
+        (0, "1 bundles, 3 tests, 0 failed; 3 of 3 rules matched\n"),
+        "{}",
+        came.err
+    );
     scenarios[2]["expect"]["obligations"] = json!([]);
-    assert_eq!(told(&scenarios).code, 1, "another decision is told");
+    assert_eq!(told(&scenarios).code, 1, "a different decision is reported");
 }

@@ -1,4 +1,4 @@
-//! The demo: applied, approved and activated as `cargo xtask up` does it, twice, and run.
+//! The demo: applied, approved, activated and run as in `cargo xtask up`; applied twice.
 
 use crate::{Terminal, root};
 use fairway_testkit::TestApp;
@@ -33,7 +33,7 @@ async fn the_demo_answers_and_applying_it_again_changes_nothing() {
         (&again["releases"][0]["state"], &again["releases"][0]["release_id"]),
         (&json!("active"), &json!(release))
     );
-    assert_eq!(releases, app.get("/v1/releases").await.expect(200), "an applied demo is left as it is");
+    assert_eq!(releases, app.get("/v1/releases").await.expect(200), "a second apply changes nothing");
 }
 
 #[test]
@@ -57,5 +57,5 @@ fn the_demo_s_policy_decides_as_its_comments_say() {
     ]});
     fs::write(files.path().join("scenarios.json"), scenarios.to_string()).unwrap();
     let said = Terminal::offline().done(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 11 tests, 0 failed; 3 of 3 rules met\n");
+    assert_eq!(said, "1 bundles, 11 tests, 0 failed; 3 of 3 rules matched\n");
 }

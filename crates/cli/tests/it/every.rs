@@ -1,4 +1,4 @@
-//! Every command, against a real server: what clap knows and no story here runs fails the test.
+//! Runs every command against a real server. The test fails for a command known to clap that no scenario runs.
 
 use crate::{
     Came, Terminal, directory, shown,
@@ -8,7 +8,7 @@ use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{cell::RefCell, collections::BTreeSet, fs};
 
-/// Every command that does something, its words joined by `-`, as the manual pages name them: one is written for each.
+/// All leaf commands with their words joined by `-`, taken from the names of the generated manual pages.
 fn known() -> BTreeSet<String> {
     let terminal = Terminal::offline();
     let folder = terminal.home.path().join("man");
@@ -24,7 +24,7 @@ fn known() -> BTreeSet<String> {
     pages.iter().filter(|page| !is_group(page)).cloned().collect()
 }
 
-/// Somebody at a terminal whose commands are remembered once they did what they were asked.
+/// A terminal that records its successful commands.
 struct Walker<'w> {
     terminal: Terminal,
     known: &'w BTreeSet<String>,
@@ -49,7 +49,7 @@ impl Walker<'_> {
         value
     }
 
-    /// What is refused is not what a command is for, and does not count.
+    /// A refused command does not count as covered.
     fn refused(&self, words: &[&str], code: i32) -> Came {
         let came = self.terminal.run(words);
         assert_eq!(came.code, code, "{words:?}: {}{}", came.out, came.err);
@@ -59,7 +59,7 @@ impl Walker<'_> {
 
 #[tokio::test]
 async fn every_command_is_run_against_a_server() {
-    // Nobody takes runs out of the line here, so that one can be cancelled that waits in it.
+    // Without a worker, queued runs stay queued and can be cancelled.
     let app = TestApp::builder().without_worker().start().await;
     workload(&app).await;
     let (known, walked) = (known(), RefCell::default());
@@ -69,12 +69,12 @@ async fn every_command_is_run_against_a_server() {
 
     without_a_server(&ada);
     let address = ada.terminal.server.clone().unwrap();
-    assert!(ada.done(&["login", "--server", &address]).contains("profile `default` speaks to"));
+    assert!(ada.done(&["login", "--server", &address]).contains("profile `default` uses"));
     assets(&ada);
     flows(&ada);
     let (first, second) = releases(&ada, &grace);
     runs(&ada);
-    // Taking the second back gives its lanes to the first.
+    // Rolling back the second release returns its lanes to the first.
     let back = grace.json(&["releases", "rollback", &second, "--reason", "Too curt."]);
     assert_eq!(back["rolled_back_to"], first.as_str(), "{back}");
     let watched = grace.refused(&["releases", "watch", &second], 1);
@@ -84,7 +84,7 @@ async fn every_command_is_run_against_a_server() {
     directories(&ada);
 
     let missed: Vec<String> = known.difference(&walked.borrow()).cloned().collect();
-    assert!(missed.is_empty(), "no story here runs {missed:?}");
+    assert!(missed.is_empty(), "no scenario runs {missed:?}");
 }
 
 fn without_a_server(ada: &Walker<'_>) {
@@ -131,14 +131,14 @@ fn flows(ada: &Walker<'_>) {
     assert!(ada.done(&["assets", "versions", "short"]).contains("second"));
 }
 
-/// The lanes of the board that a release holds.
+/// The lanes that a release holds.
 fn held(ada: &Walker<'_>, by: &str) -> Vec<String> {
     let lanes = ada.json(&["releases", "lanes", "sorter", "--env", "dev"]);
     let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Two releases that served one after the other, the second lane by lane.
+/// Creates two releases that serve one after the other, the second by a rollout.
 fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
     let draft = |bound: &[&str]| {
         let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
@@ -153,12 +153,15 @@ fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
 
     assert_eq!(ada.json(&["releases", "submit", &first])["state"], "review_ready");
     grace.done(&["releases", "request-changes", &first, "--note", "Ask for the order number."]);
-    assert_eq!(state(&first), "draft", "it goes back to its author");
+    assert_eq!(state(&first), "draft", "the release returns to draft");
     ada.done(&["releases", "submit", &first]);
     assert_eq!(ada.json(&["releases", "withdraw", &first])["state"], "draft");
     ada.done(&["releases", "submit", &first]);
     grace.done(&["releases", "reject", &first, "--note", "It shows names."]);
-    assert!(grace.refused(&["releases", "activate", &first], 1).err.contains("approval_required"), "a refusal counts");
+    assert!(
+        grace.refused(&["releases", "activate", &first], 1).err.contains("approval_required"),
+        "a rejection counts"
+    );
     grace.done(&["releases", "approve", &first, "--note", "It does not any more."]);
     assert!(grace.done(&["releases", "gates", &first]).contains("approved"));
     grace.done(&["releases", "activate", &first, "--lane", "restricted"]);
@@ -211,7 +214,7 @@ fn directories(ada: &Walker<'_>) {
     assert!(ada.done(&["sync", "plan", "examples/sync"]).contains("+ release of letters for dev is drafted"));
     let applied = ada.json(&["sync", "apply", "examples/sync"]);
     assert_eq!(applied["releases"][0]["state"], json!("draft"), "{applied}");
-    assert_eq!(ada.done(&["sync", "status", "examples/sync"]), "in step\n");
+    assert_eq!(ada.done(&["sync", "status", "examples/sync"]), "in sync\n");
     let pulled = tempfile::tempdir().unwrap();
     ada.done(&["sync", "pull", shown(pulled.path())]);
     assert!(fs::read_dir(pulled.path()).unwrap().count() > 0);

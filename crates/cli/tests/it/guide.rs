@@ -1,4 +1,4 @@
-//! The guide's chapter on the command line, run as a reader would run it.
+//! Runs the commands of the guide's chapter on the command line.
 
 use crate::{Terminal, root};
 use fairway_testkit::TestApp;
@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// All commands of the chapter, in order.
+/// All commands of the chapter in order.
 fn commands() -> String {
     let text = std::fs::read_to_string(root().join("docs/guide/cli.md")).unwrap();
     let mut script = String::new();
@@ -42,9 +42,9 @@ async fn the_chapter_runs_as_it_stands() {
     assert!(output.status.success(), "{said}\n{complained}");
     for words in [
         "refused with 1",
-        "1 bundles, 4 tests, 0 failed; 3 of 3 rules met",
+        "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched",
         "+ release of letters for dev is drafted",
-        "in step",
+        "in sync",
         "\"text\": \"praise\"",
         "complaint",
         "# policy_decision",
@@ -67,6 +67,6 @@ fn the_chapter_names_every_command() {
         .collect();
     assert!(names.len() > 10, "{help}");
     for name in names.into_iter().filter(|name| !["help", "assets", "flows"].contains(name)) {
-        assert!(text.contains(&format!("fairway {name}")), "the chapter says nothing of `{name}`");
+        assert!(text.contains(&format!("fairway {name}")), "the chapter does not mention `{name}`");
     }
 }

@@ -1,4 +1,4 @@
-//! The command line as people use it: the built program as a child, and a real server where one is needed.
+//! Tests of the built command line as a child process, with a real server where needed.
 
 #![expect(
     clippy::unwrap_used,
@@ -30,14 +30,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Somebody at a terminal, with a home and perhaps a server of their own.
+/// A terminal with its own home directory, and an optional server and actor.
 struct Terminal {
     home: TempDir,
     server: Option<String>,
     actor: Option<String>,
 }
 
-/// What a command came to.
+/// The exit code and the output of a command.
 struct Came {
     code: i32,
     out: String,
@@ -62,7 +62,7 @@ impl Terminal {
         self.home.path().join("fairway/config.toml")
     }
 
-    /// A command of this terminal, in an environment that holds nothing of the machine's.
+    /// Builds a command in a clean environment.
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairway"));
         command.args(words).env_clear().env("HOME", self.home.path()).env("XDG_CONFIG_HOME", self.home.path());
@@ -76,14 +76,14 @@ impl Terminal {
         Came::of(self.command(words).output().unwrap())
     }
 
-    /// Runs what must do what it is asked, and gives what it wrote.
+    /// Runs a command that must succeed, and returns its standard output.
     fn done(&self, words: &[&str]) -> String {
         let came = self.run(words);
         assert_eq!(came.code, 0, "{words:?}: {}{}", came.out, came.err);
         came.out
     }
 
-    /// The same as JSON.
+    /// Like [`Self::done`], with the output parsed as JSON.
     fn json(&self, words: &[&str]) -> Value {
         let words: Vec<&str> = words.iter().copied().chain(["--output", "json"]).collect();
         serde_json::from_str(&self.done(&words)).unwrap()
@@ -91,8 +91,8 @@ impl Terminal {
 }
 
 impl Terminal {
-    /// Runs what must do what it is asked, and gives what it wrote and for how long it kept a processor busy, in seconds:
-    /// other than the time that it takes, that depends little on what the machine does besides.
+    /// Runs a command that must succeed, and returns its standard output and its CPU time in seconds. CPU time
+    /// depends less on the machine's load than elapsed time.
     fn timed(&self, words: &[&str]) -> (String, f64) {
         let fairway = self.command(words);
         let mut shell = Command::new("bash");
@@ -115,12 +115,12 @@ impl Came {
     }
 }
 
-/// The checkout.
+/// The root of the checkout.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A directory with these files.
+/// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
     let root = tempfile::tempdir().unwrap();
     for (name, text) in files {

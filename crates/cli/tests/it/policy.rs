@@ -1,4 +1,4 @@
-//! `policy test`: bundles and scenarios of a directory, without a server.
+//! `policy test`: bundles and scenarios of a directory, offline.
 
 use crate::{Terminal, directory, shown};
 use serde_json::Value;
@@ -10,9 +10,9 @@ const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\
 fn the_example_passes_with_every_rule_met() {
     let terminal = Terminal::offline();
     let said = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 4 tests, 0 failed; 3 of 3 rules met\n");
+    assert_eq!(said, "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched\n");
     let said = terminal.done(&["policy", "test", "demo", "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 5 tests, 0 failed; 3 of 3 rules met\n");
+    assert_eq!(said, "1 bundles, 5 tests, 0 failed; 3 of 3 rules matched\n");
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn failures_and_idle_rules_are_told_where_they_are() {
         came.out
     );
     assert!(
-        came.err.contains("`again` never decides: `dev` holds") && came.err.contains("`none` can never hold"),
+        came.err.contains("`again` never decides: `dev` matches") && came.err.contains("`none` can never match"),
         "{}",
         came.err
     );
@@ -48,7 +48,7 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
     let files = directory(&[("plain.yaml", text)]);
     let terminal = Terminal::offline();
     let came = terminal.run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 0 && came.err.contains("`b` is met by no test"), "{}", came.err);
+    assert!(came.code == 0 && came.err.contains("`b` is matched by no test"), "{}", came.err);
     let report = files.path().join("report.xml");
     let junit = |words: &[&str]| {
         let words = [&["policy", "test", shown(files.path()), "--junit", shown(&report)], words].concat();
@@ -57,7 +57,7 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
     let (code, xml) = junit(&["--require-coverage"]);
     assert_eq!(code, 1);
     let failed = xml.split("<testcase").find(|case| case.contains("coverage of rule b")).unwrap();
-    assert!(failed.contains("<failure") && failed.contains("is met by no test"), "{xml}");
+    assert!(failed.contains("<failure") && failed.contains("is matched by no test"), "{xml}");
     assert!(xml.contains("failures=\"1\"") && !xml.contains("coverage of rule a"), "{xml}");
     let (code, xml) = junit(&[]);
     assert!(code == 0 && xml.contains("failures=\"0\"") && !xml.contains("coverage of"), "{xml}");
@@ -103,8 +103,7 @@ fn what_cannot_be_used_is_one_line_with_its_place() {
     assert!(came.code == 1 && came.err.contains("out.yaml:1:1: link_leads_out"), "{}", came.err);
 }
 
-/// Ten thousand tests are no reason to wait: a second, where the program is built as it is used. Without optimisations it
-/// needs some seven times as much.
+/// 10,000 tests take at most 1 s of CPU time in an optimized build. A debug build takes about seven times as long.
 #[test]
 fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     let mut files = Vec::new();
@@ -123,12 +122,12 @@ fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = directory(&files);
     let (said, busy) = Terminal::offline().timed(&["policy", "test", shown(files.path())]);
-    assert_eq!(said, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules met\n");
+    assert_eq!(said, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules matched\n");
     let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
     assert!(busy < bar, "{busy} s");
 }
 
-/// A rule's condition in a file of its own is read as `sync` reads it.
+/// A condition in a sidecar file is read as in `sync`.
 #[test]
 fn texts_beside_a_bundle_are_read() {
     let manifest = |name: &str| {
@@ -139,7 +138,7 @@ fn texts_beside_a_bundle_are_read() {
     let terminal = Terminal::offline();
     let files = directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
     let said = terminal.done(&["policy", "test", shown(files.path()), "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 1 tests, 0 failed; 1 of 1 rules met\n");
+    assert_eq!(said, "1 bundles, 1 tests, 0 failed; 1 of 1 rules matched\n");
     std::fs::write(files.path().join("assets/dev.cel"), "environment == \"prod\"").unwrap();
     let came = terminal.run(&["policy", "test", shown(files.path())]);
     assert!(came.code == 1 && came.out.contains("in dev: outcome: expected allow, decided deny"), "{}", came.out);
@@ -149,7 +148,7 @@ fn texts_beside_a_bundle_are_read() {
         let planned = Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() };
         let planned = planned.run(&["sync", "plan", shown(files.path())]);
         assert!(tested.code == 1 && tested.err.contains(code), "{}", tested.err);
-        assert_eq!(tested.err.lines().next(), planned.err.lines().next(), "the same of both");
+        assert_eq!(tested.err.lines().next(), planned.err.lines().next(), "both commands report the same error");
     }
 }
 

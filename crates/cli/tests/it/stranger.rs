@@ -1,4 +1,4 @@
-//! Servers that lose answers, point elsewhere or say what a terminal would obey.
+//! Hostile servers: lost responses, foreign links, and text that a terminal would interpret.
 
 use crate::{Came, Terminal, shown};
 use fairway_testkit::{FaultyEndpoint, Script};
@@ -10,7 +10,7 @@ use std::{
 
 pub(crate) const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
-/// Somebody who speaks to the endpoint, with a token.
+/// A terminal connected to the endpoint.
 pub(crate) fn speaking_to(endpoint: &FaultyEndpoint) -> Terminal {
     Terminal { server: Some(endpoint.url("")), ..Terminal::offline() }
 }
@@ -23,7 +23,7 @@ pub(crate) fn delta(id: u32, text: &str) -> String {
     event(id, "output.delta", &json!({ "step_id": "ask", "delta": text }))
 }
 
-/// The events of an execute: their answer says which run they are of before it tells one.
+/// The event stream of an execute response, which names its run in a header.
 pub(crate) fn begun(events: impl IntoIterator<Item = String>) -> Script {
     Script::events(events).header("Content-Location", &format!("/v1/executions/{RUN}/events"))
 }
@@ -59,10 +59,10 @@ async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
     {
         home.says(answer);
         let came = Terminal::offline().run(&list);
-        assert_eq!((came.code, came.out.as_str()), (3, ""), "a part of a list is no list: {}", came.err);
+        assert_eq!((came.code, came.out.as_str()), (3, ""), "a partial list is not returned: {}", came.err);
     }
-    assert_eq!((home.count(), other.count()), (2, 0), "nobody else is asked");
-    // A page of this server is.
+    assert_eq!((home.count(), other.count()), (2, 0), "no request goes to another origin");
+    // A link to the same origin is followed.
     let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
     home.says_in_turn([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
     let came = Terminal::offline().run(&list);
@@ -82,7 +82,7 @@ async fn lists_and_events_without_end_are_given_up() {
     endpoint.says(begun([started, endless]).hanging());
     let came = speaking_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert_eq!(came.code, 1, "{}", came.err);
-    assert!(came.err.contains("has no end"), "{}", came.err);
+    assert!(came.err.contains("exceeds the size limit"), "{}", came.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,10 +114,10 @@ async fn what_got_no_answer_is_sent_once_more_under_its_key() {
     let before = endpoint.count();
     endpoint.says(Script::reset());
     let came = terminal.run(&["executions", "cancel", RUN]);
-    assert_eq!((came.code, endpoint.count() - before), (3, 2), "once more, and not for ever: {}", came.err);
+    assert_eq!((came.code, endpoint.count() - before), (3, 2), "exactly one retry: {}", came.err);
 }
 
-/// What stands in front of a server and answers for it says so by its status alone.
+/// A proxy's response has only a meaningful status.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_who_is_no_fairway_is_told() {
     let endpoint = FaultyEndpoint::start().await;
@@ -151,10 +151,10 @@ async fn a_watch_ends_with_what_became_of_the_release() {
         assert_eq!(came.code, code, "{state}: {}", came.err);
         assert!(came.err.contains(why), "{state}: {}", came.err);
     }
-    // A look that finds nobody is not the last one, unless it is the first.
+    // A failed poll ends the watch only when it is the first.
     endpoint.says_in_turn([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
     let came = terminal.run(&watch);
-    assert!(came.code == 0 && came.err.contains("looking again"), "{}", came.err);
+    assert!(came.code == 0 && came.err.contains("retrying"), "{}", came.err);
     endpoint.says(Script::reset());
     assert_eq!(terminal.run(&watch).code, 3);
     endpoint.says(release("active", Some("in_progress")));
@@ -179,11 +179,11 @@ async fn a_watch_that_nobody_reads_ends() {
     drop(lines);
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(5), "the release goes on: {err}");
-    assert!(err.contains("nobody reads any more"), "{err}");
+    assert_eq!(child.wait().unwrap().code(), Some(5), "the watch reports an unsettled release: {err}");
+    assert!(err.contains("standard output was closed"), "{err}");
 }
 
-/// What a terminal would obey: colours, 8-bit control sequences, and turned directions.
+/// Text that a terminal would interpret: colours, 8-bit control sequences and bidirectional controls.
 const OBEYED: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
 
 fn is_obeyed(text: &str) -> bool {
@@ -228,9 +228,9 @@ async fn a_terminal_is_told_nothing_that_it_would_obey() {
         endpoint.says_in_turn(scripts);
         let Came { out, err, .. } = terminal.run(&words);
         assert!(!is_obeyed(&out) && !is_obeyed(&err), "{words:?}: {out:?} {err:?}");
-        assert!(out.contains("31m") || err.contains("31m"), "the text itself is there: {words:?}: {out:?} {err:?}");
+        assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
     }
-    // For programs nothing is lost.
+    // Machine-readable output is lossless.
     endpoint.says(Script::json(&item));
     assert_eq!(terminal.json(&["executions", "show", "x"]), item);
     let yaml = terminal.done(&["executions", "show", "x", "-o", "yaml"]);
@@ -267,7 +267,7 @@ async fn an_answer_that_cannot_be_written_is_no_success() {
         let err = String::from_utf8(came.stderr).unwrap();
         assert_eq!(came.status.code(), Some(1), "{words:?}: {err}");
         assert!(err.contains("standard output: "), "{words:?}: {err}");
-        // A reader that left is none of the command's business.
+        // A closed reader is not a failure.
         endpoint.says_in_turn(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);

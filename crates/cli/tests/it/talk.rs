@@ -1,4 +1,4 @@
-//! Speaking to a server: profiles, exit codes, and the commands for each noun.
+//! Commands against a server: profiles, exit codes and each resource.
 
 use crate::{Came, Terminal, directory, shown};
 use fairway_testkit::TestApp;
@@ -14,7 +14,7 @@ const PROMPT: &str = r#"{"system_prompt": "Sort this.\nOne of: praise (thanks, g
 const MODEL: &str = r#"{"provider_route": {"route_id": "local-rules", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved"}}"#;
 const POLICY: &str = "rules:\n  - {id: in-dev, condition: environment == \"dev\", outcome: allow, reason_code: dev}\n  - {id: loud, condition: 'inputs.text.contains(\"!!!\")', outcome: deny, reason_code: too_loud}\n";
 
-/// A prompt, a model policy and a policy, made by commands.
+/// Creates a prompt, a model policy and a policy by commands.
 pub(crate) fn contents(app: &TestApp) -> (Terminal, Terminal) {
     let (ada, grace) = (Terminal::at(app).acting_as("user:ada"), Terminal::at(app).acting_as("user:grace"));
     let files = directory(&[("prompt.json", PROMPT), ("model.json", MODEL), ("policy.yaml", POLICY)]);
@@ -29,7 +29,7 @@ pub(crate) fn contents(app: &TestApp) -> (Terminal, Terminal) {
     (ada, grace)
 }
 
-/// The workload `sorter`, with a form.
+/// Creates the workload `sorter` with a form.
 pub(crate) async fn workload(app: &TestApp) {
     let fields =
         json!([{ "name": "text", "type": "textarea", "required": true }, { "name": "urgent", "type": "boolean" }]);
@@ -79,14 +79,14 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
     let done = runs.as_array().unwrap().iter().find(|run| run["status"] == "completed").unwrap();
     let run = done["execution_id"].as_str().unwrap();
     assert_eq!(ada.json(&["executions", "show", run])["outcome"], "success");
-    assert_eq!(ada.done(&["executions", "wait", run]), "complaint\n", "the newest one that completed");
+    assert_eq!(ada.done(&["executions", "wait", run]), "complaint\n", "the newest completed run");
     let flat = ada.json(&["evidence", "graph", run]);
     assert_eq!(flat["approvals"][0]["approved_by"], "user:grace", "{flat}");
     assert!(ada.done(&["evidence", "graph", run]).contains("# policy_decision"));
     assert!(ada.done(&["evidence", "graph", run, "--format", "mermaid"]).contains("-->|\"executed_under\"|"));
     let page = ada.done(&["evidence", "graph", run, "--format", "html"]);
     assert!(page.contains("<svg") && page.contains("sort-policy") && !page.contains("<script"), "{page}");
-    // Every box but the first hangs on a line: three bindings on their assets.
+    // Every box except the first has an incoming edge; three dashed edges lead to bindings.
     let lines = page.matches("<path").count();
     assert_eq!((page.matches("<rect").count(), page.matches("class=\"dashed\"").count()), (lines + 1, 3), "{page}");
     let page = ada.json(&["evidence", "graph", run, "--format", "graph"]);
@@ -114,7 +114,7 @@ async fn assets_are_made_versioned_compared_and_put_away() {
     let versions = ada.json(&["assets", "versions", "sort-policy"]);
     assert_eq!(versions.as_array().unwrap().len(), 2);
     assert!(ada.done(&["assets", "content", "sort-policy@v1", "-o", "yaml"]).contains("too_loud"));
-    assert!(!ada.done(&["assets", "content", "sort-policy"]).contains("too_loud"), "the newest one");
+    assert!(!ada.done(&["assets", "content", "sort-policy"]).contains("too_loud"), "the newest version");
     assert!(ada.done(&["assets", "diff", "sort-policy", "v1", "v2"]).contains("too_loud"));
     let again = ada.run(&["assets", "create", "sort-policy", "--kind", "skill", "--owner", "team:x"]);
     assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
@@ -126,7 +126,7 @@ async fn assets_are_made_versioned_compared_and_put_away() {
 
     let flow = files.path().join("flow.yaml");
     ada.done(&["flows", "create", "short", "--owner", "team:sorting", shown(&flow)]);
-    assert!(ada.done(&["flows", "show", "short"]).contains("{id: end"), "as it was given");
+    assert!(ada.done(&["flows", "show", "short"]).contains("{id: end"), "the original text");
     assert!(ada.done(&["flows", "list"]).contains("short"));
     let workloads = ada.json(&["workloads", "list"]);
     assert!(workloads.as_array().unwrap().iter().any(|workload| workload["management_source"] == "workspace_builtin"));
@@ -162,7 +162,11 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     let address = format!("http://{}", app.address());
     let terminal = Terminal::offline();
     let unheard = terminal.run(&["login", "--server", "http://127.0.0.1:9"]);
-    assert!(unheard.code == 3 && !terminal.config().exists(), "what no server answers is not kept: {}", unheard.err);
+    assert!(
+        unheard.code == 3 && !terminal.config().exists(),
+        "a profile is stored only after a successful request: {}",
+        unheard.err
+    );
     let login = ["login", "--profile", "by-token", "--server", &address, "--token-stdin"];
     let mut child = terminal.command(&login).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"the-token\n").unwrap();
@@ -172,7 +176,7 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     terminal.done(&["login", "--server", &address, "--actor", "user:ada", "--output", "json"]);
     let listed = terminal.done(&["workloads", "list", "--profile", "default"]);
     let listed: Value = serde_json::from_str(&listed).unwrap();
-    assert!(listed.is_array(), "server, actor and output are remembered");
+    assert!(listed.is_array(), "the profile stores server, actor and output");
 
     terminal.done(&[
         "login",
@@ -198,14 +202,14 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     assert_eq!(terminal.run(&["workloads", "list"]).code, 2);
 }
 
-/// Who has just said who they are goes on as that; a server for no profile in particular writes over no other.
+/// A login makes its profile the default; a login with only a server overwrites no named profile.
 #[tokio::test]
 async fn a_login_is_that_of_the_commands_behind_it() {
     let app = TestApp::start().await;
     let (address, terminal) = (format!("http://{}", app.address()), Terminal::offline());
     let files = directory(&[("style.yaml", "{name: style, description: How, body: Be brief.}\n")]);
     let style = files.path().join("style.yaml");
-    // Whose name stands under what is made now.
+    // The actor that created an asset.
     let made_by = |slug: &str| {
         terminal.done(&["assets", "create", slug, "--kind", "skill", "--owner", "team:sorting", shown(&style)]);
         terminal.json(&["assets", "versions", slug])[0]["created_by"].as_str().unwrap().to_owned()
@@ -213,15 +217,15 @@ async fn a_login_is_that_of_the_commands_behind_it() {
     for name in ["ada", "grace"] {
         let actor = format!("user:{name}");
         let said = terminal.done(&["login", "--profile", name, "--server", &address, "--actor", &actor]);
-        let told = format!("profile `{name}` speaks to {address}, for every command that names none; kept in ");
+        let told = format!("profile `{name}` uses {address} and is now the default; saved in ");
         assert!(said.starts_with(&told), "{said}");
         assert_eq!(made_by(name), actor);
     }
     let said = terminal.done(&["login", "--actor", "user:grace-hopper"]);
-    assert!(said.starts_with("profile `grace` speaks to"), "it is renewed: {said}");
+    assert!(said.starts_with("profile `grace` uses"), "the default profile is updated: {said}");
     assert_eq!(made_by("renewed"), "user:grace-hopper");
     let said = terminal.done(&["login", "--server", &address, "--actor", "user:eve"]);
-    assert!(said.starts_with("profile `default` speaks to"), "{said}");
+    assert!(said.starts_with("profile `default` uses"), "{said}");
     assert_eq!(made_by("other"), "user:eve");
     let kept = std::fs::read_to_string(terminal.config()).unwrap();
     assert!(kept.contains("user:ada") && kept.contains("user:grace-hopper"), "{kept}");
@@ -245,7 +249,7 @@ fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
     assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| kept.contains(said)), "{kept}");
     let kept = login(&["--server", "https://two.example.org"]);
     assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| !kept.contains(said)), "{kept}");
-    assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "how to answer stays: {kept}");
+    assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "the output format stays: {kept}");
 }
 
 #[test]
@@ -260,7 +264,7 @@ fn help_completions_and_manual_pages_are_there() {
     terminal.done(&["man", shown(&folder)]);
     let page = std::fs::read_to_string(folder.join("fairway-run.1")).unwrap();
     assert!(page.contains("Ctrl") && folder.join("fairway-sync-plan.1").exists(), "{page}");
-    // A shell reads what was made for it without a complaint.
+    // A shell loads the script without errors.
     let script = terminal.home.path().join("fairway.bash");
     std::fs::write(&script, terminal.done(&["completions", "bash"])).unwrap();
     let read = "source \"$0\" && complete -p fairway";
@@ -268,7 +272,7 @@ fn help_completions_and_manual_pages_are_there() {
     assert!(read.status.success() && read.stderr.is_empty(), "{}", String::from_utf8_lossy(&read.stderr));
 }
 
-/// The bar of every build: whoever types waits for it. The best of some tries, as the machine does other things, too.
+/// The same bound holds for all builds. The best of several runs reduces the influence of other load.
 #[test]
 fn help_is_there_at_once() {
     let terminal = Terminal::offline();
@@ -281,7 +285,7 @@ fn help_is_there_at_once() {
     assert!(best < Duration::from_millis(20), "{best:?}");
 }
 
-/// An asset and its first version are two requests, and the second can be refused.
+/// An asset and its first version are two requests, and the server may refuse the second.
 #[tokio::test]
 async fn an_asset_whose_version_was_refused_is_gone_on_with() {
     let app = TestApp::start().await;
@@ -294,17 +298,21 @@ async fn an_asset_whose_version_was_refused_is_gone_on_with() {
     let create = ["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:x", shown(&prompt)];
     let came = ada.run(&create);
     assert!(came.code == 1 && came.err.contains("prompt_unknown_asset"), "{}", came.err);
-    assert!(came.err.contains("the asset is there, and has no version yet"), "{}", came.err);
+    assert!(came.err.contains("the asset was created without a version"), "{}", came.err);
     assert_eq!(ada.json(&["assets", "versions", "outer"]), json!([]));
     let other =
         ada.run(&["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:y", shown(&prompt)]);
-    assert!(other.code == 1 && other.err.contains("duplicate_slug"), "another owner is another asset: {}", other.err);
+    assert!(
+        other.code == 1 && other.err.contains("duplicate_slug"),
+        "an asset with another owner is a conflict: {}",
+        other.err
+    );
     app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
     ada.done(&create);
     assert_eq!(ada.json(&["assets", "versions", "outer"]).as_array().unwrap().len(), 1);
     let again = ada.run(&create);
     assert!(again.code == 1 && again.err.contains("duplicate_slug"), "{}", again.err);
-    // What can be known without the server makes nothing.
+    // Errors that the client can detect create nothing.
     for (more, code) in [(vec![], 1), (vec!["--label", "v 1"], 2), (vec!["--note", "\u{7}"], 2)] {
         let mut words =
             vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", shown(&wrong)];

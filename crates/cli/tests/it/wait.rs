@@ -1,4 +1,4 @@
-//! Waiting for runs of a real server: that stand in line, that nobody takes up in time, and whose server goes.
+//! Waiting for runs of a real server: queued runs, runs without a worker, and server restarts.
 
 use crate::Terminal;
 use fairway_testkit::TestApp;
@@ -13,7 +13,7 @@ async fn a_wait_ends_and_the_run_goes_on() {
     let workload = app.active_workload("letters").await;
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
     let terminal = Terminal::at(&app);
-    // Nobody takes runs out of the line here, so this one cannot end.
+    // Without a worker the run stays queued.
     let id = terminal.done(&["run", &slug, "--env", "dev", "--no-wait"]);
     let id = id.trim();
     let waited = terminal.run(&["executions", "wait", id, "--wait", "1s"]);
@@ -23,13 +23,13 @@ async fn a_wait_ends_and_the_run_goes_on() {
     let mut child =
         terminal.command(&["executions", "wait", id, "--wait", "60s"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut interrupted = false;
-    // Interrupted once the handler is there: until then the signal would end the child by itself.
+    // The signal is sent after the handler is installed; an earlier one would kill the child.
     while !interrupted {
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_owned();
         interrupted = u64::from_str_radix(&caught, 16).unwrap() & 0b10 != 0;
     }
-    // The handler knows the run from the beginning; without it, it would say so.
+    // The handler knows the run's id from the start.
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     let said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
@@ -40,14 +40,14 @@ async fn a_wait_ends_and_the_run_goes_on() {
     assert!(ended.code == 1 && ended.err.contains("cancelled"), "{}", ended.err);
 }
 
-/// A server whose runs all stand in line, and nobody takes them out of it.
+/// A server with queued dispatch and no worker.
 async fn in_line() -> (TestApp, String) {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").without_worker().start().await;
     let slug = app.given().active_workload("main").await.slug;
     (app, slug)
 }
 
-/// A run that is waited for, the id that was told of it at once, and what is told next.
+/// Starts a command that waits for a run; returns the child, the run's id and the remaining messages.
 fn waited_for(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
     let mut command = terminal.command(&["run", slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "100s"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -64,17 +64,17 @@ async fn a_run_in_line_has_an_id_for_whoever_leaves_it() {
     let came = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
     assert_eq!(came.code, 5, "{}", came.err);
     let last = came.err.lines().last().unwrap();
-    let run = last.strip_prefix("fairway: run ").and_then(|rest| rest.split_once(" goes on; ")).unwrap().0;
+    let run = last.strip_prefix("fairway: run ").and_then(|rest| rest.split_once(" is still running; ")).unwrap().0;
     assert_eq!(terminal.json(&["executions", "show", run])["status"], "queued");
-    assert!(came.err.contains("the run waits in line"), "{}", came.err);
+    assert!(came.err.contains("the run is queued"), "{}", came.err);
 
     for signal in ["-INT", "-TERM"] {
         let (mut child, run, told) = waited_for(&terminal, &slug);
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         let last = told.map(Result::unwrap).last().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(5), "{signal}: {last}");
-        assert!(last.starts_with(&format!("fairway: run {run} goes on; ")), "{signal}: {last}");
-        assert_eq!(terminal.json(&["executions", "show", &run])["status"], "queued", "it is left alone");
+        assert!(last.starts_with(&format!("fairway: run {run} is still running; ")), "{signal}: {last}");
+        assert_eq!(terminal.json(&["executions", "show", &run])["status"], "queued", "the run continues");
     }
 }
 
@@ -83,18 +83,18 @@ async fn a_wait_outlives_the_server() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
     let (child, run, mut told) = waited_for(&terminal, &slug);
-    // Started anew at the same address, over the same database, with somebody who works.
+    // Restarted at the same address and database, with a worker.
     let anew = TestApp::builder().beside(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;
-    let lost = format!("the server does not answer; run {run} may well go on: looking again");
+    let lost = format!("the server does not respond; run {run} may still be running; retrying");
     assert!(told.any(|line| line.unwrap() == lost), "the wait ended");
     let app = anew.start().await;
     let rest: Vec<String> = told.map(Result::unwrap).collect();
     let came = child.wait_with_output().unwrap();
     let answer = String::from_utf8(came.stdout).unwrap();
     assert_eq!((came.status.code(), answer.as_str()), (Some(0), "billing\n"), "{rest:?}");
-    assert!(rest.iter().any(|line| line == "the server answers again"), "{rest:?}");
+    assert!(rest.iter().any(|line| line == "the server responds again"), "{rest:?}");
     assert_eq!(app.get(format!("/v1/executions/{run}")).await.expect(200)["status"], "completed");
     let runs = app.get("/v1/executions").await.expect(200);
-    assert_eq!(runs.as_array().unwrap().len(), 1, "it was begun once");
+    assert_eq!(runs.as_array().unwrap().len(), 1, "the run was created once");
 }

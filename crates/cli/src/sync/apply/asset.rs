@@ -1,4 +1,4 @@
-//! Versions that are there in the end: made here, or by whoever does the same at the same time.
+//! Ensures that planned versions exist, also when another client creates the same ones concurrently.
 
 use super::{
     super::{
@@ -15,7 +15,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// A version that releases bind.
+/// A version for releases to bind.
 pub(super) struct Version {
     pub(super) asset_id: String,
     pub(super) asset_version_id: String,
@@ -72,14 +72,14 @@ fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Versi
         return add_version(server, asset, text(&made, "asset_id")?, &[]);
     }
     let version = Version::of(made.get("version").unwrap_or(&Value::Null))?;
-    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
+    tell(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
     Ok(version)
 }
 
-/// The version of an asset that somebody else made meanwhile.
+/// Handles an asset that another client created after the plan.
 fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
-    // What is not seen from this workspace is somebody else's, and the server's word stands.
+    // An asset that is not visible belongs to another workspace; the server's refusal is returned.
     let found = list.into_iter().find(|listed| word(listed, "slug") == asset.slug).ok_or(refused)?;
     if word(&found, "asset_kind") != asset.kind.as_str() {
         return Err(stale(&format!("asset {}", asset.slug), WHAT_STAYS));
@@ -87,9 +87,9 @@ fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<
     add_version(server, asset, text(&found, "asset_id")?, &[])
 }
 
-/// Adds a version behind those that are known, under the label that the server would give it. Whoever added one since took
-/// that label, so no two attempts make two versions of the same. One with a name of its own takes no label: it is looked for
-/// before, where nothing is made behind it, and afterwards, where whoever applies is told of it.
+/// Adds a version after the known ones, under the label that the server would assign. A concurrent client uses the
+/// same label, so two attempts never create two equal versions. A version with a custom label takes no such label:
+/// checks before and after the request detect it.
 fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace()?, next_label(known));
     let moved = || stale(&format!("asset {}", asset.slug), WHAT_STAYS);
@@ -114,7 +114,7 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
         made => made?,
     };
     let version = Version::of(&made)?;
-    tell(&format!("made {} {} {}", asset.kind, asset.slug, version.label));
+    tell(&format!("created {} {} {}", asset.kind, asset.slug, version.label));
     let now = newest(2)?;
     if id(now.first()) != id(Some(&made)) || id(now.get(1)) != id(known.first()) {
         return Err(moved());
@@ -122,7 +122,7 @@ fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Va
     Ok(version)
 }
 
-/// The label that the server gives to the next version.
+/// The label that the server assigns to the next version.
 pub(in super::super) fn next_label(known: &[Value]) -> String {
     let counted = known.iter().filter_map(|version| word(version, "version_label").strip_prefix('v')?.parse().ok());
     format!("v{}", counted.max().unwrap_or(0_u64).saturating_add(1))

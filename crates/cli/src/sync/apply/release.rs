@@ -1,4 +1,4 @@
-//! Drafts that bind what is wanted.
+//! Drafts with the wanted bindings.
 
 mod begin;
 
@@ -24,7 +24,7 @@ use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Which version of which asset stands for a binding, and which others say the same.
+/// The version that a binding uses, and the versions with the same content.
 struct Choice<'c> {
     role: &'static str,
     asset_id: &'c str,
@@ -32,7 +32,7 @@ struct Choice<'c> {
     same: BTreeSet<&'c str>,
 }
 
-/// Sees to it that there is a release with these versions: a draft, unless there is more already.
+/// Ensures that a release with these versions exists; creates a draft if there is none.
 pub(super) fn draft(
     server: &Server,
     (wanted, estate): (&Directory, &Estate),
@@ -60,7 +60,7 @@ pub(super) fn draft(
         (Some(id), ReleaseAction::Keep) => return answer(&server.get(&["releases", id], &[])?),
         (Some(id), ReleaseAction::Complete | ReleaseAction::Draft) => {
             let found = server.get(&["releases", id], &[])?;
-            // Somebody who binds or submits meanwhile means another release than the one that was looked at.
+            // A concurrent binding or submission makes it another release than the planned one.
             if found.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() || !is_draft(&found) {
                 return Err(moved(id));
             }
@@ -80,12 +80,12 @@ pub(super) fn draft(
     }
     for choice in chosen.iter().filter(lacks) {
         match bind(server, id, choice) {
-            // Somebody submitted or retired it.
+            // Another client submitted or retired the release.
             Err(refused) if refused.is_refusal("release_not_editable") => return Err(moved(id)),
             bound => bound?,
         }
     }
-    // A binding has no precondition: what somebody else bound or took away at the same time is seen here.
+    // Bindings have no preconditions, so concurrent changes are detected here.
     let mut made = server.get(&["releases", id], &[])?;
     let repeated = repeated_in(&made);
     unbind(server, id, &repeated)?;
@@ -101,11 +101,11 @@ pub(super) fn draft(
     answer(&made)
 }
 
-/// Takes bindings out of a draft.
+/// Removes bindings from a draft.
 fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Failure> {
     for binding in bindings {
         match server.change(&Method::DELETE, &["releases", release, "bindings", binding], &Value::Null) {
-            // Whoever bound the same at the same time takes the same away.
+            // A concurrent client removes the same duplicates.
             Err(refused) if refused.is_refusal("not_found") => {}
             removed => drop(removed?),
         }
@@ -113,7 +113,7 @@ fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Fai
     Ok(())
 }
 
-/// Bindings of versions that an earlier one binds already.
+/// Bindings of versions that an earlier binding already covers.
 fn repeated_in(release: &Value) -> Vec<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
     let mut bindings: Vec<&Value> = bindings.collect();
@@ -123,13 +123,13 @@ fn repeated_in(release: &Value) -> Vec<String> {
     bindings.into_iter().map(|binding| word(binding, "binding_id").to_owned()).collect()
 }
 
-/// Whether what is wanted is bound, and nothing else.
+/// Whether exactly the wanted versions are bound.
 fn is_whole(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
     let is_bound = |choice: &Choice<'_>| choice.same.iter().any(|version| bound.contains(*version));
     chosen.iter().all(is_bound) && are_of(bound, chosen)
 }
 
-/// Whether nothing else is bound.
+/// Whether no other version is bound.
 fn are_of(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
     bound.iter().all(|version| chosen.iter().any(|choice| choice.same.contains(version.as_str())))
 }
@@ -152,16 +152,16 @@ fn choice<'c>(
     Some(Choice { role, asset_id: &made.asset_id, version, same: same.chain([version]).collect() })
 }
 
-/// Binds a version, once for all attempts of one actor.
+/// Binds a version, idempotently for all attempts of one actor.
 fn bind(server: &Server, release: &str, choice: &Choice<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
     match server.post_once(&["releases", release, "bindings"], &body, &key) {
-        // It was bound under this key and was taken out again by somebody, who sees it come back.
+        // The key is used: another client removed the binding since, so it is created again.
         Err(refused) if refused.is_refusal("not_found") => {
             release::bind_version(server, release, choice.role, choice.version)
         }
-        // Whether that is the version which is wanted is looked at when all are bound.
+        // A check after all bindings verifies the bound version.
         Err(refused) if refused.is_refusal("duplicate_role") => Ok(()),
         bound => bound.map(drop),
     }

@@ -1,4 +1,4 @@
-//! Releases of a directory.
+//! Reads the release manifests of a directory.
 
 use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
@@ -18,11 +18,11 @@ impl Reading<'_> {
         self.slug(&located, "/workload", &manifest.workload);
         self.slug(&located, "/environment", &manifest.environment);
         if stem(path) != format!("{}.{}", manifest.workload, manifest.environment) {
-            let message = "the file is called after the workload and the environment: WORKLOAD.ENVIRONMENT.yaml";
+            let message = "the file must be named WORKLOAD.ENVIRONMENT.yaml";
             self.findings.push(located.finding("/workload", "misnamed_file", message));
         }
         if TargetLane::parse(&manifest.target_lane).is_none() {
-            let message = "a lane is `all`, `restricted`, `guided` or `standard`";
+            let message = "a lane must be `all`, `restricted`, `guided` or `standard`";
             self.findings.push(located.finding("/target_lane", "invalid_manifest", message));
         }
         let (mut roles, mut seen) = (BTreeSet::new(), BTreeSet::new());
@@ -30,11 +30,11 @@ impl Reading<'_> {
             let pointer = format!("/bindings/{index}");
             self.binding((&located, &pointer), binding, assets);
             if !roles.insert(binding.role.as_str()) && !binding.role.allows_many_bindings() {
-                let message = format!("a release binds one {} at most", binding.role);
+                let message = format!("a release can bind only one {}", binding.role);
                 let code = ReleaseRefusal::DuplicateRole.code();
                 self.findings.push(located.finding(&format!("{pointer}/role"), code, message));
             } else if !seen.insert(binding) {
-                let message = "the release binds this a second time";
+                let message = "duplicate binding";
                 self.findings.push(located.finding(&pointer, "duplicate_binding", message));
             }
         }
@@ -46,17 +46,17 @@ impl Reading<'_> {
         let Some(label) = &binding.version else {
             let is_missing = found.is_none() && !self.broken.contains(&binding.asset);
             if is_missing || found.is_some_and(|asset| asset.kind != binding.role) {
-                let message = format!("the directory has no {} of this slug", binding.role);
+                let message = format!("the directory has no {} with this slug", binding.role);
                 self.findings.push(located.finding(&format!("{pointer}/asset"), "unknown_asset", message));
             }
             return;
         };
         if VersionLabel::parse(label).is_none() {
-            let message = "a label has 1 to 64 of A-Z, a-z, 0-9 and ._-";
+            let message = "a label has 1 to 64 characters from A-Z, a-z, 0-9 and ._-";
             self.findings.push(located.finding(&format!("{pointer}/version"), "invalid_manifest", message));
         }
         if found.is_some_and(|asset| asset.kind != binding.role) {
-            let message = format!("the asset of this slug is no {}", binding.role);
+            let message = format!("the asset with this slug is not a {}", binding.role);
             let code = ReleaseRefusal::RoleKindMismatch.code();
             self.findings.push(located.finding(&format!("{pointer}/role"), code, message));
         }
@@ -66,7 +66,7 @@ impl Reading<'_> {
         let mut seen = BTreeSet::new();
         for (release, located) in releases {
             if !seen.insert((&release.workload, &release.environment)) {
-                let message = "another file of the directory says what serves this workload there";
+                let message = "another file of the directory has a release for this workload and environment";
                 self.findings.push(located.finding("/environment", "duplicate_release", message));
             }
         }

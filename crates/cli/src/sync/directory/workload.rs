@@ -1,4 +1,4 @@
-//! Workloads of a directory.
+//! Reads the workload manifests of a directory.
 
 use super::{super::manifest::WorkloadManifest, Reading, typed};
 use crate::file::Located;
@@ -13,7 +13,7 @@ impl Reading<'_> {
         self.owned(&located, &manifest.owner_ref);
         if InvocationMode::parse(&manifest.invocation_mode).is_none() {
             let modes: Vec<&str> = InvocationMode::ALL.iter().map(|mode| mode.as_str()).collect();
-            let message = format!("a mode is one of {}", modes.join(", "));
+            let message = format!("the mode must be one of {}", modes.join(", "));
             self.findings.push(located.finding("/invocation_mode", "invalid_manifest", message));
         }
         for refusal in refused_texts(manifest.name.as_deref(), manifest.description.as_deref()) {
@@ -22,7 +22,7 @@ impl Reading<'_> {
         }
         if let Some(Err(faults)) = manifest.interface_config.as_ref().map(InterfaceConfig::read) {
             for fault in faults {
-                // `input_fields[0].type` as a pointer.
+                // Converts `input_fields[0].type` to a JSON pointer.
                 let pointer = format!("/interface_config/{}", fault.path.replace(['.', '['], "/").replace(']', ""));
                 let finding = located.finding(&pointer, "invalid_interface", fault.fault.to_string());
                 self.findings.push(finding.with_path(format!("interface_config.{}", fault.path)));

@@ -1,4 +1,4 @@
-//! What would have to be done with an asset.
+//! Plans the step for an asset.
 
 use super::{
     super::{
@@ -15,11 +15,11 @@ use fairway_domain::{
 use serde_json::Value;
 use similar::TextDiff;
 
-/// Between what both begin with and what both end with, the most lines of two texts together that are compared. The time goes
-/// with the square of them.
+/// Maximum number of lines to compare, in both texts together, without common start and end. The time grows with the
+/// square of the lines.
 const MOST_COMPARED: usize = 4_000;
 
-/// What of an asset cannot come true on this server.
+/// Collects the conflicts between an asset and the server's state.
 pub(super) fn ruled_out(
     asset: &WantedAsset,
     (wanted, estate): (&Directory, &Estate),
@@ -28,16 +28,16 @@ pub(super) fn ruled_out(
 ) {
     if let Some(live) = estate.assets.get(&asset.slug) {
         if word(live, "asset_kind") != asset.kind.as_str() {
-            let message = "the server has an asset of this slug and of another kind";
+            let message = "the server has an asset with this slug and another kind";
             findings.push(asset.located.finding("/kind", "kind_mismatch", message));
         }
         let advice = match Lifecycle::parse(word(live, "lifecycle_state")) {
             Some(Lifecycle::Active | Lifecycle::Draft) | None => None,
             Some(Lifecycle::Retired) => {
-                Some("the asset is retired on the server: activate it there, or take another slug")
+                Some("the asset is retired on the server: activate it there or use another slug")
             }
             Some(Lifecycle::Archived) => {
-                Some("the asset is archived on the server, and that for good: remove this file, or take another slug")
+                Some("the asset is permanently archived on the server: remove this file or use another slug")
             }
         };
         if let Some(message) = advice {
@@ -53,7 +53,7 @@ pub(super) fn ruled_out(
     }
 }
 
-/// What the server would say against what a prompt includes when the version is made.
+/// The server's refusal of a prompt's inclusions at version creation, if any.
 fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
@@ -107,23 +107,24 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
         text_checksum: sent.map(|text| Checksum::of(text.as_bytes()).as_str().to_owned()),
         version: same.map(label),
         newest: newest.map(label),
-        because: is_said_earlier.then_some("an earlier version says the same, and what refers to it means the newest"),
+        because: is_said_earlier
+            .then_some("an earlier version has the same content, but references resolve to the newest"),
         diff: None,
-        note: note.map(|_| "the owner is another one on the server, and stays"),
+        note: note.map(|_| "the server has another owner, which is not changed"),
     }
 }
 
-/// How the content of an asset that gets a version would change.
+/// The content diff of an asset that gets a version.
 pub(super) fn asset_difference(asset: &WantedAsset, estate: &Estate) -> String {
     let before = estate.labelled(&asset.slug, None).and_then(|version| version.get("content"));
     difference(before.unwrap_or(&Value::Null), &asset.content)
 }
 
-/// How content changes, as YAML line by line; where that would take too long, how many lines do.
+/// The line diff of content as YAML, or the number of changed lines when a diff would take too long.
 ///
-/// What is told stands in plans that are compared later, so it depends on the lines alone and on no clock.
+/// Saved plans contain the result, so it depends only on the texts and not on elapsed time.
 fn difference(before: &Value, after: &Value) -> String {
-    // An asset without a version says nothing, and not `null`.
+    // An asset without a version has no content; `null` would appear as a line.
     let said = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
     let written = |value: &Value| if value.is_null() { String::new() } else { said(value) };
     let (before, after) = (written(before), written(after));
@@ -134,7 +135,7 @@ fn difference(before: &Value, after: &Value) -> String {
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string()
 }
 
-/// How many lines of each text stand between those that both begin with and those that both end with.
+/// The number of lines of each text between their common start and their common end.
 fn between(before: &str, after: &str) -> (usize, usize) {
     let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| pairs.take_while(|(one, other)| one == other).count();

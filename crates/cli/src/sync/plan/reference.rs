@@ -1,4 +1,4 @@
-//! What contents refer to, where that cannot become a part of a release any more.
+//! Checks references that can no longer become part of a release.
 
 use super::{
     super::{
@@ -20,16 +20,16 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Where something is told: a file, and the JSON pointer into it.
+/// The location of a finding: a file, and a JSON pointer into it.
 type At<'p> = (&'p Located, String);
 
-/// A walk along what contents refer to, from what is made and what is handed in later.
+/// A traversal of references, from new versions and from releases that will be submitted.
 pub(super) struct Looking<'p> {
     wanted: &'p Directory,
     estate: &'p Estate,
-    /// Slugs and labels of the contents that were looked into.
+    /// Slugs and labels of the visited contents.
     seen: BTreeSet<(String, Option<String>)>,
-    /// Contents that are still to be looked into, and where what is wrong inside of them is told.
+    /// Contents to visit, each with the location for its findings.
     waiting: Vec<(&'p str, Option<String>, At<'p>)>,
 }
 
@@ -38,8 +38,7 @@ impl<'p> Looking<'p> {
         Self { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new() }
     }
 
-    /// What an asset refers to and nothing new may stand on: told where the asset gets a version. One that stays as it is may
-    /// serve, and what serves goes on.
+    /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
     pub(super) fn at_version(&self, (asset, step): (&'p WantedAsset, &AssetStep), findings: &mut Vec<Finding>) {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
@@ -52,7 +51,7 @@ impl<'p> Looking<'p> {
         }
     }
 
-    /// What a release gets inside, however deep, when it is handed in. The server looks it up only then.
+    /// Checks everything that a release includes, at any depth. The server resolves it only at submission.
     pub(super) fn within(
         &mut self,
         (release, located): (&'p ReleaseManifest, &'p Located),
@@ -78,7 +77,7 @@ impl<'p> Looking<'p> {
         }
     }
 
-    /// Looks into a content of the server's. What is wrong there is told where the directory leads to it.
+    /// Visits content on the server. Findings have the location of the directory's reference to it.
     fn look_into(&mut self, (slug, label): (&str, Option<&str>), at: &At<'p>, findings: &mut Vec<Finding>) {
         let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
         let content = self.estate.labelled(slug, label).and_then(|version| version.get("content"));
@@ -97,23 +96,24 @@ impl<'p> Looking<'p> {
         self.waiting.extend(named.map(|slug| (slug, label, at)));
     }
 
-    /// That an asset of the server takes no new bindings. Of the directory's own assets that is told in their files.
+    /// A finding when a server asset accepts no new bindings. The directory's own assets have findings in their
+    /// files.
     fn inactive(&self, reference: &AssetReference, (located, pointer): &At<'p>) -> Option<Finding> {
         let slug = reference.slug.as_str();
         let live = self.estate.assets.get(slug).filter(|_| own(self.wanted, slug).is_none())?;
         let state = match Lifecycle::parse(word(live, "lifecycle_state")) {
             Some(Lifecycle::Active) | None => return None,
             Some(Lifecycle::Draft) => "has no version on the server",
-            Some(Lifecycle::Retired) => "is retired on the server: activate it there, or refer to another asset",
-            Some(Lifecycle::Archived) => "is archived on the server, and that for good: refer to another asset",
+            Some(Lifecycle::Retired) => "is retired on the server: activate it there or reference another asset",
+            Some(Lifecycle::Archived) => "is permanently archived on the server: reference another asset",
         };
-        let message = format!("this leads to `{slug}`, which {state}");
+        let message = format!("the reference leads to `{slug}`, which {state}");
         Some(located.finding(pointer, ReleaseRefusal::AssetNotActive.code(), message))
     }
 }
 
-/// What of a reference can never be, whatever becomes of the asset that it names: another kind than may stand there, and a
-/// version that neither is there nor is made by this plan. What prompts include has codes and checks of its own.
+/// Checks what no later change can fix: a wrong kind, and a version that neither exists nor is planned. Inclusions of
+/// prompts have their own codes and checks.
 pub(super) fn ruled_out(
     (asset, reference): (&WantedAsset, &AssetReference),
     (wanted, estate): (&Directory, &Estate),
@@ -125,14 +125,14 @@ pub(super) fn ruled_out(
     };
     let live = || estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
     let Some(kind) = own(wanted, slug).map(|other| other.kind).or_else(live) else {
-        let message = "neither the directory nor the server has the asset that is referred to";
+        let message = "the referenced asset exists neither in the directory nor on the server";
         return Some(found("", "unknown_asset", message));
     };
     if asset.kind == AssetKind::PromptTemplate {
         return None;
     }
     if !reference.may_name(kind) {
-        let message = "the asset that is referred to is of a kind that cannot stand here";
+        let message = "the referenced asset's kind is not allowed here";
         return Some(found("/slug", ReleaseRefusal::RoleKindMismatch.code(), message));
     }
     let label = reference.version.as_ref()?.as_str();
@@ -143,7 +143,7 @@ pub(super) fn ruled_out(
     if is_made || estate.labelled(slug, Some(label)).is_some() {
         return None;
     }
-    Some(found("/version", "unknown_version", "the server has no such version of the asset that is referred to"))
+    Some(found("/version", "unknown_version", "the server has no such version of the referenced asset"))
 }
 
 fn own<'p>(wanted: &'p Directory, slug: &str) -> Option<&'p WantedAsset> {

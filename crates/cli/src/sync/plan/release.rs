@@ -1,4 +1,4 @@
-//! What would have to be done for a release.
+//! Plans the step for a release.
 
 use super::{
     super::{
@@ -19,7 +19,7 @@ use fairway_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// What of a release cannot come true on this server.
+/// Collects the conflicts between a release and the server's state.
 pub(super) fn ruled_out(
     (release, located): (&ReleaseManifest, &Located),
     estate: &Estate,
@@ -38,7 +38,7 @@ pub(super) fn ruled_out(
             found("role", ReleaseRefusal::RoleKindMismatch.code(), "the asset is of another kind on the server");
         }
         if word(live, "lifecycle_state") != Lifecycle::Active.as_str() {
-            found("asset", ReleaseRefusal::AssetNotActive.code(), "the asset takes no new bindings on the server");
+            found("asset", ReleaseRefusal::AssetNotActive.code(), "the asset accepts no new bindings on the server");
         }
     }
 }
@@ -77,9 +77,9 @@ pub(in super::super) fn release_step(
     Ok(step)
 }
 
-/// What a release has to have.
+/// The requirements of a release.
 struct Wanting<'p> {
-    /// Each asset that is bound, and the versions of which any will do; none where one would have to be made.
+    /// Each bound asset with the versions that qualify; an empty set when a version must be created.
     bindings: Vec<(&'p str, BTreeSet<&'p str>)>,
     policy: Option<&'p str>,
     assets: &'p [AssetStep],
@@ -104,16 +104,16 @@ impl<'p> Wanting<'p> {
         Self { bindings, policy, assets, estate }
     }
 
-    /// In what a release differs; in nothing when it binds what is wanted, and has of what the directory holds nothing else
-    /// inside. What contents themselves name by a label is in them, and what the directory does not hold may say anything.
+    /// The differences of a release from the requirements. Compares the bindings, and included assets that the
+    /// directory contains. Ignores pinned references, and assets outside the directory.
     fn differences(&self, found: &Value) -> Vec<String> {
         let bound = bound_in(found);
         let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
         let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
         let mut told: Vec<String> =
-            unbound.map(|(slug, _)| format!("does not bind what the directory says of {slug}")).collect();
+            unbound.map(|(slug, _)| format!("does not bind the directory's content of {slug}")).collect();
         if told.is_empty() && !self.may_become(&bound) {
-            told.push("binds what the directory does not name".to_owned());
+            told.push("binds assets outside the directory".to_owned());
         }
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
@@ -121,7 +121,7 @@ impl<'p> Wanting<'p> {
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
             if is_ours && !said(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
                 let label = word(reference, "version_label");
-                told.push(format!("has {slug} {label} inside, and the directory says something else"));
+                told.push(format!("includes {slug} {label}, which differs from the directory"));
             }
         }
         let mut seen = BTreeSet::new();
@@ -129,22 +129,22 @@ impl<'p> Wanting<'p> {
         told
     }
 
-    /// Whether nothing of what is bound is in the way.
+    /// Whether all bound versions are wanted.
     fn may_become(&self, bound: &BTreeSet<String>) -> bool {
         bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
     }
 }
 
-/// The versions of an asset of the directory that say what the directory says.
+/// The versions of an asset with the directory's content.
 fn said<'p>(estate: &'p Estate, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
     let step = assets.iter().find(|step| step.slug == slug);
     let versions = step.into_iter().flat_map(|step| estate.versions_of(&step.slug, &step.checksum));
     versions.map(|version| word(version, "asset_version_id")).collect()
 }
 
-/// What there is of a release that is wanted.
+/// The search result for an existing release.
 enum Standing {
-    /// Nothing that will do; the newest of all releases, and why the one that comes nearest does not.
+    /// No release qualifies: the newest release, and why the closest one does not qualify.
     None {
         newest: Option<String>,
         because: Vec<String>,
@@ -152,7 +152,7 @@ enum Standing {
     Found(ReleaseAction, Value),
 }
 
-/// The release that serves with exactly what is wanted, or is on its way, or a draft that can become one.
+/// Finds an equal release that serves or is pending, or a draft that can be completed.
 fn standing(
     server: &Server,
     wanted: &ReleaseManifest,
@@ -163,7 +163,7 @@ fn standing(
     if wanted.target_lane != TargetLane::All.as_str() {
         query.push(("lane", &wanted.target_lane));
     }
-    // What may serve on all lanes may serve on this one.
+    // A release for all lanes also covers this lane.
     let covers =
         |release: &Value| [TargetLane::All.as_str(), &wanted.target_lane].contains(&word(release, "target_lane"));
     let mut because = Vec::new();
@@ -186,7 +186,8 @@ fn standing(
     for listed in all {
         let is_draft = match StateName::parse(word(&listed, "state")) {
             Some(StateName::Draft) => true,
-            // Active without serving there: a rollout is under way, or holds, and whether it goes on is for people to say.
+            // An active release that does not serve here belongs to a paused or running rollout, which operators
+            // control.
             Some(StateName::ReviewReady | StateName::Approved | StateName::Active) => false,
             Some(StateName::Superseded | StateName::Retired) | None => continue,
         };

@@ -1,4 +1,4 @@
-//! What would become of the assets that the directory does not name.
+//! Plans the treatment of assets that the directory does not contain.
 
 use super::{
     super::{
@@ -15,13 +15,13 @@ use fairway_domain::{asset::Lifecycle, release::StateName};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// They are told.
+/// Lists them without a change.
 pub(super) fn left(wanted: &Directory, estate: &Estate, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
     let unnamed = unnamed(wanted, estate, workspace);
     unnamed.into_iter().map(|asset| unmanaged(asset, RestAction::Leave)).collect()
 }
 
-/// They are put away, except where something stands on them.
+/// Plans to archive them, except those in use.
 pub(super) fn pruned(
     server: &Server,
     (wanted, steps): (&Directory, &[AssetStep]),
@@ -53,7 +53,7 @@ fn unmanaged(asset: &Value, action: RestAction) -> Result<Unmanaged, Failure> {
     Ok(Unmanaged { slug: word(asset, "slug").to_owned(), asset_id, action })
 }
 
-/// The assets of the workspace that the directory does not name.
+/// The assets of the workspace that the directory does not contain.
 fn unnamed<'e>(wanted: &Directory, estate: &'e Estate, workspace: &str) -> Vec<&'e Value> {
     let named: BTreeSet<&str> = wanted.assets.iter().map(|asset| asset.slug.as_str()).collect();
     let is_ours = |asset: &&Value| {
@@ -65,7 +65,7 @@ fn unnamed<'e>(wanted: &Directory, estate: &'e Estate, workspace: &str) -> Vec<&
     estate.assets.values().filter(is_ours).collect()
 }
 
-/// Versions that the directory names by their labels: in bindings, and in references of its contents.
+/// Versions that the directory pins by label, in bindings and in references.
 fn pinned(wanted: &Directory) -> BTreeSet<(&str, &str)> {
     let bindings = wanted.releases.iter().flat_map(|(release, _)| &release.bindings);
     let bound = bindings.filter_map(|binding| Some((binding.asset.as_str(), binding.version.as_deref()?)));
@@ -73,7 +73,7 @@ fn pinned(wanted: &Directory) -> BTreeSet<(&str, &str)> {
     bound.chain(references.filter_map(|named| Some((named.slug.as_str(), named.version.as_ref()?.as_str())))).collect()
 }
 
-/// What is there once the plan is done.
+/// The state after the plan is applied.
 struct Staying<'p> {
     server: &'p Server,
     estate: &'p Estate,
@@ -83,19 +83,19 @@ struct Staying<'p> {
 }
 
 impl Staying<'_> {
-    /// Whether anything that stays stands on the asset with this blast radius.
+    /// Whether anything that remains depends on the asset with this blast radius.
     fn stands_on(&self, impact: &Value) -> Result<bool, Failure> {
         let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
         let is_over = |release: &Value| match StateName::parse(word(release, "state")) {
             Some(StateName::Superseded | StateName::Retired) => true,
             Some(StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Active) | None => false,
         };
-        // More than the server tells of may hold anything.
+        // A truncated response may hide a dependency.
         let is_cut = impact.get("truncated").and_then(Value::as_bool) != Some(false);
         if is_cut || list("releases").any(|release| !is_over(release)) {
             return Ok(true);
         }
-        // Nearest first, so what a version leads to was looked at before it.
+        // Hops are ordered by distance, so the version that a hop points to has been visited.
         let mut leading: BTreeMap<&str, bool> = BTreeMap::new();
         for hop in list("via") {
             let id = text(hop, "asset_version_id")?;
@@ -103,7 +103,7 @@ impl Staying<'_> {
             let names_version = hop.pointer("/references/version").is_some_and(Value::is_string);
             let leads = match hop.get("towards").and_then(Value::as_str) {
                 None => true,
-                // A reference without a label means the newest version, and an earlier one is not it.
+                // A reference without a label resolves to the newest version only.
                 Some(towards) => leading.get(towards).is_none_or(|leads| *leads && names_version),
             };
             if lives && leads {
@@ -114,14 +114,14 @@ impl Staying<'_> {
         Ok(false)
     }
 
-    /// Whether a version is what its asset says once the plan is done, or is named by its label.
+    /// Whether a version is pinned, or is its asset's newest version after the plan is applied.
     fn is_current(&self, version: &Value) -> Result<bool, Failure> {
         let (slug, label) = (text(version, "asset_slug")?, text(version, "version_label")?);
         if self.pinned.contains(&(slug, label)) {
             return Ok(true);
         }
         if let Some(step) = self.steps.iter().find(|step| step.slug == slug) {
-            // The references of what is made, or used again, are those of the directory, and were looked at.
+            // References of new and reused versions are those of the directory, which were checked.
             return Ok(step.action == AssetAction::Reuse && step.newest.as_deref() == Some(label));
         }
         let Some(live) = self.estate.assets.get(slug) else { return Ok(true) };

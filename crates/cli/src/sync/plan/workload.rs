@@ -1,4 +1,4 @@
-//! What would have to be done with a workload.
+//! Plans the step for a workload.
 
 use super::{
     super::{
@@ -14,7 +14,8 @@ use fairway_domain::{
 };
 use serde_json::{Map, Value, json};
 
-/// What of a workload cannot come true on this server: what comes with workspaces is changed, and never made.
+/// Collects the conflicts between a workload and the server's state. Built-in workloads can be changed, but not
+/// created.
 pub(super) fn ruled_out(
     (wanted, located): (&WorkloadManifest, &Located),
     estate: &Estate,
@@ -39,7 +40,7 @@ pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Estate
     WorkloadStep { slug: wanted.slug.clone(), action, fields, updated_at }
 }
 
-/// The fields in which a workload is not as a file says.
+/// The fields in which a workload differs from its manifest.
 pub(in super::super) fn differing_fields(wanted: &WorkloadManifest, live: &Value) -> Map<String, Value> {
     let mut fields = wanted_fields(wanted);
     fields.retain(|name, value| !is_the_same(name, value, live.get(name)));
@@ -63,7 +64,7 @@ fn wanted_fields(wanted: &WorkloadManifest) -> Map<String, Value> {
     fields
 }
 
-/// Whether a field says the same already; an interface is compared as what it means, with all its defaults.
+/// Whether a field is equal. Interfaces are compared with their defaults filled in.
 fn is_the_same(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
     let Some(live) = live else { return false };
     if name != "interface_config" {

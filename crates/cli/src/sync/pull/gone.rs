@@ -1,4 +1,4 @@
-//! Files of what is archived on the server. Applying them is refused for good, so those go that pulling wrote itself.
+//! Files of archived assets. Applying them always fails, so `pull` removes those that it wrote itself.
 
 use super::{
     super::{
@@ -18,17 +18,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Files whose assets are archived, and of releases that bind one of them where nothing serves any more.
+/// Files of archived assets, and of releases that bind one where no release serves any more.
 #[derive(Default)]
 pub(super) struct Gone {
-    /// Byte for byte as pulling writes them: nothing is lost with them that the server does not keep.
+    /// Byte for byte as `pull` writes them, so the server still has their content.
     pub(super) ours: Vec<PathBuf>,
-    /// Somebody else's.
+    /// Edited by a user.
     pub(super) theirs: Vec<PathBuf>,
 }
 
 impl Gone {
-    /// Finds them in a directory in which these pages should be.
+    /// Finds them in a directory, given the files that belong into it.
     pub(super) fn look(server: &Server, there: &There<'_>, estate: &Estate, pages: &[Page]) -> Result<Self, Failure> {
         let mut gone = Self::default();
         for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
@@ -51,7 +51,7 @@ impl Gone {
         Ok(gone)
     }
 
-    /// Takes the files away that are ours.
+    /// Removes the generated files.
     pub(super) fn remove(&self) -> Result<(), Failure> {
         let failed = |path: &Path, cause| Failure::Io { path: path.to_owned(), cause };
         self.ours.iter().try_for_each(|path| fs::remove_file(path).map_err(|cause| failed(path, cause)))
@@ -63,7 +63,7 @@ fn is_archived(estate: &Estate, slug: &str) -> bool {
     state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
 }
 
-/// The files of an asset, if each is as pulling one of its versions writes it.
+/// The files of an asset, if `pull` would write each of them for one of its versions.
 fn written_for(
     server: &Server,
     there: &There<'_>,
@@ -81,7 +81,7 @@ fn written_for(
     Ok(None)
 }
 
-/// The file of a release as pulling writes it. Examples are its readers' own, and are not on the server.
+/// The file of a release as `pull` writes it, without example inputs, which the server does not store.
 fn release_page(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failure> {
     let mut bindings = release.bindings.clone();
     bindings.sort();
@@ -90,7 +90,7 @@ fn release_page(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failur
     Page::of(path, &ReleaseManifest { workload, environment, target_lane, bindings, example_inputs: Map::new() })
 }
 
-/// Whether a file is there, no link, and these very bytes.
+/// Whether a regular file with exactly this content exists.
 fn is_written(page: &Page) -> bool {
     fs::symlink_metadata(&page.path).is_ok_and(|found| found.is_file())
         && Source::found(&page.path).is_ok_and(|there| there.text == page.text)

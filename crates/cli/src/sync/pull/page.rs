@@ -1,4 +1,4 @@
-//! One file that should be there.
+//! An output file of `pull`.
 
 use crate::{failure::Failure, file::Source};
 use fairway_domain::flow::parse_yaml;
@@ -10,14 +10,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A file that should be there.
+/// A file to write.
 pub(super) struct Page {
     pub(super) path: PathBuf,
     pub(super) text: String,
 }
 
 impl Page {
-    /// A manifest, in the form that the file is called after.
+    /// Serializes a manifest as JSON or YAML, by the file's extension.
     pub(super) fn of<T: Serialize>(path: PathBuf, manifest: &T) -> Result<Self, Failure> {
         let unfit = |error: &dyn std::fmt::Display| Failure::Unfit(error.to_string());
         let text = if is_json(&path) {
@@ -28,7 +28,7 @@ impl Page {
         Ok(Self { path, text })
     }
 
-    /// Whether a file says the same already, in its own way.
+    /// Whether the existing file has equivalent content.
     pub(super) fn is_there(&self) -> bool {
         let Ok(there) = Source::found(&self.path) else { return false };
         if there.text == self.text {
@@ -37,21 +37,21 @@ impl Page {
         let ours = Source { name: there.name.clone(), text: self.text.clone() };
         let means = |source: &Source| source.parsed().ok().map(|located| meaning(located.value));
         let flow = |source: &Source| parse_yaml(&source.text).ok().map(|flow| flow.to_content());
-        // The texts beside a manifest mean nothing but themselves.
+        // Sidecar texts are compared as plain text only.
         let is_manifest = crate::file::is_ours(&self.path);
         let same = is_manifest && means(&there).is_some_and(|there| means(&ours) == Some(there));
         same || is_manifest && flow(&there).is_some_and(|there| flow(&ours) == Some(there))
     }
 
     /// # Errors
-    /// When something is in the way that is no folder or no file.
+    /// When something else than a folder or a regular file is in the way.
     pub(super) fn may_be_written(&self) -> Result<(), Failure> {
         let blocked = |path: &Path, what: &str| {
-            let cause = io::Error::other(format!("what is there is no {what}, and is left alone; nothing was written"));
+            let cause = io::Error::other(format!("not a {what}, so it was not replaced; nothing was written"));
             Err(Failure::Io { path: path.to_owned(), cause })
         };
         let folder = self.folder();
-        // The links themselves: what they lead to is not ours to write.
+        // Checks the links themselves, because their targets must not be written.
         match (fs::symlink_metadata(folder), fs::symlink_metadata(&self.path)) {
             (Ok(found), _) if !found.is_dir() => blocked(folder, "folder"),
             (_, Ok(found)) if !found.is_file() => blocked(&self.path, "file"),
@@ -59,7 +59,7 @@ impl Page {
         }
     }
 
-    /// Writes the file, whole or not at all.
+    /// Replaces the file atomically.
     pub(super) fn write(&self) -> Result<(), Failure> {
         let failed = |cause| Failure::Io { path: self.path.clone(), cause };
         let folder = self.folder();
@@ -76,12 +76,12 @@ impl Page {
     }
 }
 
-/// Whether a file is JSON by its name.
+/// Whether the file is JSON by its extension.
 pub(super) fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
 }
 
-/// What of a manifest the server knows: examples are for readers, bindings have no order, and `all` lanes need not be said.
+/// Normalizes a manifest: drops example inputs, sorts bindings, and adds the default lane.
 fn meaning(mut value: Value) -> Value {
     if let Some(members) = value.as_object_mut() {
         members.remove("example_inputs");
@@ -95,7 +95,7 @@ fn meaning(mut value: Value) -> Value {
     value
 }
 
-/// Files of a directory are for everybody who works in it; a temporary file is for its owner alone.
+/// Makes the file readable for all users of the directory. A temporary file is readable by its owner only.
 fn readable(file: &tempfile::NamedTempFile) -> io::Result<()> {
     #[cfg(unix)]
     {

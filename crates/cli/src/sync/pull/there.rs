@@ -1,4 +1,4 @@
-//! The directory as it is before anything is written into it.
+//! The local state: the directory before `pull` writes.
 
 use super::super::{
     directory::{Directory, Files},
@@ -13,19 +13,19 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The directory as it is.
+/// The existing directory.
 pub(super) struct There<'d> {
     root: &'d Path,
     files: Files,
-    /// What of it could be applied. Whatever is wrong with the rest, the server's word replaces it.
+    /// Its valid manifests. Invalid files are replaced by the server's state.
     pub(super) wanted: Directory,
-    /// Files that `status` finds nothing to do for.
+    /// Files that match the server.
     kept: BTreeSet<String>,
 }
 
 impl<'d> There<'d> {
     /// # Errors
-    /// When there is something that is no directory, holds far too much, or has a link that leads out of it.
+    /// When the path is not a directory, exceeds the limits, or contains a link that leads out of it.
     pub(super) fn look(root: &'d Path) -> Result<Self, Failure> {
         let is_missing = fs::symlink_metadata(root).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         let files = if is_missing { Files::none() } else { Files::of(root)? };
@@ -33,7 +33,7 @@ impl<'d> There<'d> {
         Ok(Self { root, files, wanted, kept: BTreeSet::new() })
     }
 
-    /// Finds out which files are left alone: those by which nothing would be done on the server.
+    /// Finds the files that match the server and therefore stay unchanged.
     pub(super) fn compare(&mut self, server: &Server, estate: &Estate) -> Result<(), Failure> {
         let mut kept = BTreeSet::new();
         let steps: Vec<_> = self.wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
@@ -48,7 +48,7 @@ impl<'d> There<'d> {
                 && version != newest
             {
                 let (file, version, newest) = (plain(&asset.located.name), plain(version), plain(newest));
-                tell(&format!("{file} says what {version} says, and is left; without it {newest} is written"));
+                tell(&format!("{file} has the content of {version} and was kept; without it, pull writes {newest}"));
             }
             kept.insert(asset.located.name.clone());
             if asset.flow_yaml.is_some() {
@@ -74,14 +74,14 @@ impl<'d> There<'d> {
         self.kept.contains(&path.display().to_string())
     }
 
-    /// Where the manifest of this name stands: in the file that has it already, however that one ends.
+    /// The path of a manifest: that of the existing file with any extension, else a new YAML file.
     pub(super) fn path(&self, folder: &str, name: &str) -> PathBuf {
         let there: Vec<&PathBuf> = self.files.called(folder, name).collect();
         let found = there.iter().find(|path| self.is_kept(path)).or_else(|| there.first());
         found.map_or_else(|| self.root.join(folder).join(format!("{name}.yaml")), |path| (*path).clone())
     }
 
-    /// Content without the texts that stand in files beside this manifest; which those are, and what belongs into them.
+    /// Splits content into the manifest's content and its sidecar texts, as the existing manifest does.
     pub(super) fn apart(
         &self,
         path: &Path,
@@ -96,15 +96,14 @@ impl<'d> There<'d> {
         }
     }
 
-    /// The examples of a release's file: they are for its readers, and the server does not know them.
+    /// The example inputs of an existing release file, which the server does not store.
     pub(super) fn example_inputs(path: &Path) -> Option<Map<String, Value>> {
         let mut said = Source::found(path).ok()?.parsed().ok()?.value;
         said.get_mut("example_inputs")?.as_object_mut().map(mem::take)
     }
 }
 
-/// Content without these texts, and the texts by their files; none where content has no such texts, or one file would
-/// have to say two things.
+/// Removes the sidecar texts from content. Returns none when a text is missing, or one file would need two texts.
 fn without(mut content: Value, texts: &BTreeMap<String, String>) -> Option<(Value, BTreeMap<String, String>)> {
     let mut beside = BTreeMap::new();
     for (pointer, file) in texts {

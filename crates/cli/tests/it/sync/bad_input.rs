@@ -1,5 +1,5 @@
-//! What is wrong with files is one line for each, told before any server is asked. No server listens where these commands
-//! would ask, so whoever asked would end with 3.
+//! Each invalid file is one line, reported before the first request. No server listens at the configured address, so
+//! a request would end with exit code 3.
 
 use crate::{Came, Terminal, directory, shown};
 use std::{
@@ -12,16 +12,16 @@ use tempfile::TempDir;
 
 const GOOD: &str = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
 
-/// A file's name and its text.
+/// A file name and its text.
 type Written<'n> = (&'n str, String);
-/// Puts something into a path.
+/// Creates something at a path.
 type Make<'m> = &'m dyn Fn(&Path);
 
 fn nobody() -> Terminal {
     Terminal { server: Some("http://127.0.0.1:9".to_owned()), ..Terminal::offline() }
 }
 
-/// The one line that is told of a directory, by every command that reads it.
+/// The single line that each command reports for a directory.
 fn told(files: &TempDir) -> String {
     let mut lines: Vec<String> = Vec::new();
     for command in ["plan", "apply", "status"] {
@@ -73,7 +73,7 @@ fn hostile_files_are_one_line_each() {
         fs::write(&path, bytes).unwrap();
         assert_told(&files, name, place);
     }
-    // A mark in front of the text is no part of it: this gets as far as the server.
+    // A byte order mark is skipped, so the command reaches the request.
     let files = directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
     assert_eq!(nobody().run(&["sync", "plan", shown(files.path())]).code, 3);
 }
@@ -99,7 +99,7 @@ fn what_is_no_file_is_not_opened() {
         make(&files.path().join(name));
         assert_told(&files, name, place);
     }
-    // The text beside a manifest is a file like all others.
+    // A sidecar text must be a regular file, too.
     let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
     let files = directory(&[("assets/b.yaml", prompt)]);
     pipe(&files.path().join("assets/b.md"));
@@ -114,7 +114,7 @@ fn a_directory_that_holds_too_much_is_not_read() {
     }
     assert_told(&files, "", "1:1: directory_too_large");
     let files = directory(&[("assets/good.yaml", GOOD)]);
-    // Within the bounds each, and holes on the disk.
+    // Each file is within its limit, and sparse on disk.
     for number in 0..14 {
         let file = File::create(files.path().join(format!("assets/b{number}.json"))).unwrap();
         file.set_len(5 << 20).unwrap();
@@ -122,7 +122,7 @@ fn a_directory_that_holds_too_much_is_not_read() {
     assert_told(&files, "", "1:1: directory_too_large");
 }
 
-/// Each of many values below long keys has a long pointer. Whoever keeps those whole needs gigabytes for 140 KB.
+/// Many values below long keys have long pointers. Storing full pointers would take gigabytes for 140 KB.
 #[test]
 fn a_small_file_takes_little_memory() {
     let mut text = String::new();
@@ -141,7 +141,7 @@ fn a_small_file_takes_little_memory() {
     assert!(came.code == 1 && came.err.contains("skill.yaml:1:1: "), "{} {}", came.code, came.err);
 }
 
-/// What the server would refuse half way through is refused in front of everything.
+/// The client refuses in advance what the server would refuse during apply.
 #[test]
 fn what_only_the_server_would_refuse_is_refused_here() {
     let skill = |slug: &str, owner: &str| {
@@ -225,14 +225,14 @@ fn what_only_the_server_would_refuse_is_refused_here() {
         all.extend(wrong.iter().map(|(name, text)| (*name, text.as_str())));
         assert_told(&directory(&all), name, place);
     }
-    // Everything that is wrong with a file is told at once.
+    // All errors of a file are reported together.
     let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
     let files = directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
     let came = nobody().run(&["sync", "plan", shown(files.path())]);
     assert_eq!(came.err.lines().count(), 4, "{}", came.err);
 }
 
-/// What is wrong with a file is said once, and not again by those that name what should be in it.
+/// An invalid file is reported once, and not again by its references.
 #[test]
 fn a_broken_file_is_one_line_however_many_name_it() {
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
@@ -258,7 +258,7 @@ fn a_broken_file_is_one_line_however_many_name_it() {
         let line = told(&files);
         assert!(line.starts_with(&format!("{}:{place}", files.path().join(name).display())), "{line}");
     }
-    // What no file is about is missing, and told.
+    // A missing file is reported at the reference.
     let files = directory(&[
         ("workloads/w.yaml", workload),
         ("releases/w.dev.yaml", &release.replace(", {role: orchestration_flow, asset: f}", "")),
@@ -266,7 +266,7 @@ fn a_broken_file_is_one_line_however_many_name_it() {
     assert_told(&files, "releases/w.dev.yaml", "3:33: unknown_asset");
 }
 
-/// A name that a file gives to something is part of a message, and no reason to write the file to the terminal.
+/// A message quotes a name from a file only in a shortened form.
 #[test]
 fn a_key_of_a_megabyte_is_no_line_of_a_megabyte() {
     let key = "k".repeat(900_000);

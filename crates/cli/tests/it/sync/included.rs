@@ -1,4 +1,4 @@
-//! What releases have inside without binding it: contents that others refer to, several levels deep.
+//! Contents that releases include by reference without a binding, several levels deep.
 
 use super::{bytes, copy};
 use crate::{Terminal, directory, shown};
@@ -17,13 +17,13 @@ fn activate(app: &TestApp, release: &str) {
     approver.done(&["releases", "activate", release]);
 }
 
-/// Applies a directory with one release, and gives that release's id.
+/// Applies a directory with one release, and returns the release's id.
 fn applied(terminal: &Terminal, folder: &str) -> String {
     let applied = terminal.json(&["sync", "apply", folder]);
     applied["releases"][0]["release_id"].as_str().unwrap().to_owned()
 }
 
-/// The versions that a release has inside: slugs with labels.
+/// The versions that a release includes: slugs with labels.
 fn inside(terminal: &Terminal, release: &str) -> Vec<String> {
     let shown = terminal.json(&["releases", "show", release]);
     let references = shown["references"].as_array().unwrap();
@@ -49,39 +49,38 @@ async fn what_a_prompt_includes_makes_a_release_when_it_changes() {
     let first = applied(&terminal, folder);
     activate(&app, &first);
     assert_eq!(inside(&terminal, &first), ["house-style v1"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
-    // The prompt that includes it stays as it is, word for word.
+    // The including prompt stays unchanged.
     change(&style, "brief and kind", "brief and stern");
     let plan = terminal.done(&["sync", "plan", folder]);
     assert!(
         plan.contains("~ skill house-style gets a version\n") && plan.contains("+body: Be brief and stern"),
         "{plan}"
     );
-    let because =
-        format!("    the active release {first} has house-style v1 inside, and the directory says something else\n");
+    let because = format!("    the active release {first} includes house-style v1, which differs from the directory\n");
     assert!(plan.contains(&format!("+ release of letters for dev is drafted\n{because}")), "{plan}");
     let second = applied(&terminal, folder);
     assert_ne!(second, first);
     assert_eq!(terminal.json(&["assets", "versions", "letters-prompt"]).as_array().unwrap().len(), 1);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "the draft gets what is newest");
-    assert_eq!(applied(&terminal, folder), second, "and is drafted once");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n", "the draft will include the newest version");
+    assert_eq!(applied(&terminal, folder), second, "the release is drafted once");
     activate(&app, &second);
     assert_eq!(inside(&terminal, &second), ["house-style v2"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
-    // What is referred to by its slug is the newest version, so going back takes one that says so.
+    // A reference by slug resolves to the newest version, so the revert creates another version.
     change(&style, "brief and stern", "brief and kind");
     let plan = terminal.done(&["sync", "plan", folder]);
-    let again = "    an earlier version says the same, and what refers to it means the newest\n";
-    assert!(plan.contains(again) && plan.contains("has house-style v2 inside"), "{plan}");
+    let again = "    an earlier version has the same content, but references resolve to the newest\n";
+    assert!(plan.contains(again) && plan.contains("includes house-style v2"), "{plan}");
     let third = applied(&terminal, folder);
     activate(&app, &third);
     assert_eq!(inside(&terminal, &third), ["house-style v3"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 }
 
-/// A release that was handed in has what was newest then; nobody but the directory says what it should have been.
+/// A submitted release includes the versions that were newest at submission, which may differ from the directory.
 #[tokio::test]
 async fn what_the_server_has_newer_is_told_and_put_right() {
     let app = TestApp::start().await;
@@ -93,21 +92,21 @@ async fn what_the_server_has_newer_is_told_and_put_right() {
     let style = assets.as_array().unwrap().iter().find(|asset| asset["slug"] == "house-style").unwrap();
     let other = json!({ "name": "house-style", "description": "How we answer.", "body": "Be loud." });
     app.given().next_version(style["asset_id"].as_str().unwrap(), other).await;
-    // The draft would get the other text: there is something to do before it is handed in.
+    // The draft would include the other text, so `status` reports a difference before submission.
     let status = terminal.run(&["sync", "status", folder]);
     assert!(status.code == 2 && status.out.contains("house-style gets a version"), "{}{}", status.out, status.err);
     submit(&app, &first);
     assert_eq!(inside(&terminal, &first), ["house-style v2"]);
     let status = terminal.run(&["sync", "status", folder]);
-    let because = format!("the review_ready release {first} has house-style v2 inside");
+    let because = format!("the review_ready release {first} includes house-style v2");
     assert!(status.code == 2 && status.out.contains(&because), "{}", status.out);
     let second = applied(&terminal, folder);
     submit(&app, &second);
     assert_eq!(inside(&terminal, &second), ["house-style v3"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     let before = bytes(files.path());
     terminal.done(&["sync", "pull", folder]);
-    assert_eq!(bytes(files.path()), before, "what is in step is left as it is");
+    assert_eq!(bytes(files.path()), before, "files that are in sync stay unchanged");
 }
 
 const WORKLOAD: &str = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
@@ -116,7 +115,7 @@ fn skill(body: &str) -> String {
     format!("kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {{name: tone, description: d, body: {body}}}\n")
 }
 
-/// An agent, with an agent below it.
+/// An agent with references.
 fn agent(slug: &str, below: &str) -> String {
     format!("kind: agent\nslug: {slug}\nowner_ref: team:x\ncontent: {{name: {slug}, instructions: i, {below}}}\n")
 }
@@ -141,24 +140,24 @@ async fn levels_do_not_count_and_labels_do() {
     submit(&app, &first);
     write("assets/tone.yaml", &skill("stern"));
     let plan = terminal.done(&["sync", "plan", folder]);
-    assert!(plan.contains(&format!("the review_ready release {first} has tone v1 inside")), "{plan}");
+    assert!(plan.contains(&format!("the review_ready release {first} includes tone v1")), "{plan}");
     let second = applied(&terminal, folder);
     submit(&app, &second);
     assert_eq!(inside(&terminal, &second), ["inner v1", "middle v1", "tone v2"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
-    // Where a content names the version itself, that is what it says, and the directory's text is another one.
+    // A pinned reference keeps its version, whatever the directory's text.
     write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone, version: v1}]"));
     let third = applied(&terminal, folder);
     submit(&app, &third);
     assert_eq!(inside(&terminal, &third), ["inner v2", "middle v1", "tone v1"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     write("assets/tone.yaml", &skill("loud"));
     terminal.done(&["sync", "apply", folder]);
     let releases = terminal.json(&["releases", "list", "--workload", "w"]);
-    assert_eq!(releases.as_array().unwrap().len(), 3, "nothing has the new text inside: {releases}");
+    assert_eq!(releases.as_array().unwrap().len(), 3, "no release includes the new text: {releases}");
 
-    // An agent that is on the server alone leads to the directory's texts as well.
+    // An agent that exists only on the server leads to the directory's texts as well.
     fs::remove_file(files.path().join("assets/outer.yaml")).unwrap();
     fs::remove_file(files.path().join("assets/middle.yaml")).unwrap();
     write("assets/inner.yaml", &agent("inner", "skills: [{slug: tone}]"));
@@ -167,10 +166,10 @@ async fn levels_do_not_count_and_labels_do() {
     assert_ne!(fourth, third);
     submit(&app, &fourth);
     assert_eq!(inside(&terminal, &fourth), ["inner v3", "middle v1", "tone v3"]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 }
 
-/// Nobody hinders assets of a server from referring to one another in a circle; who walks along them comes to an end.
+/// References between server assets may form a cycle; the traversal still terminates.
 #[tokio::test]
 async fn circles_on_the_server_are_walked_once() {
     let app = TestApp::start().await;
@@ -184,9 +183,9 @@ async fn circles_on_the_server_are_walked_once() {
     terminal.done(&["sync", "apply", folder]);
     fs::write(files.path().join("assets/tone.yaml"), skill("stern")).unwrap();
     terminal.done(&["sync", "apply", folder]);
-    // The agents on the server name it by its slug alone, and so mean the newest.
+    // The server's agents reference it by slug alone, which resolves to the newest version.
     fs::write(files.path().join("assets/tone.yaml"), skill("kind")).unwrap();
-    assert!(terminal.done(&["sync", "plan", folder]).contains("an earlier version says the same"));
+    assert!(terminal.done(&["sync", "plan", folder]).contains("an earlier version has the same content"));
     terminal.done(&["sync", "apply", folder]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 }

@@ -1,4 +1,4 @@
-//! What was planned is done, or nothing: other servers, other directories, and people who work at the same time.
+//! A plan is applied exactly or not at all: other servers, changed directories and concurrent clients.
 
 use super::copy;
 use crate::{Terminal, directory, shown};
@@ -53,7 +53,7 @@ fn workload(name: &str, updated_at: &str) -> Value {
     json!({ "workload_id": WORKSPACE, "slug": "w", "name": name, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered", "updated_at": updated_at })
 }
 
-/// A server that says this, one after the other, and what it was asked in the end.
+/// Applies a directory to a server with scripted responses, and returns the server with its requests.
 async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Came, FaultyEndpoint) {
     let server = FaultyEndpoint::start().await;
     server.says_in_turn(answers);
@@ -74,7 +74,7 @@ async fn a_workload_is_changed_from_what_was_seen() {
     assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
     assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
 
-    // And in the moment between looking and changing.
+    // The workload changes between the read and the write.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
     let refused = || vec![read(seen), Script::status(412, &refused.to_string())];
     let (came, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
@@ -85,7 +85,7 @@ async fn a_workload_is_changed_from_what_was_seen() {
         ("PATCH", Some("\"3\""), json!({ "name": "Mine" }))
     );
 
-    // Whoever was faster and did the same did what was wanted.
+    // A concurrent equal change counts as success.
     let same = || Script::json(&workload("Mine", moved)).header("ETag", "\"4\"");
     for answers in [vec![same()], [refused(), vec![same()]].concat()] {
         let (came, _) = apply_to([lists(), answers].concat(), &files).await;
@@ -93,7 +93,7 @@ async fn a_workload_is_changed_from_what_was_seen() {
     }
 }
 
-/// Of two who prune at once the second finds what it would archive archived, which is what it wanted.
+/// When two clients prune concurrently, the second finds the asset archived and succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_somebody_else_archived_meanwhile_is_archived() {
     for (state, code) in [("archived", 0), ("draft", 1)] {
@@ -152,7 +152,7 @@ async fn a_draft_is_completed_as_it_was_seen() {
         );
         assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
     }
-    // What somebody binds at the same time is seen afterwards.
+    // A concurrent binding is detected afterwards.
     let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
     let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&both)];
     let (came, server) = apply_to([planned(), answers].concat(), &files).await;
@@ -164,7 +164,7 @@ async fn a_draft_is_completed_as_it_was_seen() {
     assert_eq!(came.code, 0, "{}", came.err);
 }
 
-/// Ids are given before what has them can be seen, so which one is first is not known when a draft is begun.
+/// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_drafts_of_several_actors_one_stays_whole() {
     let files = [
@@ -190,12 +190,12 @@ async fn of_two_drafts_of_several_actors_one_stays_whole() {
     };
     let bound = || vec![Script::json(&json!({})), said(draft('a', true))];
     let release = format!("/v1/releases/{}/bindings", id('a'));
-    // What is there once it was drafted, what is read of it, and once it was bound; and whether it is bound, and stays so.
+    // The responses after creation and after binding, whether bindings are created, and whether they stay.
     for (looks, is_bound, stays) in [
-        // An earlier one can be seen at once, or when this one is whole.
+        // An earlier draft is visible at once, or after this draft is complete.
         (vec![listed(&['a', '9'])], false, false),
         ([vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), Script::status(204, "")]].concat(), true, false),
-        // A later one was whole before this one could be seen by it; another one will see this one.
+        // A later draft was complete before it could see this one; an incomplete one will see it.
         (vec![listed(&['b', 'a']), said(draft('b', true))], false, false),
         ([vec![listed(&['b', 'a']), said(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(), true, true),
     ] {
@@ -210,7 +210,7 @@ async fn of_two_drafts_of_several_actors_one_stays_whole() {
     }
 }
 
-/// A version with a name of its own takes no label that a sync would give.
+/// A version with a custom label does not take the next label.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_version_is_put_behind_none_that_was_not_seen() {
     let manifest = "kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {name: n, description: d, body: New.}\n";

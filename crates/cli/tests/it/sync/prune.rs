@@ -1,4 +1,4 @@
-//! `--prune` puts nothing away that something stands on.
+//! `--prune` archives no asset that anything depends on.
 
 use crate::{Terminal, directory, shown};
 use fairway_testkit::TestApp;
@@ -13,7 +13,7 @@ fn prompt(slug: &str, text: &str) -> String {
     format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
 }
 
-/// Asserts that pruning is refused because of this asset alone, and that nothing was done.
+/// Asserts that pruning is refused for this asset only, and that nothing was changed.
 fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
     let plan = terminal.run(&["sync", "plan", folder, "--prune"]);
     assert!(
@@ -24,7 +24,7 @@ fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
     );
     let came = terminal.run(&["sync", "apply", folder, "--prune"]);
     assert!(
-        came.code == 1 && came.err.contains(&format!("asset_in_use: releases or contents that stay stand on {slug};")),
+        came.code == 1 && came.err.contains(&format!("asset_in_use: remaining releases or contents depend on {slug};")),
         "{}",
         came.err
     );
@@ -43,7 +43,7 @@ async fn what_contents_that_stay_refer_to_stays() {
     terminal.done(&["sync", "apply", folder]);
     fs::remove_file(files.path().join("assets/tone.yaml")).unwrap();
     assert_in_use(&terminal, folder, "tone");
-    // It is of no use any more to what the directory says now, whatever an earlier version said.
+    // The directory's current content no longer references it; earlier versions do not count.
     fs::write(files.path().join("assets/letter.yaml"), prompt("letter", "Hello.")).unwrap();
     terminal.done(&["sync", "apply", folder, "--prune"]);
     let archived = terminal.json(&["assets", "list", "--state", "archived"]);

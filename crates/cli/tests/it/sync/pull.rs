@@ -1,4 +1,4 @@
-//! `sync pull`: what it writes, what it leaves alone, and where it never writes.
+//! `sync pull`: the files that it writes, keeps and refuses to write.
 
 use super::{bytes, copy};
 use crate::{Terminal, directory, shown};
@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::symlink, path::Path};
 
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-/// The estate of `examples/sync`, with its release serving.
+/// Applies and activates `examples/sync`.
 fn serving(app: &TestApp) -> Terminal {
     let terminal = Terminal::at(app).acting_as("user:ada");
     let applied = terminal.json(&["sync", "apply", "examples/sync"]);
@@ -20,7 +20,7 @@ fn serving(app: &TestApp) -> Terminal {
     terminal
 }
 
-/// The same manifest as JSON beside it, instead of it.
+/// Replaces a YAML manifest by its JSON form.
 fn as_json(folder: &Path, name: &str) {
     let yaml = folder.join(format!("{name}.yaml"));
     let read: Value = serde_yaml::from_str(&fs::read_to_string(&yaml).unwrap()).unwrap();
@@ -44,16 +44,16 @@ async fn what_status_calls_equal_is_left_as_it_is() {
         let folder = mine.path().join(folder);
         fs::rename(folder.join(format!("{name}.yaml")), folder.join(format!("{name}.yml"))).unwrap();
     }
-    // Less than the server knows is no difference, and neither is an owner that stays another one.
+    // Omitted fields and a different owner are no differences.
     let workload = fs::read_to_string(workloads.join("letters.yaml")).unwrap();
     fs::write(workloads.join("letters.yaml"), workload.replace("name: Letters\n", "")).unwrap();
     let model = fs::read_to_string(assets.join("letters-model.yaml")).unwrap();
     fs::write(assets.join("letters-model.yaml"), model.replace("team:platform", "team:other")).unwrap();
-    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in sync\n");
     let before = bytes(mine.path());
     for _ in 0..2 {
         let said = terminal.done(&["sync", "pull", shown(mine.path())]);
-        assert_eq!(said, "0 files written, 8 left as they were\n");
+        assert_eq!(said, "0 files written, 8 unchanged\n");
         assert_eq!(bytes(mine.path()), before);
     }
 }
@@ -68,23 +68,23 @@ async fn what_differs_is_written_where_it_stands() {
     as_json(&assets, "house-style");
     let style = assets.join("house-style.json");
     fs::write(&style, fs::read_to_string(&style).unwrap().replace("Be brief", "Be long")).unwrap();
-    // The text of a prompt stands in a file of its own, and stays there.
+    // The text of a prompt stays in its sidecar file.
     let (manifest, text) = (assets.join("letters-prompt.yaml"), assets.join("letters-prompt.md"));
     let (manifest_before, text_before) = (fs::read(&manifest).unwrap(), fs::read(&text).unwrap());
     fs::write(&text, "Something else: $arg:letter\n").unwrap();
-    // What cannot be read is replaced by what the server says.
+    // An invalid file is replaced by the server's state.
     fs::write(assets.join("letters-policy.yaml"), "kind: [").unwrap();
     let release = mine.path().join("releases/letters.dev.yaml");
     let said = fs::read_to_string(&release).unwrap();
     fs::write(&release, said.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
-    assert_eq!(terminal.done(&["sync", "pull", folder]), "4 files written, 5 left as they were\n");
+    assert_eq!(terminal.done(&["sync", "pull", folder]), "4 files written, 5 unchanged\n");
     assert_eq!((fs::read(&manifest).unwrap(), fs::read(&text).unwrap()), (manifest_before, text_before));
     let style: Value = serde_json::from_slice(&fs::read(&style).unwrap()).unwrap();
     assert_eq!(style["content"]["body"], "Be brief and kind.");
-    assert!(!assets.join("house-style.yaml").exists(), "one file for one asset");
+    assert!(!assets.join("house-style.yaml").exists(), "an asset has one file");
     let release = fs::read_to_string(&release).unwrap();
     assert!(release.contains("letters-flow") && release.contains("It came late"), "examples stay: {release}");
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     let before = bytes(mine.path());
     terminal.done(&["sync", "pull", folder]);
     assert_eq!(bytes(mine.path()), before);
@@ -101,8 +101,8 @@ async fn a_flow_is_written_word_for_word() {
     assert_eq!(fs::read_to_string(pulled.join(flow)).unwrap(), given);
 }
 
-/// Content that says what an earlier version says is in step: there is nothing that applying would do. Who wants the
-/// newest one is told how to get it.
+/// Content equal to an earlier version is in sync, because apply would change nothing. The message explains how to
+/// pull the newest version.
 #[tokio::test]
 async fn an_earlier_content_is_left_and_told() {
     let app = TestApp::start().await;
@@ -116,9 +116,9 @@ async fn an_earlier_content_is_left_and_told() {
     fs::write(&file, style("stern")).unwrap();
     terminal.done(&["sync", "apply", folder]);
     fs::write(&file, style("kind")).unwrap();
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     let came = terminal.run(&["sync", "pull", folder]);
-    assert!(came.code == 0 && came.err.contains("style.yaml says what v1 says, and is left"), "{}", came.err);
+    assert!(came.code == 0 && came.err.contains("style.yaml has the content of v1 and was kept"), "{}", came.err);
     assert_eq!(fs::read_to_string(&file).unwrap(), style("kind"));
     fs::remove_file(&file).unwrap();
     terminal.done(&["sync", "pull", folder]);
@@ -142,11 +142,11 @@ async fn nothing_is_written_through_links_or_half() {
     let pulled = tempfile::tempdir().unwrap();
     fs::create_dir_all(pulled.path().join("workloads/letters.yaml")).unwrap();
     let came = terminal.run(&["sync", "pull", shown(pulled.path())]);
-    assert!(came.code == 1 && came.err.contains("is no file, and is left alone"), "{}", came.err);
+    assert!(came.code == 1 && came.err.contains("not a file, so it was not replaced"), "{}", came.err);
     assert!(!pulled.path().join("assets").exists(), "nothing was written");
 }
 
-/// A server is a stranger, too: what it calls things does not lead out of the directory.
+/// Names from a hostile server never lead out of the directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_a_server_lead_nowhere() {
     let asset = |slug: &str| json!({ "asset_id": WORKSPACE, "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
@@ -166,13 +166,13 @@ async fn names_of_a_server_lead_nowhere() {
             let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
             let came = terminal.run(&["sync", "pull", shown(&pulled), "--workspace", WORKSPACE]);
             assert!(came.code == 1 && came.err.contains("invalid_slug"), "{slug}: {} {}", came.out, came.err);
-            assert!(slug.is_empty() || !came.err.contains(slug), "what it says is not repeated: {}", came.err);
+            assert!(slug.is_empty() || !came.err.contains(slug), "the server's text is not repeated: {}", came.err);
             assert_eq!(bytes(home.path()).len(), 0, "{slug}");
         }
     }
 }
 
-/// What is archived can never be applied again. Pulling takes the files away that it wrote itself, and no other.
+/// Archived assets can never be applied again. `pull` removes only the files that it wrote itself.
 #[tokio::test]
 async fn what_is_archived_leaves_the_directory() {
     let app = TestApp::start().await;
@@ -189,13 +189,13 @@ async fn what_is_archived_leaves_the_directory() {
     }
     let told = terminal.run(&["sync", "plan", folder]);
     assert!(
-        told.code == 1 && told.err.contains("letters-policy.yaml:2:7: asset_not_active: the asset is archived on the server, and that for good: remove this file"),
+        told.code == 1 && told.err.contains("letters-policy.yaml:2:7: asset_not_active: the asset is permanently archived on the server: remove this file"),
         "{}",
         told.err
     );
     let said = terminal.done(&["sync", "pull", folder]);
-    // The policy, the flow with its owner, and the release that bound both.
-    assert_eq!(said, format!("0 files written, {} left as they were, 4 removed\n", all - 4));
+    // The policy, the flow with its metadata, and the release that bound both.
+    assert_eq!(said, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
     let left: Vec<String> = bytes(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
     let expected = [
         "assets/house-style.yaml",
@@ -204,23 +204,23 @@ async fn what_is_archived_leaves_the_directory() {
         "workloads/letters.yaml",
     ];
     assert_eq!(left, expected);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 
-    // The same in somebody's own words: comments, and examples for readers. The flow is word for word what the server keeps.
+    // Edited files with comments and examples stay. The flow equals the server's text.
     let policy = mine.path().join("assets/letters-policy.yaml");
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
     let mut before = bytes(mine.path());
     let came = terminal.run(&["sync", "pull", shown(mine.path())]);
     let of = |what: &str| came.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
-    let kept = of("names what is archived on the server, and is left");
+    let kept = of("refers to an archived asset and was kept");
     assert!(came.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", came.err);
     assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", came.err);
     before.retain(|path, _| !path.contains("letters-flow"));
     assert_eq!(bytes(mine.path()), before);
-    // The advice works.
+    // Following the advice in the messages succeeds.
     for name in ["assets/letters-policy.yaml", "releases/letters.dev.yaml"] {
         fs::remove_file(mine.path().join(name)).unwrap();
     }
-    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in sync\n");
 }

@@ -1,4 +1,4 @@
-//! What contents refer to and no release can have inside any more: told before anything is changed.
+//! References that no release can include any more are reported before any change.
 
 use crate::{Terminal, directory, shown};
 use fairway_testkit::TestApp;
@@ -18,7 +18,7 @@ const MIDDLE: &str = "kind: agent\nslug: P-middle\nowner_ref: team:x\ncontent:\n
 const OUTER: &str = "kind: agent\nslug: P-outer\nowner_ref: team:x\ncontent:\n  name: n\n  instructions: i\n  sub_agents:\n    - {ref: {slug: P-middle}, when: w}\n";
 const OUTER_RELEASE: &str = "workload: P\nenvironment: dev\nbindings:\n  - {role: agent, asset: P-outer}\n  - {role: policy_bundle, asset: P-policy}\n";
 
-/// A release with all that it needs, and a skill that it has inside.
+/// A complete release that includes a skill.
 const SERVING: [(&str, &str); 8] = [
     ("assets/P-policy.yaml", RULES),
     ("assets/P-model.yaml", MODEL),
@@ -48,12 +48,12 @@ const SOLO: [(&str, &str); 2] = [
 struct Case {
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
-    /// What happens on the server to an asset, whose file and others go away.
+    /// The lifecycle action on an asset of the server, and the files that are removed.
     happens: Option<(&'static str, &'static str)>,
     gone: &'static [&'static str],
-    /// What is written into which files afterwards: a text for another one, or a whole new file.
+    /// Replacements in files afterwards: old text and new text, or a whole new file.
     changes: &'static [(&'static str, &'static str, &'static str)],
-    /// The file with the line, and the code.
+    /// The expected file with its line, and the code.
     told: (&'static str, &'static str),
 }
 
@@ -103,7 +103,7 @@ const CASES: [Case; 9] = [
         changes: &[("assets/P-middle.yaml", "instructions: i", "instructions: more")],
         told: ("assets/P-middle.yaml:8:", "asset_not_active"),
     },
-    // The agent between them is on the server alone.
+    // The agent between them exists only on the server.
     Case {
         name: "d-deep",
         files: &AGENTS,
@@ -160,7 +160,7 @@ const CASES: [Case; 9] = [
 ];
 const NEW_BODY: (&str, &str, &str) = ("assets/P-skill.yaml", "body: b", "body: c");
 
-/// All that a directory with slugs that begin so could have changed.
+/// The complete server state of assets with this slug prefix.
 fn estate(terminal: &Terminal, start: &str) -> Vec<Value> {
     let assets = terminal.json(&["assets", "list"]);
     let slugs = assets.as_array().unwrap().iter().map(|asset| asset["slug"].as_str().unwrap());
@@ -209,7 +209,7 @@ async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() 
         if let Some((done, slug)) = happens {
             terminal.done(&["assets", done, &named(slug)]);
         }
-        assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "{name}: what serves goes on");
+        assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n", "{name}: a serving release stays in sync");
         changes.iter().for_each(|changed| change(files.path(), named, *changed));
         let before = estate(&terminal, name);
         for command in ["plan", "apply", "status"] {
@@ -223,7 +223,7 @@ async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() 
     }
 }
 
-/// A version that the same directory makes is there when the content that names it is sent.
+/// The content may name a version that the same apply creates.
 #[tokio::test]
 async fn a_version_that_the_plan_makes_may_be_named() {
     let app = TestApp::start().await;
@@ -234,10 +234,10 @@ async fn a_version_that_the_plan_makes_may_be_named() {
     terminal.done(&["sync", "apply", folder]);
     let versions = terminal.json(&["assets", "versions", "lead"]);
     assert_eq!(versions[0]["content"]["skills"], json!([{ "slug": "tone", "version": "v1" }]));
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 }
 
-/// A draft has nothing frozen yet: what is archived before it is handed in keeps it from ever being that.
+/// References of a draft are not frozen yet, so an archived asset blocks its submission.
 #[tokio::test]
 async fn a_draft_is_not_in_step_when_it_cannot_be_handed_in() {
     let app = TestApp::start().await;

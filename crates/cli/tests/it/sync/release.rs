@@ -1,4 +1,4 @@
-//! Releases that are there already, and who may plan.
+//! Existing releases, and the permissions that a plan needs.
 
 use super::copy;
 use crate::{Terminal, directory, shown};
@@ -30,13 +30,17 @@ async fn a_rollout_under_way_is_what_was_wanted() {
     assert_ne!(next, first);
     let rollout = ["releases", "activate", &next, "--rollout", "restricted,standard", "--soak", "60"];
     approved(&app, &next).done(&rollout);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n", "it holds one lane, and goes on");
+    assert_eq!(
+        terminal.done(&["sync", "status", folder]),
+        "in sync\n",
+        "the running rollout counts as the wanted release"
+    );
     let again = terminal.json(&["sync", "apply", folder]);
     assert_eq!((&again["releases"][0]["release_id"], &again["releases"][0]["state"]), (&json!(next), &json!("active")));
     assert_eq!(terminal.json(&["releases", "list", "--workload", "letters"]).as_array().unwrap().len(), 2);
 }
 
-/// What serves on one lane alone is not the release for all of them that the directory wants.
+/// A release for one lane does not satisfy a manifest for all lanes.
 #[tokio::test]
 async fn a_release_for_one_lane_is_none_for_all() {
     let app = TestApp::start().await;
@@ -47,7 +51,7 @@ async fn a_release_for_one_lane_is_none_for_all() {
     fs::write(&path, text.replace("bindings:", "target_lane: standard\nbindings:")).unwrap();
     let narrow = terminal.json(&["sync", "apply", folder])["releases"][0]["release_id"].as_str().unwrap().to_owned();
     approved(&app, &narrow).done(&["releases", "activate", &narrow]);
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
     fs::write(&path, text).unwrap();
     assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "draft");
 }
@@ -92,7 +96,7 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
     }
 }
 
-/// The guide gives the token of a `viewer` to what a pull request runs.
+/// The guide gives pull requests the token of a `viewer`.
 #[tokio::test]
 async fn a_plan_needs_the_rights_of_a_viewer_and_no_more() {
     let app = TestApp::start().await;
@@ -104,7 +108,7 @@ async fn a_plan_needs_the_rights_of_a_viewer_and_no_more() {
     for words in [vec!["sync", "plan", "examples/sync"], vec!["sync", "plan", "examples/sync", "--prune"]] {
         assert_eq!(viewer.done(&words), author.done(&words));
     }
-    assert_eq!(viewer.done(&["sync", "status", "examples/sync"]), "in step\n");
+    assert_eq!(viewer.done(&["sync", "status", "examples/sync"]), "in sync\n");
     let pulled = viewer.home.path().join("pulled");
     viewer.done(&["sync", "pull", shown(&pulled)]);
     let fresh = directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);

@@ -1,4 +1,4 @@
-//! Several that apply the same directory at the same time make one set of everything.
+//! Clients that apply the same directory concurrently create every item once.
 
 use super::copy;
 use crate::{Came, Terminal, shown};
@@ -6,7 +6,7 @@ use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::{fs, thread};
 
-/// What as many terminals come to that apply a directory at once.
+/// Runs apply concurrently, once for each terminal.
 fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
     thread::scope(|scope| {
         let working: Vec<_> =
@@ -15,7 +15,7 @@ fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
     })
 }
 
-/// Asserts that somebody did it and that the others did, too, or were told that things had moved.
+/// Asserts that at least one succeeded, and that the others succeeded or reported a stale plan.
 fn assert_done(came: &[Came]) {
     assert!(came.iter().any(|came| came.code == 0), "{:?}", came.iter().map(|came| &came.err).collect::<Vec<_>>());
     for came in came {
@@ -37,10 +37,10 @@ fn assert_counts(terminal: &Terminal, folder: &str, (versions, releases): (usize
         let shown = terminal.json(&["releases", "show", release["release_id"].as_str().unwrap()]);
         assert_eq!(shown["bindings"].as_array().unwrap().len(), 5, "{shown}");
     }
-    assert_eq!(terminal.done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
 }
 
-/// The directory of the example, and a binding of which a release may have several.
+/// The example directory with an additional skill binding, a role that allows several bindings.
 fn with_a_skill() -> tempfile::TempDir {
     let files = copy("examples/sync");
     let path = files.path().join("releases/letters.dev.yaml");
@@ -88,7 +88,7 @@ async fn one_actor_in_several_places_makes_one_set() {
     }
 }
 
-/// Each has keys of their own; labels and slugs are everybody's.
+/// Idempotency keys belong to an actor; labels and slugs are shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_actors_make_one_version_of_everything() {
     let app = TestApp::start().await;
@@ -99,24 +99,20 @@ async fn several_actors_make_one_version_of_everything() {
     for came in at_once(&terminals, folder) {
         assert!(came.code == 0 || came.err.contains("stale_plan"), "{} {}", came.code, came.err);
     }
-    // Each may have made room for another one.
+    // Each may have emptied its draft in favour of another one.
     terminals[2].done(&["sync", "apply", folder]);
     for slug in ["letters-prompt", "house-style", "letters-flow", "letters-policy"] {
         assert_eq!(terminals[0].json(&["assets", "versions", slug]).as_array().unwrap().len(), 1, "{slug}");
     }
-    assert_eq!(terminals[1].done(&["sync", "status", folder]), "in step\n");
+    assert_eq!(terminals[1].done(&["sync", "status", folder]), "in sync\n");
     let found = terminals[0].json(&["releases", "list", "--workload", "letters"]);
     let shown = |release: &Value| terminals[0].json(&["releases", "show", release["release_id"].as_str().unwrap()]);
     let bound = |release: &Value| shown(release)["bindings"].as_array().unwrap().len();
     let bound: Vec<usize> = found.as_array().unwrap().iter().map(bound).filter(|bound| *bound > 0).collect();
-    assert_eq!(
-        bound,
-        [5],
-        "one is whole, and whoever came second in the same moment left an empty one at most: {found}"
-    );
+    assert_eq!(bound, [5], "one release is complete, and the others left at most empty drafts: {found}");
 }
 
-/// What two that bound the same at the same time left: one of the bindings is enough.
+/// Two concurrent clients leave a duplicate binding; apply removes it.
 #[tokio::test]
 async fn what_is_bound_twice_is_bound_once_in_the_end() {
     let app = TestApp::start().await;
@@ -132,7 +128,7 @@ async fn what_is_bound_twice_is_bound_once_in_the_end() {
     };
     let skill = json!({ "asset_version_id": of_role("skill")["asset_version_id"], "role": "skill" });
     app.post(format!("/v1/releases/{id}/bindings"), skill).as_actor("user:ada").await.expect(201);
-    // And something is missing, so there is something to do.
+    // A binding is missing, so apply has something to do.
     let flow = format!("/v1/releases/{id}/bindings/{}", of_role("orchestration_flow")["binding_id"].as_str().unwrap());
     app.delete(flow).as_actor("user:ada").await.expect(204);
     assert_eq!(terminal.json(&["sync", "plan", folder])["releases"][0]["action"], "complete");

@@ -1,8 +1,9 @@
-//! A draft that is begun where others may begin the same.
+//! Creates a draft while other actors may create the same draft.
 //!
-//! The API has nothing that would let one of several actors alone draft a release, and ids are given before what has them can be
-//! seen. So each looks twice, and of two drafts that are the same at most one stays whole: the one with the higher id sees the
-//! other one once it is whole itself, or was whole before the other could be seen, which then stops before it binds anything.
+//! The API has no lock that lets only one actor draft a release, and ids are assigned before drafts become visible.
+//! So each actor checks twice, and of two equal drafts at most one stays complete. The actor with the higher id
+//! either sees the other draft after completing its own, or completed its own before the other became visible. In
+//! that case the other actor stops before it binds anything.
 
 use super::{
     super::super::{
@@ -25,14 +26,14 @@ use fairway_domain::{
 use serde_json::{Value, json};
 use std::cell::Cell;
 
-/// A draft that is to be begun.
+/// The creation of one draft.
 pub(super) struct Beginning<'b> {
     server: &'b Server,
     step: &'b ReleaseStep,
     chosen: &'b [Choice<'b>],
     workload_id: String,
     policy: Option<&'b str>,
-    /// Whether it was drafted under a key of this actor, and not found.
+    /// Whether this actor created the draft, instead of finding it.
     is_ours: Cell<bool>,
 }
 
@@ -51,7 +52,7 @@ impl<'b> Beginning<'b> {
         })
     }
 
-    /// A new draft, or the first one of the kind that somebody began since the plan was made.
+    /// Creates a draft, or returns the newest equal draft that was created since the plan.
     pub(super) fn begin(&self) -> Result<Value, Failure> {
         let (server, step) = (self.server, self.step);
         if let Some(first) = self.begun_since()?.last() {
@@ -64,7 +65,7 @@ impl<'b> Beginning<'b> {
             "target_lane": step.target_lane,
             "policy_bundle_id": self.policy,
         });
-        // Two attempts of one actor that come from the same state ask for the same draft, and get one.
+        // Two attempts of one actor from the same state use the same key, and get the same draft.
         let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
         let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
@@ -72,7 +73,8 @@ impl<'b> Beginning<'b> {
         self.is_ours.set(true);
         let id = text(&made, "release_id")?;
         tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
-        // Another actor has keys of its own. Who was whole before this one could be seen does not see it, whatever its id.
+        // Another actor's idempotency keys differ. A draft that was complete before this one became visible wins,
+        // whatever its id.
         for other in self.others(id)? {
             if precedes(&other, id) || self.is_whole(&other)? {
                 return Err(self.moved());
@@ -81,27 +83,27 @@ impl<'b> Beginning<'b> {
         Ok(made)
     }
 
-    /// Looks again once the draft is whole: where there is one that comes before it, this one is left empty, and the next
-    /// release takes it up.
+    /// Checks again after the draft is complete. When an earlier draft exists, empties this one; a later release
+    /// reuses it.
     ///
     /// # Errors
-    /// That things have moved, when there is one.
+    /// The plan is stale when an earlier draft exists.
     pub(super) fn settle(&self, made: &Value) -> Result<(), Failure> {
         let id = text(made, "release_id")?;
         if !self.others(id)?.iter().any(|other| precedes(other, id)) {
             return Ok(());
         }
-        // What was found is emptied by whoever began it.
+        // A found draft is emptied by the actor that created it.
         if self.is_ours.get() {
             let bindings = made.get("bindings").and_then(Value::as_array).into_iter().flatten();
             let bindings: Vec<String> = bindings.map(|binding| word(binding, "binding_id").to_owned()).collect();
             unbind(self.server, id, &bindings)?;
-            tell(&format!("left the draft {} empty: somebody else drafts the same release", plain(id)));
+            tell(&format!("emptied the draft {}: another actor drafts the same release", plain(id)));
         }
         Err(self.moved())
     }
 
-    /// What somebody began since the plan was made and did not end, the newest first.
+    /// Unretired equal releases that were created since the plan, newest first.
     fn begun_since(&self) -> Result<Vec<Value>, Failure> {
         let query = [("workload_id", self.workload_id.as_str()), ("environment", self.step.environment.as_str())];
         let all = self.server.list(&["releases"], &query)?.into_iter();
@@ -131,7 +133,7 @@ impl<'b> Beginning<'b> {
     }
 }
 
-/// Whether a release comes before one with this id, for everybody: ids are told apart letter by letter.
+/// Whether a release has priority over this id. Ids compare as text, so all actors agree.
 fn precedes(listed: &Value, id: &str) -> bool {
     word(listed, "release_id") < id
 }
