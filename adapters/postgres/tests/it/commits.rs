@@ -1,4 +1,4 @@
-//! Every commit of every port, ready to be sent, with the ways in which it can come too late.
+//! Every commit of every port as a decision ready to send, with statements that invalidate its guard.
 
 mod asset;
 mod execution;
@@ -32,11 +32,11 @@ use tenant::{
 };
 use uuid::Uuid;
 
-/// One way to commit. The name is the port's and the method's.
+/// A commit method. `method` names the port and the method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Commit {
     pub(crate) method: &'static str,
-    /// What the commit appends to the log.
+    /// The kind of fact that the commit writes.
     pub(crate) tells: Option<FactKind>,
     pub(crate) takes_key: bool,
 }
@@ -49,9 +49,9 @@ const fn keyless(method: &'static str, tells: FactKind) -> Commit {
     Commit { method, tells: Some(tells), takes_key: false }
 }
 
-/// All of them. `ReleaseStore::commit_deployment` stands there for each sort of decision that it commits, and
-/// `ExecutionStore::accept` stands six times: for runs of guests and others, let in at once or into the line, or refused,
-/// and for scripts. One that is let in has its fact when it ends; that a script is let in is a fact besides.
+/// All commits. `ReleaseStore::commit_deployment` appears once for each kind of decision. `ExecutionStore::accept`
+/// appears six times: for delegated and other runs, running, queued or denied, and for scripts. An admitted run writes
+/// its fact when it ends; an admitted script writes one at once too.
 pub(crate) const COMMITS: [Commit; 53] = [
     keyed("TenantStore::commit_new", FactKind::TenantCreated),
     keyless("TenantStore::commit_settings", FactKind::TenantConfigured),
@@ -108,14 +108,14 @@ pub(crate) const COMMITS: [Commit; 53] = [
     keyed("SettlementStore::commit_settlement", FactKind::ExecutionEnded),
 ];
 
-/// Why a commit must not happen.
+/// Why a commit must fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lost {
     Stale,
     Conflict(Conflict),
 }
 
-/// A statement that, run behind the decision's back, makes it come too late.
+/// A statement that invalidates a decision between the decision and its commit.
 pub(crate) struct Spoil {
     pub(crate) sql: String,
     pub(crate) lost: Lost,
@@ -123,7 +123,7 @@ pub(crate) struct Spoil {
 
 pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Send>>;
 
-/// A decision that awaits its commit.
+/// A decision ready to commit.
 pub(crate) struct Decision {
     pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
     pub(crate) spoils: Vec<Spoil>,
@@ -149,7 +149,7 @@ impl Decision {
 }
 
 impl Commit {
-    /// Decides afresh on what is there now.
+    /// Makes a new decision on the current state.
     pub(crate) async fn decide(self, stage: &Stage) -> Decision {
         match self.method {
             "TenantStore::commit_new" => new_tenant(stage),
@@ -205,7 +205,7 @@ impl Commit {
             "SettlementStore::commit_settlement" => settle::settled(stage).await,
             "ReviewStore::commit_end" => review::judged(stage).await,
             "ReviewStore::commit_end (whenever)" => review::lapsed(stage).await,
-            other => panic!("nobody knows how to decide {other}"),
+            other => panic!("no decision is defined for {other}"),
         }
     }
 }
@@ -246,21 +246,21 @@ async fn workload_change(stage: &Stage) -> Decision {
         .stale(format!("UPDATE workload SET revision = revision + 1 WHERE workload_id = '{id}'"))
 }
 
-/// Settles what an environment of its own asks for, after so many who did before.
+/// Configures a new environment after `earlier` previous changes of it.
 async fn environment(stage: &Stage, earlier: u16) -> Decision {
     let name = Slug::parse(&format!("e-{}", Uuid::now_v7().simple())).unwrap();
     let place = || (DEFAULT_WORKSPACE.into(), name.clone());
-    let asking = |min_approvals| EnvironmentSettings {
+    let requiring = |min_approvals| EnvironmentSettings {
         min_approvals,
         ..EnvironmentSettings::unsaid(&slug(), SelfApproval::Refused)
     };
     let mut before = None;
     for number in 0..earlier {
-        let change = Environment::configure(place(), before.as_ref(), asking(number + 3), &stamp()).unwrap();
+        let change = Environment::configure(place(), before.as_ref(), requiring(number + 3), &stamp()).unwrap();
         before = Some(change.next.clone());
         EnvironmentStore::commit_settings(&*stage.store, scope(), change).await.unwrap();
     }
-    let change = Environment::configure(place(), before.as_ref(), asking(2), &stamp()).unwrap();
+    let change = Environment::configure(place(), before.as_ref(), requiring(2), &stamp()).unwrap();
     let other = format!(
         "INSERT INTO environment_settings VALUES ('{DEFAULT_TENANT}', '{}', '{name}', 1, true, false, 1, now(),
          'user:eve') ON CONFLICT (tenant_id, workspace_id, environment)

@@ -1,4 +1,4 @@
-//! What a run costs the database: two round trips, two commits, and little to write.
+//! Database cost of a run: two round trips, two commits, and few bytes of WAL.
 
 use crate::stage::{World, acceptance, connected, ending, open, scope};
 use fairway_domain::execution::ports::{Accepted, AcceptedOn, ExecutionStore};
@@ -22,25 +22,25 @@ use tokio::{
 use tokio_postgres::Client;
 
 const RUNS: i64 = 100;
-/// Most bytes of WAL that one run may write, without full-page images.
+/// Maximum bytes of WAL for one run, without full-page images.
 const WAL: i64 = 12 * 1024;
 
-/// A server of one's own: what others write would be counted too.
+/// A private server, because writes of other tests would be counted too.
 fn quiet_server() -> PrivateServer {
     fairway_testkit::init();
     let binaries = Binaries::find(&state::directory().unwrap()).unwrap();
     PrivateServer::throwaway(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }
 
-/// What a connection says to have its plans made anew, whenever it is twice as old: a message of the simple protocol.
+/// The message that discards a connection's plans: a query of the simple protocol.
 const DISCARD_PLANS: &[u8] = b"Q\0\0\0\x12DISCARD PLANS\0";
 
-/// How often the client of a proxy speaks after it was answered.
+/// Client turns on a proxied connection: messages that follow an answer.
 #[derive(Default)]
 struct Counts {
-    /// With statements of its own.
+    /// Turns with statements.
     turns: AtomicI64,
-    /// To have its plans made anew. That depends on the age of the connection alone, and not on what a run costs.
+    /// Turns that discard plans. Their number depends on the age of the connection, not on the runs.
     discards: AtomicI64,
 }
 
@@ -54,7 +54,7 @@ impl Counts {
     }
 }
 
-/// A proxy in front of the server that counts what its client says.
+/// A proxy that counts the client's turns.
 struct Turns {
     began: Instant,
     url: String,
@@ -81,12 +81,13 @@ impl Turns {
         Self { began: Instant::now(), url, counts }
     }
 
-    /// No connection is older than the proxy, and each discards its plans at 1, 2, 4 seconds and so on, later every minute.
+    /// Checks the number of plan discards. No connection is older than the proxy, and each discards its plans at 1, 2,
+    /// 4 seconds and so on, later every minute.
     fn assert_plans_are_kept(&self) {
         let seconds = self.began.elapsed().as_secs();
         let most = seconds.min(64).checked_ilog2().map_or(0, |power| power + 1);
         let most = i64::from(most) + i64::try_from(seconds / 64).unwrap();
-        assert!(self.counts.discards() <= most, "{} times in {seconds} s", self.counts.discards());
+        assert!(self.counts.discards() <= most, "plans were discarded {} times in {seconds} s", self.counts.discards());
     }
 }
 
@@ -116,7 +117,8 @@ async fn runs(store: &Database, placed: &PlacedRelease, on: AcceptedOn, number: 
     }
 }
 
-/// Commits of the database, once everybody has handed theirs in. Asked from another database, where asking counts.
+/// The number of commits of the database after all its connections closed. The query runs in another database, so it
+/// is not counted.
 async fn commits(elsewhere: &Client) -> i64 {
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'cost'";
     while elsewhere.query_one(others, &[]).await.unwrap().get::<_, i64>(0) > 0 {
@@ -126,8 +128,8 @@ async fn commits(elsewhere: &Client) -> i64 {
     elsewhere.query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Commits of a number of runs over a connection of their own, with what connecting and preparing costs. Plans that are
-/// discarded meanwhile are a transaction each, and not counted.
+/// The commits of `number` runs over a new connection, with connecting and preparing. Plan discards are transactions
+/// too and are subtracted.
 async fn commits_of(
     elsewhere: &Client,
     server: &PrivateServer,
@@ -165,10 +167,10 @@ async fn a_run_is_two_round_trips_two_commits_and_under_twelve_kibibytes_of_wal(
     assert_eq!(turns.counts.turns() - before, 2 * RUNS);
     turns.assert_plans_are_kept();
     assert!(wal < WAL, "{wal} bytes of WAL a run");
-    assert!(wal > 500, "{wal} bytes of WAL a run cannot be all");
+    assert!(wal > 500, "{wal} bytes of WAL a run are implausibly few");
     drop(store);
 
-    // The world's own counts must not come in between.
+    // The fixture's own statements would be counted.
     drop(world);
     let elsewhere = connected(&server.url("postgres")).await;
     let few = commits_of(&elsewhere, &server, 10, (&placed, on)).await;

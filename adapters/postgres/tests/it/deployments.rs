@@ -1,4 +1,4 @@
-//! Lanes: one holder each, whoever moves them at the same time, and a history that is one path.
+//! Lanes: one holder each under concurrent changes, and a contiguous history.
 
 use crate::stage::{Stage, activation, scope, stamp};
 use fairway_domain::{
@@ -22,8 +22,7 @@ async fn approved(stage: &Stage, workload: &Workload) -> Vec<Release> {
     releases
 }
 
-/// What must hold after any moves: each lane's history is one path that ends at the holder, and exactly the holders
-/// are active.
+/// Checks the invariants: each lane's history is one path that ends at its holder, and exactly the holders are active.
 async fn is_sound(stage: &Stage, workload: &Workload) {
     let sql = "SELECT lane, revision, from_release_id, to_release_id FROM deployment_history
         WHERE workload_id = $1 ORDER BY revision";
@@ -41,7 +40,7 @@ async fn is_sound(stage: &Stage, workload: &Workload) {
         assert_eq!(now.holder(lane).map(|id| id.uuid()), holder, "{lane:?}");
     }
     let expected: BTreeSet<i64> = (2..=now.revision.get()).collect();
-    assert_eq!(revisions, expected, "each revision is a move that the history tells");
+    assert_eq!(revisions, expected, "the history has one entry for each revision");
     let holders: BTreeSet<Uuid> =
         Lane::ALL.into_iter().filter_map(|lane| now.holder(lane)).map(|id| id.uuid()).collect();
     let sql = "SELECT release_id FROM release WHERE workload_id = $1 AND state = 'active'";
@@ -55,7 +54,7 @@ async fn notes_of_verdicts_are_read_where_they_are_shown_alone() {
     let version = stage.bindable().await;
     let placed = stage.approved(&stage.workload().await, &version).await;
     let read = stage.store.find(scope(), placed.release.release_id).await.unwrap().unwrap().release;
-    let [verdict] = &*read.approvals else { panic!("one verdict") };
+    let [verdict] = &*read.approvals else { panic!("expected one verdict") };
     assert_eq!(verdict.note, None, "decisions do not depend on notes");
     let noted = stage.store.approval(scope(), read.release_id, verdict.approval_id).await.unwrap().unwrap();
     assert_eq!(noted.note.as_deref(), Some("read it"));
@@ -116,13 +115,13 @@ async fn moves_of_all_kinds_at_once_leave_one_holder_a_lane_and_one_path() {
                 match stage.store.commit_deployment(scope(), change, None).await {
                     Ok(_) => moved += 1,
                     Err(CommitError::Stale) => {}
-                    Err(error) => panic!("movers wait for each other, they never fail: {error:?}"),
+                    Err(error) => panic!("concurrent lane changes wait for each other and never fail: {error:?}"),
                 }
             }
             moved
         });
     }
     let moved: usize = movers.join_all().await.into_iter().sum();
-    assert!(moved >= ROUNDS, "{moved} moves happened");
+    assert!(moved >= ROUNDS, "{moved} lane changes were committed");
     is_sound(&stage, &workload).await;
 }

@@ -1,4 +1,4 @@
-//! Runs: accepted on what still holds, ended once, by whoever holds the lease.
+//! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
 use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
 use fairway_domain::execution::ports::Lapsed;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// The lease of `stage::acceptance`, in seconds.
+/// The duration of leases, in seconds.
 const LEASE: i64 = crate::stage::LEASE.as_secs().cast_signed();
 const FAMILIES: &str = "SELECT (SELECT count(*) FROM execution) + (SELECT count(*) FROM execution_lease)
     + (SELECT count(*) FROM execution_input) + (SELECT count(*) FROM policy_decision)
@@ -48,7 +48,7 @@ async fn renewed(stage: &Stage, run: &Acceptance) -> LeaseState {
     stage.store.renew(scope(), run.execution_id, lease_of(run)).await.unwrap()
 }
 
-/// The end that recovery writes for a run whose lease it took over.
+/// The end that recovery writes for a run whose expired lease it took.
 fn interrupted(run: &Acceptance, lease: Uuid) -> Ending {
     Ending {
         lease,
@@ -92,7 +92,7 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
         (evidence.decision().unwrap().outcome.as_str(), evidence.decisions.len(), evidence.has_notes),
         ("allow", 2, true)
     );
-    // Evidence is no way around who may read answers.
+    // Evidence does not contain the output, which has its own access check.
     let found = Execution { output: None, ..found };
     assert_eq!(evidence.execution, found);
     assert_eq!(evidence.input_digest, run.inputs.digest());
@@ -100,7 +100,7 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
     assert_eq!(evidence.fulfilled, [("record_transcript".to_owned(), end.fulfilled[0].1)]);
     let document = (run.execution_id, end.artifacts[0].artifact_id);
     let (of, document) = stage.store.artifact(scope(), document).await.unwrap().unwrap();
-    // The run is there for its place alone: what the policy said of it is not read.
+    // The run is returned for its scope only; its reason code is not read.
     let placed = Execution { reason_code: String::new(), ..found.clone() };
     assert_eq!((of, document.body["tokens"].as_u64()), (placed.clone(), Some(3)));
     assert_eq!(document.payload, Some(serde_json::json!({ "calls": [] })));
@@ -156,7 +156,7 @@ async fn a_key_lets_one_of_many_accepts_in() {
     assert_eq!(stage.store.look_up(scope(), &other).await.unwrap(), Known::OtherBody);
 }
 
-/// What many do at once goes in a few statements, and each still gets its own answer.
+/// Concurrent accepts and ends share a few statements, and each gets its own result.
 #[tokio::test]
 async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
     let stage = Arc::new(Stage::new().await);
@@ -228,7 +228,7 @@ async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
     for told in ["fact WHERE kind LIKE 'execution.%'", "execution_step", "evidence_artifact"] {
         assert_eq!(stage.number(&format!("SELECT count(*) FROM {told}")).await, 16, "{told}");
     }
-    // Each row knows the transaction that wrote it: 25 runs were let in and 16 ended, half of those by themselves.
+    // `xmin` identifies the transaction that wrote a row: 25 runs were accepted and 16 ended, half of those alone.
     let transactions = |table: &str| format!("SELECT count(DISTINCT xmin::text) FROM {table}");
     assert!(stage.number(&transactions("execution_input")).await < 15);
     assert!(stage.number(&transactions("execution_result")).await < 14);
@@ -254,22 +254,22 @@ async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
-    let (told, mut heard) = tokio::sync::watch::channel(false);
+    let (sender, mut receiver) = tokio::sync::watch::channel(false);
     let mut runners = JoinSet::new();
     for _ in 0..4 {
-        let (stage, placed, heard) = (Arc::clone(&stage), placed.clone(), heard.clone());
+        let (stage, placed, receiver) = (Arc::clone(&stage), placed.clone(), receiver.clone());
         runners.spawn(async move {
             let (mut before, mut after) = (0, 0);
             while after < 3 {
-                let late = *heard.borrow();
+                let late = *receiver.borrow();
                 match stage.store.accept(scope(), &acceptance(&placed), on, None).await.unwrap() {
                     Accepted::Yes => {
-                        assert!(!late, "accepted after the retirement was answered");
+                        assert!(!late, "a run was accepted after the retirement was committed");
                         before += 1;
                     }
                     Accepted::Moved => after += 1,
                     Accepted::KeyTaken | Accepted::LineFull | Accepted::LinkClosed => {
-                        panic!("there is nothing of that")
+                        panic!("unexpected result of an accept")
                     }
                 }
             }
@@ -278,8 +278,8 @@ async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
     }
     let retirement = placed.release.retire(&placed.deployment, &stamp()).unwrap();
     stage.store.commit_deployment(scope(), retirement, None).await.unwrap();
-    told.send(true).unwrap();
-    heard.changed().await.unwrap();
+    sender.send(true).unwrap();
+    receiver.changed().await.unwrap();
     let accepted: i64 = runners.join_all().await.into_iter().sum();
     assert_eq!(stage.number("SELECT count(*) FROM execution").await, accepted);
 }
@@ -322,7 +322,7 @@ async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
     assert_eq!(
         stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
         [],
-        "whoever took it has a lease now"
+        "the new lease has not expired"
     );
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost);
 
@@ -354,7 +354,7 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap().len(), 1);
     stage.database.move_clock(3 * LEASE + 1).await.unwrap();
     let again = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
-    assert_eq!(again.len(), 1, "a recovery that died loses its lease like anybody");
+    assert_eq!(again.len(), 1, "the lease of a dead recovery expires too");
     assert!(again[0].overdue);
 }
 
@@ -375,14 +375,14 @@ async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() 
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
     assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
-    assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "who handed it back may still be at work");
+    assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "the former holder must lose its lease");
     let recovery = Uuid::now_v7();
     assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap().len(), 1);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(
         stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
         [],
-        "it is not the old holder's any more"
+        "the former holder must not release the new lease"
     );
     stage.store.finish(scope(), &interrupted(&run, recovery)).await.unwrap();
     assert_eq!(terminal_facts(&stage, &run).await, 1);

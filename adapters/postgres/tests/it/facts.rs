@@ -1,4 +1,4 @@
-//! The log: every fact gets one place, without gaps, whoever writes and whoever sequences.
+//! The fact log: each fact gets one index, without gaps, under concurrent writers and sequencers.
 
 use crate::stage::{Stage, actor, fresh, new_asset, now, open, scope, stamp};
 use fairway_domain::{
@@ -22,7 +22,7 @@ const WRITERS: usize = 16;
 const ENTRIES: usize = 100;
 const SEQUENCERS: usize = 3;
 
-/// A second tenant with a workspace that assets can be made in.
+/// A second tenant with a workspace for assets.
 async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     let change = Tenant::create(fresh(), "second", "Second", &stamp()).unwrap();
     let id = change.next.tenant_id;
@@ -33,7 +33,7 @@ async fn second_tenant(store: &Database) -> (TenantScope, Workspace) {
     (theirs, workspace)
 }
 
-/// Sequences until nobody writes any more and nothing waits.
+/// Sequences until no writer runs and no fact is pending.
 async fn sequence(store: Arc<Database>, writing: Arc<AtomicUsize>) -> u64 {
     let mut all = 0;
     loop {
@@ -75,12 +75,12 @@ async fn concurrent_writers_and_sequencers_leave_one_gapless_log_a_tenant() {
     }
     writers.join_all().await;
     let placed: u64 = sequencers.join_all().await.into_iter().sum();
-    // The three sequencers may have seen the last facts in each other's hands; one more turn finds what they skipped.
+    // The sequencers may have skipped the last facts because of each other's locks; one more pass indexes those.
     let placed = placed + sequence(Arc::clone(&stage.store), writing).await;
 
     let facts = stage.number("SELECT count(*) FROM fact").await;
     assert_eq!(facts, i64::try_from(WRITERS * ENTRIES).unwrap() + 2);
-    assert_eq!(i64::try_from(placed).unwrap(), facts, "each fact is placed once");
+    assert_eq!(i64::try_from(placed).unwrap(), facts, "each fact gets one index");
     assert_eq!(stage.number("SELECT count(*) FROM fact_pending").await, 0);
     let logs = "SELECT tenant_id, count(*), min(index), max(index), count(DISTINCT fact_id), max(size)
         FROM fact_order JOIN fact_log USING (tenant_id) GROUP BY tenant_id ORDER BY count(*)";
@@ -99,7 +99,7 @@ async fn concurrent_writers_and_sequencers_leave_one_gapless_log_a_tenant() {
     assert_eq!(stage.number(strangers).await, 0);
 }
 
-/// A fact as a writer records it.
+/// Writes a fact like a store does.
 async fn record(client: &impl GenericClient, fact_id: Uuid) {
     let stamp = Stamp { fact_id: fact_id.into(), at: now(), actor: actor(), request_id: fresh() };
     let subject = Subject { kind: "asset", id: Uuid::now_v7() };
@@ -142,7 +142,7 @@ async fn a_sequencer_that_dies_leaves_no_gap_and_no_second_place() {
     let sql = "SELECT fairway_sequence($1, 3)";
     let placed: i64 = transaction.query_one(sql, &[&DEFAULT_TENANT]).await.unwrap().get(0);
     assert_eq!(placed, 3);
-    assert_eq!(stage.store.sequence().await.unwrap(), 0, "the log has one sequencer at a time");
+    assert_eq!(stage.store.sequence().await.unwrap(), 0, "a second sequencer must skip a locked log");
     transaction.rollback().await.unwrap();
     assert_eq!(stage.store.sequence().await.unwrap(), 5);
     let expected: Vec<(i64, Uuid)> = (0..).zip(facts).collect();
@@ -154,7 +154,7 @@ async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
     const FACTS: i64 = 3_000;
     let stage = Stage::new().await;
     let young = open(&stage.database.url(), 1);
-    // Nothing is known of these tables yet, and this connection plans for good.
+    // The tables have no statistics yet, and this connection keeps its plans.
     stage.run("DELETE FROM fact_pending").await;
     record(&stage.owner, Uuid::now_v7()).await;
     assert_eq!(young.sequence().await.unwrap(), 1);
@@ -173,9 +173,9 @@ async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
     let sql = "SELECT relname::text, idx_tup_read FROM pg_stat_user_indexes WHERE relname IN ('fact', 'fact_pending')";
     for row in client.query(sql, &[]).await.unwrap() {
         let (table, read): (String, i64) = (row.get(0), row.get(1));
-        // Each of the four calls looks whether somebody waits and takes a batch, and both may pass over every entry that was taken
-        // before and not yet cleaned away. The plan that this refuses read all facts for each fact, a hundred times more.
-        assert!(read <= 2 * 4 * FACTS, "{read} entries of {table}'s index were read for {FACTS} facts");
+        // Each of the four calls checks for pending facts and takes a batch; both may scan dead entries of earlier
+        // batches. The rejected plan reads all facts for each fact, a hundred times more.
+        assert!(read <= 2 * 4 * FACTS, "{read} index entries of `{table}` were read for {FACTS} facts");
     }
 }
 
@@ -183,7 +183,7 @@ async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
 async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
     let (from, to) = (Stage::new().await, Stage::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();
-    // Transaction numbers go another way than the log: the order must not hang on them.
+    // Facts are inserted in reverse order, so that the log's order differs from the transaction identifiers'.
     for fact in facts.iter().rev() {
         record(&from.owner, *fact).await;
         from.store.sequence().await.unwrap();
@@ -220,7 +220,7 @@ async fn stored_bytes_are_canonical_and_are_what_was_hashed() {
     assert!(rows.len() > crate::commits::COMMITS.len());
     for row in rows {
         let body: &[u8] = row.get("body");
-        // PostgreSQL's own hash is an oracle that shares no code with ours.
+        // PostgreSQL's hash function is an independent oracle.
         assert_eq!(row.get::<_, &[u8]>("leaf_hash"), row.get::<_, &[u8]>("hashed"));
         assert_eq!(leaf_hash(body), row.get::<_, &[u8]>("leaf_hash"));
         let document: Value = serde_json::from_slice(body).unwrap();

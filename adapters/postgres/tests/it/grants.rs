@@ -1,4 +1,4 @@
-//! Grants of many assets, asked for at once.
+//! Asset grants of several assets in one query.
 
 use crate::stage::{Stage, actor, fresh, scope, stamp};
 use fairway_domain::{

@@ -1,4 +1,4 @@
-//! Each commit happens whole or not at all.
+//! Each commit is atomic.
 
 use crate::{
     commits::{COMMITS, Commit, Lost},
@@ -11,7 +11,7 @@ use fairway_domain::{
 use std::{collections::BTreeMap, fs, path::Path};
 use uuid::Uuid;
 
-/// Number of rows and digest of all of them, for each table.
+/// The number of rows and a digest of the content, for each table.
 type Contents = BTreeMap<String, (i64, String)>;
 
 async fn contents(stage: &Stage) -> Contents {
@@ -44,7 +44,7 @@ fn key(resource: Uuid) -> KeyedOutcome {
     KeyedOutcome { key, outcome: Outcome { status: 201, resource } }
 }
 
-/// What of a lost commit's error matters.
+/// The expected error kind of a rejected commit.
 fn reason(error: &CommitError) -> Option<Lost> {
     match error {
         CommitError::Stale => Some(Lost::Stale),
@@ -53,12 +53,12 @@ fn reason(error: &CommitError) -> Option<Lost> {
     }
 }
 
-/// Loses the commit's guard in each way that it knows of. What the commit would have written is compared whole.
+/// Invalidates the commit's guard in each defined way and compares all tables.
 async fn loses_every_guard(stage: &Stage, commit: Commit) {
     let ways = commit.decide(stage).await.spoils.len();
-    // That something was refused hangs on nothing: it happened.
+    // A refusal has no guard: it has happened already.
     let refusal = commit.method == "AuditStore::commit_alone";
-    assert_eq!(ways == 0, refusal, "{}: nothing is known that makes it come too late", commit.method);
+    assert_eq!(ways == 0, refusal, "{}: no statement is defined that invalidates its guard", commit.method);
     for way in 0..ways {
         let decision = commit.decide(stage).await;
         let spoil = &decision.spoils[way];
@@ -67,11 +67,11 @@ async fn loses_every_guard(stage: &Stage, commit: Commit) {
         let error = (decision.send)(commit.takes_key.then(|| key(Uuid::now_v7()))).await.unwrap_err();
         assert_eq!(reason(&error), Some(spoil.lost), "{} after {}: {error:?}", commit.method, spoil.sql);
         let after = contents(stage).await;
-        assert_eq!(changed(&before, &after), [""; 0], "{} wrote although {}", commit.method, spoil.sql);
+        assert_eq!(changed(&before, &after), [""; 0], "{} wrote after {}", commit.method, spoil.sql);
     }
 }
 
-/// The same commit, in time: one fact, waiting for its place.
+/// The valid commit writes one pending fact.
 async fn happens_whole(stage: &Stage, commit: Commit) {
     let decision = commit.decide(stage).await;
     let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
@@ -88,18 +88,18 @@ async fn happens_whole(stage: &Stage, commit: Commit) {
     }
     if let Some(keyed) = outcome {
         let known = stage.store.look_up(scope(), &keyed.key).await.unwrap();
-        assert_ne!(known, Known::No, "{} kept no key", commit.method);
+        assert_ne!(known, Known::No, "{} stored no idempotency key", commit.method);
         takes_no_key_twice(stage, commit, keyed).await;
     }
 }
 
-/// Another decision under a key that is taken.
+/// Another decision under the same key is rejected.
 async fn takes_no_key_twice(stage: &Stage, commit: Commit, keyed: KeyedOutcome) {
     let decision = commit.decide(stage).await;
     let before = contents(stage).await;
     let error = (decision.send)(Some(keyed)).await.unwrap_err();
     assert!(matches!(error, CommitError::KeyTaken), "{}: {error:?}", commit.method);
-    assert_eq!(changed(&before, &contents(stage).await), [""; 0], "{} wrote under a taken key", commit.method);
+    assert_eq!(changed(&before, &contents(stage).await), [""; 0], "{} wrote under a used key", commit.method);
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn a_key_is_free_again_after_its_lifetime() {
     assert_eq!(stage.store.sweep().await.unwrap(), u64::try_from(keys).unwrap());
 }
 
-/// The ports themselves say what there is to commit, so a new method fails here until somebody loses its guard.
+/// Compares the list with the methods of the ports, so that a new commit method fails here until it is listed.
 #[test]
 fn no_commit_of_any_port_is_forgotten() {
     let mut declared = Vec::new();
@@ -148,7 +148,7 @@ fn no_commit_of_any_port_is_forgotten() {
     assert_eq!(known, declared);
 }
 
-/// Methods of traits that answer with a `CommitError`.
+/// Collects the trait methods that return a `CommitError`.
 fn collect(folder: &Path, declared: &mut Vec<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

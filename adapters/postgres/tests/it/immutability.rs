@@ -1,4 +1,4 @@
-//! History stays as it was written: for the service by missing rights, for the owner by triggers.
+//! History is immutable: the service role lacks the rights, and triggers refuse the owner.
 
 use crate::{
     commits::COMMITS,
@@ -8,7 +8,7 @@ use fairway_domain::asset::{canonical::Canonical, kind::AssetKind, ports::AssetS
 use std::collections::BTreeSet;
 use tokio_postgres::{Client, error::SqlState};
 
-/// What is only ever appended to.
+/// The append-only tables.
 const APPEND_ONLY: [&str; 19] = [
     "approval",
     "asset_reference",
@@ -30,10 +30,10 @@ const APPEND_ONLY: [&str; 19] = [
     "release_reference",
     "withdrawn_route",
 ];
-/// Raised by the triggers.
+/// SQLSTATE that the triggers raise.
 const REFUSED: &str = "FW003";
 
-/// A stage on which every append-only table holds rows.
+/// A database in which every append-only table has rows.
 async fn filled() -> Stage {
     let stage = Stage::new().await;
     for commit in COMMITS {
@@ -57,7 +57,7 @@ async fn service(stage: &Stage) -> Client {
     client
 }
 
-/// The tables, and the partitions of those that have some.
+/// The tables and their partitions.
 async fn all_relations(stage: &Stage) -> Vec<String> {
     let sql = "SELECT relname::text FROM pg_class
         WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace
@@ -80,10 +80,10 @@ async fn whoever_connects_no_row_of_history_changes_or_goes() {
     let stage = filled().await;
     let service = service(&stage).await;
     for table in APPEND_ONLY {
-        assert!(stage.number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no row to lose");
+        assert!(stage.number(&format!("SELECT count(*) FROM {table}")).await > 0, "{table} has no rows");
     }
     let relations = all_relations(&stage).await;
-    assert!(relations.len() > APPEND_ONLY.len(), "partitions are among them");
+    assert!(relations.len() > APPEND_ONLY.len(), "partitions must be included");
     for relation in relations {
         let rows = stage.number(&format!("SELECT count(*) FROM \"{relation}\"")).await;
         for (sql, needs_row) in [
@@ -156,7 +156,7 @@ async fn the_service_cannot_touch_the_schema() {
         "UPDATE execution_input SET body = ''",
         "UPDATE workspace SET name = ''",
     ] {
-        // A partition that does not exist is looked up before rights are, which would prove nothing.
+        // PostgreSQL looks up the partition before it checks rights, so the test needs an existing one.
         if sql.contains("DETACH") {
             let partition: String = stage
                 .owner

@@ -1,4 +1,4 @@
-//! References, read backwards.
+//! Reverse look-up of references.
 
 use crate::stage::{Stage, fresh, said, scope, stamp};
 use fairway_domain::{

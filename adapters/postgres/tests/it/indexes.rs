@@ -1,7 +1,7 @@
-//! Every statement of the stores finds its rows by an index, however large the tables are.
+//! Every statement of the stores finds its rows by an index, on large tables too.
 //!
-//! PostgreSQL counts the sequential scans of each table. The counts of the statements as they really run are a
-//! stronger witness than plans of copies of them.
+//! PostgreSQL counts the sequential scans of each table. The counts of the executed statements are stronger evidence
+//! than plans of copies of them.
 
 mod statements;
 
@@ -28,17 +28,16 @@ use std::{
 };
 use tokio_postgres::Row;
 
-/// A table with fewer rows is read whole for good reason.
+/// PostgreSQL may read smaller tables sequentially.
 const BIG: i64 = 2_000;
 
-/// Most blocks that finding or writing one row may look at, of table and indexes together. All of an index would be
-/// fifty and more.
+/// Maximum blocks, of table and indexes, to find or write one row. A full index scan reads more than fifty.
 pub(crate) const FEW: i64 = 10;
 
-/// More than the five after which PostgreSQL may settle on one plan for all values.
+/// More than the five executions after which PostgreSQL may choose a generic plan.
 pub(crate) const TURNS: usize = 8;
 
-/// Twenty tenants, a few hundred of everything in each, beside what is there.
+/// Adds twenty tenants with a few hundred rows in each table.
 const FILL: &str = "
     INSERT INTO tenant SELECT fairway_uuid_floor(now() + n * interval '1 ms'), 'tenant-' || n, 'x', true, false, '{}',
         1, 1, now(), 'user:eve' FROM generate_series(1, 20) AS n ON CONFLICT DO NOTHING;
@@ -133,7 +132,7 @@ const FILL: &str = "
         tenant_id, now() FROM tenant, generate_series(1, 400) AS n ON CONFLICT DO NOTHING;
     ANALYZE;";
 
-/// Ends when nobody but the asker is connected: a connection hands its counts in when it ends at the latest.
+/// Waits until no other client is connected: a connection reports its statistics at its end at the latest.
 pub(crate) async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
     let client = database.owner().await.unwrap();
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -144,7 +143,7 @@ pub(crate) async fn alone(database: &TestDatabase) -> tokio_postgres::Client {
     client
 }
 
-/// Interfaces in the first tenant: a great many forms, and one chat of somebody who has forms too.
+/// Interfaces in the first tenant: many forms, and one chat of the same owner.
 const FORMS: &str = "
     INSERT INTO workload SELECT tenant_id, gen_random_uuid(), 'form-' || n, 'x', '', 'team:x', 'registered', 'form',
         workspace_id, 1, now(), 'user:eve', now(), NULL, '{\"presentation_mode\": \"form\"}'
@@ -169,17 +168,17 @@ async fn a_rare_mode_is_not_looked_for_among_all_interfaces() {
     .await;
     assert_nothing_is_read_whole(&counts);
     let blocks = counts["workload"].blocks_each();
-    assert!(blocks <= FEW, "looked far for a row: {blocks}");
+    assert!(blocks <= FEW, "{blocks} blocks were read for each row");
 }
 
-/// What a table was asked for, as PostgreSQL counted it.
+/// The access statistics of a table.
 #[derive(Debug)]
 pub(crate) struct Asked {
-    /// Scans of the table from end to end.
+    /// Sequential scans.
     whole: i64,
-    /// Scans of its indexes, and rows written.
+    /// Index scans and rows written.
     touches: i64,
-    /// Blocks of it and of its indexes that were looked at.
+    /// Blocks read of the table and its indexes.
     pub(crate) blocks: i64,
 }
 
@@ -189,7 +188,7 @@ impl Asked {
     }
 }
 
-/// The counts of the big tables for some work.
+/// The statistics of the large tables for some work.
 pub(crate) async fn asked(
     database: TestDatabase,
     work: impl AsyncFn(&Stage, &Database),
@@ -204,7 +203,7 @@ pub(crate) async fn asked(
     counted(stage.emptied()).await
 }
 
-/// The counts of the big tables since they were reset.
+/// The statistics of the large tables since the last reset.
 pub(crate) async fn counted(database: TestDatabase) -> (TestDatabase, BTreeMap<String, Asked>) {
     let client = alone(&database).await;
     let sql = "SELECT relname::text, seq_scan, coalesce(idx_scan, 0) + n_tup_ins + n_tup_upd + n_tup_del,
@@ -219,7 +218,7 @@ pub(crate) async fn counted(database: TestDatabase) -> (TestDatabase, BTreeMap<S
 
 pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
     let whole: Vec<_> = counts.iter().filter(|(_, asked)| asked.whole > 0).collect();
-    assert!(whole.is_empty(), "read from end to end: {whole:?}");
+    assert!(whole.is_empty(), "sequential scans: {whole:?}");
 }
 
 #[tokio::test]
@@ -228,13 +227,13 @@ async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
     database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
 
     let (database, points) = asked(database, async |stage, store| touch_every_point(stage, store).await).await;
-    assert!(points.len() >= 19, "the tables are big: {points:?}");
+    assert!(points.len() >= 19, "too few large tables: {points:?}");
     assert_nothing_is_read_whole(&points);
-    // An index can be read whole too, and PostgreSQL counts that as one scan like any other.
+    // A full index scan counts as one index scan, so blocks are compared too.
     let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_each() > FEW).collect();
-    assert!(far.is_empty(), "looked far for a row: {far:?}");
+    assert!(far.is_empty(), "too many blocks were read for each row: {far:?}");
     let used = points.values().filter(|asked| asked.touches > 0).count();
-    assert!(used >= 14, "the statements were counted: {points:?}");
+    assert!(used >= 14, "too few tables were accessed: {points:?}");
 
     let (_database, lists) = asked(database, async |stage, store| {
         list_everything(stage, store).await;
@@ -246,7 +245,7 @@ async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
     assert_nothing_is_read_whole(&lists);
 }
 
-/// Without statistics every index that begins with the tenant looks as cheap as the one that names the run.
+/// Without statistics, every index that starts with the tenant seems as cheap as the one that names the run.
 #[tokio::test]
 async fn in_a_young_partition_a_run_is_found_by_its_key() {
     let stage = Stage::new().await;
@@ -268,10 +267,10 @@ async fn in_a_young_partition_a_run_is_found_by_its_key() {
     assert_eq!(row.get::<_, i64>(1), 0);
 }
 
-/// A connection plans for all values, and one of a young server while nothing is known of any table.
+/// A generic plan is made while the tables of a new server have no statistics.
 #[tokio::test]
 async fn plans_of_a_young_server_name_their_rows() {
-    /// Most entries that one look into an index may read: what a request names, and what died there lately.
+    /// Maximum index entries that one scan may read: the requested ones, and recently dead ones.
     const ENTRIES: i64 = 40;
     let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
     let young = open(&stage.database.url(), 1);
@@ -279,14 +278,14 @@ async fn plans_of_a_young_server_name_their_rows() {
         touch_every_point(&stage, &young).await;
         for commit in COMMITS {
             (commit.decide(&stage).await.send)(None).await.unwrap();
-            // A running server places facts as they come. A backlog of a whole round says nothing of the plans.
+            // A running server sequences facts continuously. A backlog of a whole round says nothing about plans.
             while young.sequence().await.unwrap() > 0 {}
         }
     };
     let began = Instant::now();
     work().await;
     while young.sequence().await.unwrap() > 0 {}
-    // The connections become twice as old as when they planned last.
+    // The connections reach twice the age of their last plans.
     tokio::time::sleep(began.elapsed() + Duration::from_secs(1)).await;
     let fill = FILL.strip_suffix("ANALYZE;").unwrap();
     stage.owner.batch_execute(fill).await.unwrap();
@@ -301,5 +300,5 @@ async fn plans_of_a_young_server_name_their_rows() {
         WHERE idx_scan > 0 AND idx_tup_read > $1 * idx_scan";
     let far: Vec<(String, i64, i64)> =
         client.query(sql, &[&ENTRIES]).await.unwrap().iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
-    assert!(far.is_empty(), "index, looks, entries read: {far:?}");
+    assert!(far.is_empty(), "index, scans, entries read: {far:?}");
 }

@@ -1,4 +1,4 @@
-//! Ingests of several tenants at once: they take long, and have few connections.
+//! Concurrent ingests of several tenants, which are slow and share few connections.
 
 use crate::{
     knowledge::{base, documents, ingest},
@@ -13,7 +13,7 @@ use fairway_domain::{
 use std::sync::Arc;
 use uuid::Uuid;
 
-/// Ingests that insert anything go on once a table has a row.
+/// A trigger that blocks ingests until table `go` has a row.
 const HOLD: &str = "
     CREATE TABLE go (now boolean);
     GRANT SELECT ON go TO fairway_service;
@@ -45,14 +45,14 @@ async fn a_slow_ingest_of_one_tenant_leaves_a_connection_for_another() {
             tokio::task::yield_now().await;
         }
     }
-    // Nothing of another tenant has that name, so that its ingest comes too late; but it comes to the database.
+    // The asset belongs to another tenant, so the ingest fails with a stale guard; but it reaches the database.
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let theirs = ingest(&asset, documents(&[("a", "two")]), IndexRevision::default());
     let abroad = TenantScope::for_relay(Uuid::now_v7().into());
     let refused = stage.store.commit_documents(abroad, &theirs, None).await;
     assert!(matches!(refused, Err(CommitError::Stale)), "{refused:?}");
     assert!(mine.iter().all(|ingest| !ingest.is_finished()));
-    assert_eq!(stage.number(HELD).await, 1, "one tenant has one connection");
+    assert_eq!(stage.number(HELD).await, 1, "a tenant must use one connection only");
     stage.run("INSERT INTO go VALUES (true)").await;
     for ingest in mine {
         assert_eq!(ingest.await.unwrap().unwrap(), IndexRevision::new(1));

@@ -1,4 +1,4 @@
-//! Interfaces of workloads: kept as given, found by their words, and never in a form that nothing could read.
+//! Interfaces of workloads: stored as given, found by words, and rejected if unreadable.
 
 use crate::stage::{Stage, scope, stamp};
 use fairway_domain::{
@@ -57,7 +57,7 @@ async fn words_find_what_is_theirs_in_one_tenant_alone() {
     for text in ["rösse", "größer", "größe missing"] {
         assert!(!found(text).await, "{text}");
     }
-    // Every word in the index stands behind its tenant.
+    // Every word in the index has its tenant as prefix.
     let foreign = "SELECT count(*) FROM workload, unnest(search) AS word
         WHERE NOT starts_with(word.lexeme, tenant_id || '/')";
     assert_eq!(stage.number(foreign).await, 0);

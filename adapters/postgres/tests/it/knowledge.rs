@@ -1,4 +1,4 @@
-//! Documents of knowledge bases: what is found, as of which revision, and by whom.
+//! Documents of knowledge bases: search by revision, and isolation.
 
 use crate::{
     indexes::{TURNS, asked},
@@ -29,7 +29,7 @@ use fairway_testkit::TestDatabase;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// A knowledge base with a version, and the name of its contract.
+/// A knowledge base with one version, and the name of its contract.
 pub(crate) async fn base(stage: &World) -> (Asset, String) {
     let asset = stage.asset(AssetKind::KnowledgeBase).await;
     let contract = slug().to_string();
@@ -46,12 +46,12 @@ fn contracted(contract: &str, revoked: bool) -> Value {
     } })
 }
 
-/// Documents of one piece each.
+/// Documents of one chunk each.
 pub(crate) fn documents(texts: &[(&str, &str)]) -> Vec<NewDocument> {
     texts.iter().map(|(name, text)| document(name, &[text])).collect()
 }
 
-/// A document of these pieces.
+/// A document of these chunks.
 fn document(name: &str, pieces: &[&str]) -> NewDocument {
     let text = pieces.join(" ");
     let mut start = 0;
@@ -98,7 +98,7 @@ pub(crate) fn within(asset: AssetId, revision: i64) -> Within {
     Within { asset, revision: IndexRevision::new(revision), filters: Map::new(), most: 10 }
 }
 
-/// The names of documents that hold words, best first.
+/// The names of documents that match a query, best first.
 async fn found(stage: &Stage, within: &Within, query: &str) -> Vec<String> {
     let found = stage.store.by_words(scope(), within, &Words::of([query])).await.unwrap();
     said(stage, within.asset, &found).await
@@ -138,7 +138,7 @@ async fn what_was_there_at_a_revision_is_found_there_for_ever() {
     let rows: Vec<(&str, i64, bool)> =
         listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
-    // The scores of a revision do not change with what is added later.
+    // Later ingests do not change the scores of a revision.
     let score = async || stage.store.by_words(scope(), &within(id, 1), &Words::of(["leave trains"])).await.unwrap();
     let before = score().await;
     add(&stage, &asset, (0..20).map(|number| document(&format!("more-{number}"), &["leave leave"])).collect()).await;
@@ -177,7 +177,8 @@ async fn nobody_finds_what_another_knowledge_base_or_tenant_has() {
     assert_eq!(stage.store.chunks(scope(), other.asset_id, &ids).await.unwrap(), []);
 }
 
-/// T19: the prefix of words makes finding fast and is no wall: eight digits are soon the same. Here they all are.
+/// T19: the prefix of words is an optimization, not an isolation boundary: its eight digits can collide. Here all
+/// prefixes are equal.
 #[tokio::test]
 async fn knowledge_bases_whose_words_lie_together_are_told_apart_all_the_same() {
     let stage = Stage::new().await;
@@ -202,7 +203,7 @@ async fn knowledge_bases_whose_words_lie_together_are_told_apart_all_the_same() 
     assert_eq!(found(&stage, &within(mine.asset_id, 1), "secret").await, ["mine"]);
 }
 
-/// T44: whatever a query holds, it is words.
+/// T44: every query is interpreted as plain words.
 #[tokio::test]
 async fn a_query_is_no_language() {
     let stage = Stage::new().await;
@@ -251,7 +252,7 @@ async fn of_words_that_too_many_pieces_hold_some_are_ranked() {
     add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
     let at = within(asset.asset_id, 1);
     let found = stage.store.by_words(scope(), &at, &Words::of(["common needle"])).await.unwrap();
-    assert!(found.capped, "of the common word, some: {found:?}");
+    assert!(found.capped, "the result must be capped: {found:?}");
     let best = stage.store.chunks(scope(), asset.asset_id, &[found.hits[0].chunk_id]).await.unwrap();
     assert!(best[0].text.contains("needle"), "{best:?}");
     let found = stage.store.by_words(scope(), &at, &Words::of(["common word"])).await.unwrap();
@@ -301,7 +302,7 @@ async fn vectors_are_compared_within_one_model() {
         embedding == IndexEmbedding::Whole(model(name))
     };
     assert!(whole(1, "m").await && !whole(1, "n").await);
-    // One piece without a vector, or with another's, is enough; once it is replaced, all is well.
+    // One chunk without a vector, or with another model's, makes the revision partial, until it is replaced.
     add(&stage, &asset, documents(&[("y", "two, without")])).await;
     assert!(whole(1, "m").await && !whole(2, "m").await);
     let mut again = documents(&[("y", "two again")]);
@@ -311,7 +312,7 @@ async fn vectors_are_compared_within_one_model() {
     assert!(whole(3, "m").await && !whole(2, "m").await);
 }
 
-/// New vectors for pieces, all in one direction.
+/// New vectors for chunks, all equal.
 pub(crate) fn reembedding(
     asset: &Asset,
     (stale, model): (&[StaleChunk], &EmbeddingModel),
@@ -353,7 +354,7 @@ async fn a_contract_is_over_once_a_version_or_somebody_says_so() {
     };
     stage.store.commit_version(scope(), change_of(&two, &over), None).await.unwrap();
     assert_eq!(standings().await, [Revoked, Revoked, Unknown, Unknown]);
-    // Nothing restores it, and the first who said so is the one who did.
+    // A revocation is final, and the first one is kept.
     let restored = stage.store.commit_version(scope(), change_of(&one, &contracted(&by_row, false)), None).await;
     let revoked = fairway_domain::store::Conflict::ContractRevoked;
     assert!(matches!(restored, Err(CommitError::Conflict(conflict)) if conflict == revoked), "{restored:?}");
@@ -364,7 +365,7 @@ async fn a_contract_is_over_once_a_version_or_somebody_says_so() {
     assert_eq!(stage.store.find_revocation(scope(), two.asset_id, &by_row).await.unwrap(), None);
 }
 
-/// Pieces of one knowledge base, of which each has a word of its own and every tenth the word `common`.
+/// Chunks of one knowledge base: each has a unique word, and every tenth the word `common`.
 const FILL: &str = "
     INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
         digest, from_revision, embedded_by, words, body)
@@ -376,7 +377,7 @@ const FILL: &str = "
     INSERT INTO knowledge_word VALUES ('<tenant>', '<asset>', 'common', 1, 3000);
     ANALYZE;";
 
-/// The words alone lead to pieces: whatever the planner believes, it does not walk through a knowledge base.
+/// The planner must use the word index whatever its estimates, and never scan the knowledge base.
 #[tokio::test]
 async fn a_rare_word_among_many_pieces_costs_little_and_a_frequent_one_is_bounded() {
     let asset: AssetId = fresh();
@@ -398,6 +399,6 @@ async fn a_rare_word_among_many_pieces_costs_little_and_a_frequent_one_is_bounde
         .await;
         database = back;
         let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
-        assert!(blocks <= most, "`{query}` looks at {blocks} blocks of {pages}");
+        assert!(blocks <= most, "`{query}` read {blocks} blocks of {pages}");
     }
 }

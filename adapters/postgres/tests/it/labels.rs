@@ -1,4 +1,4 @@
-//! Labels of versions: counted by the store, each given once.
+//! Labels of versions: counted by the store, and unique.
 
 use crate::stage::{Stage, content, fresh, said, scope, stamp};
 use fairway_domain::asset::{VersionLabel, kind::AssetKind, ports::AssetStore};
@@ -29,7 +29,7 @@ async fn a_label_of_one_s_own_moves_the_count_only_when_it_is_a_count() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let mut given = Vec::new();
-    // What is asked for; the store's own labels stand between.
+    // Requested labels; the store assigns the others.
     for asked in [None, Some("v5"), None, Some("v3"), Some("spring"), None, Some("v07"), Some("V9"), None] {
         given.push(stage.version(&asset, asked).await.version_label.to_string());
     }

@@ -1,6 +1,6 @@
-//! Reads of large rows: they wait for memory of the process, and small ones do not.
+//! Reads of large rows wait for memory of the process; small reads do not.
 //!
-//! Each test limits its process to a byte of memory once everything is stored, so that no large read is admitted.
+//! Each test sets the memory limit to one byte after it has stored its rows, so that no large read is admitted.
 
 use crate::stage::{Stage, acceptance, ending, fresh, run_ref, said, scope, stamp};
 use fairway_domain::{
@@ -17,10 +17,10 @@ use fairway_domain::{
 use serde_json::json;
 use std::time::Duration;
 
-/// More than a batch returns, in bytes.
+/// Smallest large text, in bytes.
 const LARGE: usize = 65_537;
 
-/// A run that was accepted, and its end.
+/// An accepted run, and its end.
 async fn accepted(stage: &Stage) -> (Acceptance, Ending) {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
@@ -72,7 +72,7 @@ async fn single_versions_and_their_sources_wait_for_memory_if_they_are_large() {
     let mut versions = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
         let asset = stage.asset(AssetKind::PolicyBundle).await;
-        // A text in quotes is JSON.
+        // A JSON string of `bytes` bytes, with its quotes.
         let canonical = Canonical::of(&json!("x".repeat(bytes - 2))).unwrap();
         let content = VersionContent { canonical, source_text: Some("y".repeat(bytes)), ..said() };
         let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
@@ -152,7 +152,7 @@ async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
         for (id, text) in &runs {
             let awaiting = stage.store.awaiting(scope(), *id).await;
             if is_limited && text.len() == LARGE {
-                assert!(is_unavailable(&awaiting), "a large answer was read without memory");
+                assert!(is_unavailable(&awaiting), "a large output was read without memory");
             } else {
                 assert_eq!(awaiting.unwrap().unwrap().kept, *text);
             }
@@ -166,7 +166,7 @@ async fn events_are_read_by_pages_and_large_pieces_wait_for_memory() {
     let stage = Stage::new().await;
     let (run, _) = accepted(&stage).await;
     let id = run.execution_id;
-    // Three pieces fill a page, the sixth is a page and no large read, and the seventh is large.
+    // Three chunks fill a page; the sixth fills a page without a large read; the seventh is large.
     let mut sizes = vec![10_000; 5];
     sizes.extend([40_000, 66_000]);
     sizes.extend([100; 200]);
@@ -188,10 +188,10 @@ async fn events_are_read_by_pages_and_large_pieces_wait_for_memory() {
     assert_eq!(
         pages,
         [(1, 3), (4, 2), (6, 1), (7, 1), (8, 128), (136, 72)],
-        "the first piece of each page, and how many"
+        "the first chunk of each page and the number of chunks"
     );
     assert_eq!(read, 5 * 10_000 + 40_000 + 66_000 + 200 * 100);
     fairway_memory_limit::limit_process(1);
     assert_eq!(stage.store.events(scope(), id, 5).await.unwrap().pieces.len(), 1);
-    assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large piece was read without memory");
+    assert!(is_unavailable(&stage.store.events(scope(), id, 6).await), "a large chunk was read without memory");
 }

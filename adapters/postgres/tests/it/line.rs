@@ -1,4 +1,4 @@
-//! Runs in line: who takes them, in which order, and what a run brings along that goes on elsewhere.
+//! Queued runs: claim order, fairness, and the data that a claimed run carries.
 
 use crate::stage::{Stage, actor, claim, connected, fresh, queued, scope};
 use fairway_domain::{
@@ -12,7 +12,7 @@ use fairway_domain::{
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A run in line.
+/// A queued run.
 async fn waiting(stage: &Stage) -> ExecutionId {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -29,12 +29,12 @@ fn held(claimed: &Claimed) -> Held {
     Held { execution_id: claimed.execution.execution_id, lease: claimed.lease }
 }
 
-/// Somebody's lease that lapsed.
+/// Expires all leases.
 async fn falls_silent(stage: &Stage) {
     stage.run("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'").await;
 }
 
-/// Runs of other tenants, which nobody can go on with; it is the order that counts.
+/// Queued runs of other tenants without execution rows; only their order matters.
 async fn line_of(stage: &Stage, tenants: &[u128], each: usize) {
     for tenant in tenants {
         for _ in 0..each {
@@ -46,13 +46,13 @@ async fn line_of(stage: &Stage, tenants: &[u128], each: usize) {
 
 const LINE: &str = "SELECT tenant_id, execution_id FROM execution_queue ORDER BY 1, 2";
 
-/// Whose runs a claim took out of the line, in turn.
+/// The tenants of the runs that a claim dequeues, in order.
 async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -> Vec<u128> {
     let token = fresh();
     let after = after.map(|tenant| TenantId::from(Uuid::from_u128(tenant)));
     let before = stage.owner.query(LINE, &[]).await.unwrap();
     let claim = Claim { lease: token, most, most_of_one, after, ..claim() };
-    // What it took has no row to be read.
+    // The dequeued runs have no execution rows, so the claim returns none.
     assert!(taken(stage, &claim).await.is_empty());
     let left = stage.owner.query(LINE, &[]).await.unwrap();
     let run = |row: &tokio_postgres::Row| (row.get::<_, Uuid>(0), row.get::<_, Uuid>(1));
@@ -68,7 +68,7 @@ async fn tenants_take_turns_and_the_round_begins_anew_behind_the_last() {
     assert_eq!(
         took(&stage, 4, 2, Some(2)).await,
         [1, 1, 3, 3],
-        "behind the second comes the third, then the first again"
+        "after the second tenant come the third and then the first"
     );
     assert_eq!(took(&stage, 9, 2, Some(1)).await, [1, 2, 2, 3, 3]);
     assert_eq!(took(&stage, 9, 9, Some(3)).await, [2, 3]);
@@ -109,7 +109,7 @@ async fn who_hands_a_run_back_did_not_fall_silent() {
     assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1);
     stage.run("UPDATE execution_lease SET takeovers = 32767").await;
     falls_silent(&stage).await;
-    assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1_000, "whatever happened, claims go on");
+    assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1_000, "the reclaim count saturates");
 }
 
 #[tokio::test]
@@ -119,15 +119,15 @@ async fn a_repeated_claim_finds_the_runs_of_the_lost_one() {
     let runs = |claimed: &[Claimed]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
     let lost = Claim { most: 1, ..claim() };
     assert_eq!(runs(&taken(&stage, &lost).await), [first]);
-    // Its answer did not arrive: the next claim names it, and gets the same run instead of another one.
+    // Its answer was lost: the next claim names it and gets the same run.
     let again = Claim { most: 1, lost: vec![fresh(), lost.lease], ..claim() };
     let found = taken(&stage, &again).await;
     assert_eq!((runs(&found), found[0].lease, found[0].takeovers, found[0].turn), (vec![first], again.lease, 0, 0));
     assert_eq!(stage.number("SELECT count(*) FROM execution_queue").await, 1);
-    // Found once, it is not found again; with more room the queue follows.
+    // A found run is not found again; with more room, the claim continues with the queue.
     let next = Claim { lost: vec![lost.lease], ..claim() };
     assert_eq!(runs(&taken(&stage, &next).await), [second]);
-    // A lost claim whose lease has lapsed is found once, and counts as no takeover.
+    // An expired lease of a lost claim is found once and does not count as a reclaim.
     falls_silent(&stage).await;
     let late = Claim { lost: vec![again.lease], ..claim() };
     let all = taken(&stage, &late).await;
@@ -157,7 +157,7 @@ async fn a_claim_that_arrives_late_is_found_by_the_next_one() {
     let stage = Stage::new().await;
     let run = waiting(&stage).await;
     let late = Claim { most: 1, ..claim() };
-    // The worker has given up on it and asks again; only then does it arrive.
+    // The worker names the claim before it arrives at the database.
     assert!(taken(&stage, &Claim { most: 0, lost: vec![late.lease], ..claim() }).await.is_empty());
     taken(&stage, &late).await;
     let found = taken(&stage, &Claim { lost: vec![late.lease], ..claim() }).await;
@@ -174,7 +174,7 @@ async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
     let all = taken(&stage, &claim()).await;
     let of = |id| all.iter().find(|taken| taken.execution.execution_id == id).unwrap();
     assert!(of(good).sender.is_some());
-    assert!(of(bad).sender.is_none(), "so it is ended, and not left to the next one");
+    assert!(of(bad).sender.is_none(), "an unreadable run is returned without its data, so that the worker ends it");
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn a_run_that_is_being_taken_is_neither_in_line_nor_over() {
         lease_for: Duration::from_secs(30),
         deadline_in: Duration::from_secs(60),
     };
-    // Its lease is made by a statement that began later than this one's.
+    // Another transaction dequeues the run and inserts its lease after this statement's snapshot.
     let owner = connected(&stage.database.url()).await;
     owner.batch_execute("BEGIN; DELETE FROM execution_queue").await.unwrap();
     let lease = format!(
@@ -202,11 +202,11 @@ async fn a_run_that_is_being_taken_is_neither_in_line_nor_over() {
         tokio::task::yield_now().await;
     }
     owner.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(stopping.await.unwrap().unwrap(), Stopping::Over, "whoever asks looks again");
+    assert_eq!(stopping.await.unwrap().unwrap(), Stopping::Over, "the caller retries");
     assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Told);
 }
 
-/// Inputs whose JSON text has so many bytes.
+/// Inputs with a JSON text of `bytes` bytes.
 fn text_of(bytes: usize) -> Payload {
     Payload { body: format!("\"{}\"", "x".repeat(bytes - 2)), salt: [7; 16] }
 }
@@ -242,7 +242,7 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     let read = async |id| stage.store.inputs(scope(), id).await.unwrap();
     assert_eq!(read(large).await, Some(text_of(max + 1)));
     assert_eq!(read(erased).await, None);
-    // Who takes the runs over from a silent worker gets them the same way.
+    // A reclaim reads inputs in the same way.
     falls_silent(&stage).await;
     let again = taken(&stage, &claim()).await;
     assert_eq!(inputs_of(&again, small), &ClaimedInputs::Read(text_of(max)));
@@ -255,11 +255,11 @@ async fn claim_without_large_runs_takes_the_small_ones_behind_them() {
     let max = claim().max_input_bytes;
     let large = waiting_with(&stage, text_of(max + 1)).await;
     let small = [waiting_with(&stage, text_of(max)).await, waiting(&stage).await];
-    // The large run is the oldest, and takes no place of the claim.
+    // The large run is the oldest, and does not count against the limit of the claim.
     let without = Claim { takes_large: false, most: 2, most_of_one: 2, ..claim() };
     assert_eq!(ids(&taken(&stage, &without).await), small);
     assert!(taken(&stage, &without).await.is_empty());
-    assert_eq!(stage.number("SELECT count(*) FROM execution_queue").await, 1, "the large run keeps its place");
+    assert_eq!(stage.number("SELECT count(*) FROM execution_queue").await, 1, "the large run stays queued");
     assert_eq!(ids(&taken(&stage, &claim()).await), [large]);
 }
 
@@ -269,7 +269,7 @@ async fn claim_passes_over_large_runs_of_the_tenants_it_names_alone() {
     let max = claim().max_input_bytes;
     let large = waiting_with(&stage, text_of(max + 1)).await;
     let small = waiting(&stage).await;
-    // A large run of another tenant, which nobody can go on with.
+    // A large run of another tenant without an execution row.
     line_of(&stage, &[9], 1).await;
     stage
         .run(&format!(
@@ -283,20 +283,20 @@ async fn claim_passes_over_large_runs_of_the_tenants_it_names_alone() {
     let left = "SELECT tenant_id FROM execution_queue";
     let other = TenantId::from(Uuid::from_u128(9));
     let claims = |no_large_of| Claim { no_large_of, ..claim() };
-    // Nobody's large runs while there is no reservation at all, whichever tenants are named.
+    // Without `takes_large`, large runs of all tenants are skipped.
     let none = Claim { takes_large: false, ..claims(Vec::new()) };
     assert_eq!(ids(&taken(&stage, &none).await), [small]);
     assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
     assert!(taken(&stage, &claims(vec![scope().tenant(), other])).await.is_empty());
     assert_eq!(stage.owner.query(left, &[]).await.unwrap().len(), 2);
-    // The other tenant's large run is taken beside one of a tenant whose claimed run waits.
+    // The large run of the unnamed tenant is claimed.
     assert!(taken(&stage, &claims(vec![scope().tenant()])).await.is_empty());
     let [row] = &stage.owner.query(left, &[]).await.unwrap()[..] else { panic!("one run is left in the queue") };
     assert_eq!(row.get::<_, Uuid>(0), scope().tenant().uuid());
     assert_eq!(ids(&taken(&stage, &claims(vec![other])).await), [large]);
 }
 
-/// A lease that lapsed is taken over whatever its inputs weigh: its run has begun, or has been claimed before.
+/// An expired lease is reclaimed whatever the size of its inputs, because its run was claimed before.
 #[tokio::test]
 async fn claim_without_large_runs_takes_over_the_large_run_of_a_silent_worker() {
     let stage = Stage::new().await;

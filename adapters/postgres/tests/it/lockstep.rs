@@ -1,4 +1,5 @@
-//! Histories of releases, lanes and rollouts that PostgreSQL keeps, in step with the model that the domain is tried by.
+//! Model conformance: random histories of releases, lanes and rollouts run against PostgreSQL and against the domain's
+//! model.
 
 use crate::{
     model::{
@@ -30,24 +31,24 @@ use tokio::task::JoinSet;
 
 const SHORT: u64 = 1_500;
 const LONG: u64 = 100_000;
-/// Histories that go on at once, each with a workload of its own.
+/// Number of concurrent histories, each with its own workload.
 const AT_ONCE: usize = 6;
-/// More moves than a history has.
+/// More lane changes than a history has.
 const ALL_MOVES: u32 = 200;
 
-/// What every history binds.
+/// Versions that every history binds.
 struct Bound {
     policy: BindableVersion,
     knowledge: BindableVersion,
 }
 
-/// A workload, and the releases of a history in the order of their numbers.
+/// A workload, and the releases of a history by number.
 struct Kept<'a> {
     stage: &'a Stage,
     bound: &'a Bound,
     workload: WorkloadId,
     releases: Vec<ReleaseId>,
-    /// What was found when it was last looked for. Nobody else moves anything here.
+    /// The state at the last read. No other history changes this workload.
     seen: Option<Seen>,
 }
 
@@ -67,7 +68,7 @@ impl<'a> Kept<'a> {
         Self { stage, bound, workload: workload.workload_id, releases, seen: None }
     }
 
-    /// Looks for all that is stored.
+    /// Reads the stored state.
     async fn look(&mut self) -> &Seen {
         let store = &self.stage.store;
         let found = self.releases.iter().map(|id| ReleaseStore::find(&**store, scope(), *id));
@@ -94,18 +95,18 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// One request from its decision to its answer.
+    /// One request: decide, commit, compare.
     async fn ask(&mut self, model: &mut Model, operation: &Operation) -> Result<(), String> {
         let before = self.seen.as_ref().map(Seen::before);
         let decided = self.decide(operation);
         let product = decided.as_ref().map(|_| ()).map_err(Clone::clone);
         let expected = model.apply(operation);
         if product != expected {
-            return Err(format!("{operation:?}: the model says {expected:?}, the product {product:?}"));
+            return Err(format!("{operation:?}: expected {expected:?} from the model, got {product:?}"));
         }
         if let Ok(decision) = decided {
             let committed = self.commit(decision).await;
-            committed.map_err(|error| format!("{operation:?}, which nothing overtook: {error:?}"))?;
+            committed.map_err(|error| format!("{operation:?} failed without a concurrent change: {error:?}"))?;
         }
         self.compare(model, before).await
     }
@@ -137,7 +138,7 @@ impl<'a> Kept<'a> {
                     (Ok(()), true) => model.apply(operation).map_err(|why| format!("{operation:?}: {why:?}"))?,
                     (Err(CommitError::Stale), false) => {}
                     (committed, _) => {
-                        return Err(format!("{operation:?} behind {other:?}: {committed:?}, and in time is {in_time}"));
+                        return Err(format!("{operation:?} after {other:?}: {committed:?}, but in_time is {in_time}"));
                     }
                 }
                 self.compare(model, None).await
@@ -185,6 +186,6 @@ async fn what_is_stored_goes_as_the_model_tells_it() {
         panic!("{why}\n{history}");
     }
     let (histories, requests) = (next.load(Ordering::Relaxed), done.load(Ordering::Relaxed));
-    println!("{histories} histories from seed {start}, {requests} requests, in step with PostgreSQL");
+    println!("{histories} histories from seed {start}, {requests} requests, conform to the model");
     assert!(requests >= wanted, "{requests} of {wanted} requests");
 }

@@ -1,4 +1,4 @@
-//! The contracts of the stores, through the ports, on a real PostgreSQL.
+//! Integration tests of the stores through their ports, against PostgreSQL.
 
 #[cfg(test)]
 mod commits;

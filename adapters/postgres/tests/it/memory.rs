@@ -1,4 +1,4 @@
-//! Turns of conversations, very many of them under one owner.
+//! Conversation memory with very many turns of one owner.
 
 use crate::{
     commits::memory::{place, remembered},
@@ -19,10 +19,10 @@ use fairway_testkit::TestDatabase;
 use uuid::Uuid;
 
 const ASSET: Uuid = Uuid::from_u128(7);
-/// Most blocks that a statement may look at, for each row that it finds or writes. All of an owner's would be hundreds.
+/// Maximum blocks for each row that a statement finds or writes. A scan of all turns of the owner reads hundreds.
 const FEW: i64 = 10;
 
-/// Turns of the actor in the workload: so many, their sessions, their contract, and when they end.
+/// Inserts turns of the actor in the workload: their number, and SQL expressions for session, contract and expiry.
 async fn fill(stage: &Stage, workload: &Workload, turns: u32, session: &str, more: (&str, &str)) {
     let (workload, (contract, ends)) = (workload.workload_id.uuid(), more);
     let sql = format!(
@@ -77,10 +77,10 @@ async fn no_statement_reads_all_of_an_owner_s_turns() {
     drop(store);
     let (_database, counts) = counted(stage.emptied()).await;
     assert_nothing_is_read_whole(&counts);
-    // What a run's end takes away is bounded, so most of the turns are still there.
+    // The end of a run deletes a bounded number of turns, so most remain.
     let turns = &counts["memory_turn"];
-    assert!(turns.blocks <= 40 * 1_000, "looked far: {turns:?}");
-    assert!(turns.blocks_each() <= FEW, "looked far for a row: {turns:?}");
+    assert!(turns.blocks <= 40 * 1_000, "too many blocks were read: {turns:?}");
+    assert!(turns.blocks_each() <= FEW, "too many blocks were read for each row: {turns:?}");
 }
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn a_contract_ends_and_turns_are_forgotten_however_many_there_are() {
     stage.owner.batch_execute("ANALYZE").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     stage.owner.batch_execute("SELECT pg_stat_reset()").await.unwrap();
-    // With the contract go very many, and the sweeper takes the rest.
+    // The revocation deletes many turns, and `forget` deletes the rest.
     stage.owner.batch_execute("UPDATE access_contract SET revoked = true").await.unwrap();
     assert_eq!(stage.store.forget().await.unwrap(), 1_000 + 2_500);
     assert_eq!(stage.store.forget().await.unwrap(), 0);
@@ -110,7 +110,7 @@ async fn a_contract_ends_and_turns_are_forgotten_however_many_there_are() {
     assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (3_000, 3_000));
 }
 
-/// A turn that is not written takes no place.
+/// A rejected turn evicts no other turn.
 #[tokio::test]
 async fn what_is_not_written_costs_nothing_that_was() {
     let stage = Stage::new().await;
@@ -126,10 +126,10 @@ async fn what_is_not_written_costs_nothing_that_was() {
         let row = stage.owner.query_one(sql, &[]).await.unwrap();
         (row.get::<_, i64>(0), row.get::<_, i64>(1))
     };
-    assert_eq!(end().await, (9, 10), "the oldest goes for the new one");
+    assert_eq!(end().await, (9, 10), "the new turn evicts the oldest");
     let sql = format!(
         "INSERT INTO access_contract SELECT tenant_id, 'handbook', asset_id, true FROM asset WHERE asset_id = '{asset}'"
     );
     stage.owner.batch_execute(&sql).await.unwrap();
-    assert_eq!(end().await, (9, 10), "its contract is over");
+    assert_eq!(end().await, (9, 10), "a turn under a revoked contract is not written");
 }

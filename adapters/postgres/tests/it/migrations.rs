@@ -1,4 +1,4 @@
-//! Bringing a database up to date: once, by many at once, after being killed anywhere, and never backwards.
+//! Migrations: once, concurrently, after a kill at any point, and never backwards.
 
 use crate::stage::connected;
 use fairway_postgres::{MigrationError, migrate};
@@ -11,7 +11,7 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// An empty database beside a clone, gone with it.
+/// An empty database on the server of a clone.
 struct Empty {
     name: String,
     beside: TestDatabase,
@@ -42,8 +42,7 @@ impl Empty {
     }
 }
 
-/// Everything that a schema consists of, as text: relations with columns, constraints, indexes, functions, triggers,
-/// rights.
+/// The whole schema as text: columns, constraints, indexes, functions, triggers and rights.
 async fn schema(client: &Client) -> Vec<String> {
     let sql = "
         SELECT format('%s %s %s %s', table_name, column_name, data_type, is_nullable) FROM information_schema.columns
@@ -124,7 +123,7 @@ async fn a_migration_that_was_edited_after_it_ran_is_refused() {
     assert!(matches!(migrate(&clone.url()).await, Err(MigrationError::Schema(_))));
 }
 
-/// Messages of PostgreSQL quote names and rows; the operator is told their code.
+/// PostgreSQL's messages quote names and rows, so the error contains only their SQLSTATE.
 #[tokio::test]
 async fn tells_sqlstate_of_a_failed_migration_and_not_its_message() {
     let empty = Empty::create().await;
@@ -139,7 +138,7 @@ async fn tells_sqlstate_of_a_failed_migration_and_not_its_message() {
     empty.drop_it().await;
 }
 
-/// What is made when the connection is killed: one thing of each migration, early and late.
+/// The object whose creation kills the connection: one in each of several migrations, early and late.
 const KILLED_AT: [&str; 8] = [
     "fairway_now",
     "role_binding",
@@ -157,7 +156,7 @@ async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() 
     let empty = Empty::create().await;
     let owner = empty.client().await;
     for killed_at in KILLED_AT {
-        // The migrating connection dies at the statement that makes this, with its transaction open.
+        // The migrating connection is killed at the statement that creates this object, inside its transaction.
         let trap = format!(
             "CREATE SCHEMA IF NOT EXISTS trap;
              CREATE FUNCTION trap.kill() RETURNS event_trigger LANGUAGE plpgsql AS $$
@@ -171,10 +170,10 @@ async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() 
         owner.batch_execute(&trap).await.unwrap();
         let killed = migrate(&empty.url()).await;
         owner.batch_execute("DROP EVENT TRIGGER trap; DROP SCHEMA trap CASCADE").await.unwrap();
-        assert!(killed.is_err(), "{killed_at} was made, and nobody died");
+        assert!(killed.is_err(), "{killed_at} was created without a kill");
         let made = "SELECT to_regclass($1) IS NULL AND to_regproc($1) IS NULL";
         let undone: bool = owner.query_one(made, &[&killed_at]).await.unwrap().get(0);
-        assert!(undone, "{killed_at} outlived its transaction");
+        assert!(undone, "{killed_at} survived the rollback of its transaction");
     }
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema(&owner).await, expected);
@@ -182,7 +181,7 @@ async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() 
     empty.drop_it().await;
 }
 
-/// The migrations by their numbers, as they are run: V10 comes after V9.
+/// The migrations in numeric order: V10 comes after V9.
 fn scripts() -> BTreeMap<u32, String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
     let script = |path: PathBuf| {
@@ -193,8 +192,8 @@ fn scripts() -> BTreeMap<u32, String> {
     fs::read_dir(folder).unwrap().map(|entry| script(entry.unwrap().path())).collect()
 }
 
-/// A model policy whose versions were stored before the store counted versions and withdrawn routes, and one that came
-/// between two migrations.
+/// A model policy with versions from before ordinals and withdrawn routes existed, and one inserted between two
+/// migrations.
 #[tokio::test]
 async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() {
     let empty = Empty::create().await;
@@ -241,7 +240,7 @@ async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() 
     empty.drop_it().await;
 }
 
-/// Pieces that were stored before the models of revisions were counted, and the next ingest.
+/// Chunks from before models were counted for each revision, and the next ingest.
 #[tokio::test]
 async fn counts_the_models_of_pieces_that_were_stored_before() {
     let empty = Empty::create().await;

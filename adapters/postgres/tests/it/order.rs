@@ -1,4 +1,4 @@
-//! Which version of an asset is newer: the one that was committed later, whatever identifiers say.
+//! Order of versions: by commit, independent of identifiers.
 
 use crate::stage::{Stage, fresh, said, scope, stamp};
 use fairway_domain::{
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 
-/// Two identifiers, the smaller one first.
+/// Two identifiers in ascending order.
 fn two() -> (AssetVersionId, AssetVersionId) {
     let (one, other): (AssetVersionId, AssetVersionId) = (fresh(), fresh());
     (one.min(other), one.max(other))
@@ -101,13 +101,13 @@ async fn versions_that_are_made_together_are_counted_too() {
         });
     }
     makers.join_all().await;
-    assert!(stage.number(facts).await - before < 20, "they were made one by one");
+    assert!(stage.number(facts).await - before < 20, "the versions were not committed in batches");
     for (asset, order) in expected {
         assert_eq!(stage.newest_first(&asset).await, order);
     }
 }
 
-/// A server of before: its statement says nothing of the order.
+/// An older server's statement, which does not set the ordinal.
 #[tokio::test]
 async fn a_version_that_comes_without_a_place_gets_the_next() {
     let stage = Stage::new().await;
@@ -150,7 +150,7 @@ async fn a_route_is_taken_back_by_the_version_that_is_committed_later() {
     let withdrawn =
         async |version, route: &str| !stage.store.route_stands(scope(), asset.asset_id, version, route).await.unwrap();
     assert!(withdrawn(bigger, "primary").await);
-    assert!(!withdrawn(smaller, "primary").await, "a version does not come after itself");
+    assert!(!withdrawn(smaller, "primary").await, "a version does not withdraw its own routes");
     assert!(!withdrawn(bigger, "other").await);
 }
 
@@ -184,7 +184,7 @@ async fn routes_are_taken_back_where_routes_stand_and_nowhere_else() {
         WHERE asset_version_id = $1";
     let rows = stage.owner.query_one(sql, &[&retiring.asset_version_id.uuid()]).await.unwrap();
     assert_eq!(rows.get::<_, String>(0), "b suspended, d retired");
-    // Content of another kind may look the same.
+    // Content of other kinds does not withdraw routes.
     let skill = stage.asset(AssetKind::Skill).await;
     stage.adds(&skill, fresh(), &json!({ "provider_route": route("a", "retired") })).await;
     assert_eq!(stage.number("SELECT count(*) FROM withdrawn_route").await, 2);

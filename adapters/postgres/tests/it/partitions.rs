@@ -1,4 +1,4 @@
-//! Months: made ahead, found by identifiers of their time, and missed in time.
+//! Monthly partitions: created in advance, addressed by identifiers, and reported when missing.
 
 use crate::stage::{RETENTION, Stage, acceptance, connected, ending, scope};
 use fairway_domain::execution::{Acceptance, ports::ExecutionStore};
@@ -6,7 +6,7 @@ use fairway_postgres::{Expired, expire_payloads, prepare_partitions};
 use std::{collections::BTreeSet, time::Duration};
 
 const DAY: i64 = 24 * 60 * 60;
-/// Families that are cut by month.
+/// Partitioned tables.
 const FAMILIES: i64 = 11;
 
 async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
@@ -31,7 +31,7 @@ async fn last_month_this_one_and_three_more_are_there_and_making_them_again_make
     assert_eq!(bounds(&stage).await, before);
     let unknown = "SELECT count(*) FROM pg_partitioned_table
         WHERE NOT partrelid::regclass::text = ANY(fairway_partitioned_families())";
-    assert_eq!(stage.number(unknown).await, 0, "a partitioned table that nobody makes months for");
+    assert_eq!(stage.number(unknown).await, 0, "a partitioned table without partition maintenance");
     assert_eq!(stage.number("SELECT count(*) FROM pg_partitioned_table WHERE partdefid <> 0").await, 0);
 }
 
@@ -40,7 +40,7 @@ async fn readiness_ends_a_week_before_the_months_do_and_comes_back_with_them() {
     let stage = Stage::new().await;
     assert!(stage.store.partitions_reach_far().await.unwrap());
     let left = stage.number("SELECT extract(epoch FROM fairway_partitions_until() - now())::bigint").await;
-    assert!(left > 89 * DAY, "three months ahead are there");
+    assert!(left > 89 * DAY, "partitions exist for three months ahead");
     stage.database.move_clock(left - 8 * DAY).await.unwrap();
     assert!(stage.store.partitions_reach_far().await.unwrap());
     stage.database.move_clock(left - 6 * DAY).await.unwrap();
@@ -90,7 +90,7 @@ async fn identifiers_lie_in_the_month_of_their_time_to_the_millisecond() {
         fairway_uuid_floor(now() + interval '5 months'), 1, 'x', 'x', NULL, 1";
     let error = stage.owner.batch_execute(beyond).await.unwrap_err();
     assert_eq!(error.code().map(|code| code.code()), Some("23514"));
-    // The same boundary in our own spelling of UUIDv7, not the database's.
+    // The same boundary, computed by the `uuid` crate.
     let moment = time::OffsetDateTime::now_utc();
     let seconds = u64::try_from(moment.unix_timestamp()).unwrap();
     let floor: uuid::Uuid = stage
@@ -117,7 +117,7 @@ async fn readiness_ends_when_a_family_of_payloads_runs_out() {
     assert!(stage.store.partitions_reach_far().await.unwrap());
 }
 
-/// A run that ended with an answer, and what of it is there: rows of payloads, and rows of evidence.
+/// A completed run.
 async fn ended(stage: &Stage) -> Acceptance {
     let (workload, placed) = stage.active().await;
     let run = acceptance(&placed);
@@ -135,7 +135,7 @@ async fn kept(stage: &Stage) -> (i64, i64) {
     (stage.number(payloads).await, stage.number(evidence).await)
 }
 
-/// Moves the database's clock to so many days after the month of the runs ended.
+/// Moves the database's clock to `days` after the end of the current month.
 async fn move_past_month(stage: &Stage, days: i64) {
     let to_end = "SELECT extract(epoch FROM (date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month')
         AT TIME ZONE 'UTC' - now())::bigint";
@@ -152,12 +152,12 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     let families = bounds(&stage).await;
     let nothing = Expired { months: Vec::new(), busy: false };
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
-    // The month ended 30 days ago, and a day is added for those that began in its last hours.
+    // The month ended 30 days ago; retention adds a day for runs that began in its last hours.
     move_past_month(&stage, 30).await;
     prepare_partitions(&url).await.unwrap();
     let before = bounds(&stage).await;
     assert!(before.len() > families.len());
-    // The month before that of the runs is over already, and empty.
+    // The previous month has expired, and it is empty.
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap().months.len(), 4);
     assert_eq!(kept(&stage).await, (payloads, evidence));
     move_past_month(&stage, 32).await;
@@ -168,7 +168,7 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
     if busy {
         dropped.extend(expire_payloads(&url, RETENTION).await.unwrap().months);
     }
-    assert_eq!(dropped.len(), 4, "each family's month, once: {dropped:?}");
+    assert_eq!(dropped.len(), 4, "each table drops one month, once: {dropped:?}");
     assert_eq!(kept(&stage).await, (0, evidence));
     let after: BTreeSet<String> = bounds(&stage).await.into_iter().map(|(_, name, _)| name).collect();
     let gone: BTreeSet<String> =
@@ -185,7 +185,7 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
         "{gone:?}"
     );
     assert_eq!(expire_payloads(&url, RETENTION).await.unwrap(), nothing);
-    // Making months again makes none of those that went.
+    // Dropped months are not created again.
     prepare_partitions(&url).await.unwrap();
     assert!(bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
     assert!(stage.store.partitions_reach_far().await.unwrap());
@@ -203,7 +203,7 @@ async fn last_month_stays_however_short_answers_are_kept() {
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&stage, 3).await;
     prepare_partitions(&url).await.unwrap();
-    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "the month before");
+    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "drops the month before the last");
     assert_eq!(kept(&stage).await.0, 3);
 }
 
@@ -218,7 +218,7 @@ async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
     let expired = expire_payloads(&url, RETENTION).await.unwrap();
     assert!(expired.busy, "{expired:?}");
     assert!(expired.months.iter().all(|month| !month.starts_with("execution_result")), "{expired:?}");
-    // Somebody who comes while it waits gets through within the second that a statement may take.
+    // A concurrent reader gets through within the statement time-out of one second.
     let mut told = Vec::new();
     for _ in 0..3 {
         let (expired, read) = tokio::join!(
@@ -233,8 +233,8 @@ async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
     assert_eq!(kept(&stage).await.0, 0);
 }
 
-/// Making a month closes its family for a moment. Somebody who reads for long is waited for briefly, the other families go
-/// on meanwhile, and what is missing is made when the reader is gone.
+/// Creating a partition locks its table briefly. It waits briefly for long readers, other tables stay available, and
+/// the missing partition is created after the reader ends.
 #[tokio::test]
 async fn making_a_month_closes_one_family_and_waits_for_nobody() {
     let stage = Stage::new().await;
@@ -245,10 +245,10 @@ async fn making_a_month_closes_one_family_and_waits_for_nobody() {
     let owner = connected(&url).await;
     let code = loop {
         match owner.query_one("SELECT fairway_make_partition(3, 1)", &[]).await {
-            Ok(row) => assert!(row.get::<_, Option<String>>(0).is_some(), "the family that is read lacks a month"),
+            Ok(row) => assert!(row.get::<_, Option<String>>(0).is_some(), "the locked table must lack a partition"),
             Err(error) => break error.code().unwrap().code().to_owned(),
         }
-        // Nothing stays closed from one month to the next.
+        // No lock is held between two partitions.
         let read = "SET lock_timeout = '1s'; SELECT FROM execution; SELECT FROM policy_decision";
         stage.owner.batch_execute(read).await.unwrap();
     };
@@ -258,8 +258,8 @@ async fn making_a_month_closes_one_family_and_waits_for_nobody() {
     assert!(stage.store.partitions_reach_far().await.unwrap());
 }
 
-/// What a plan makes of the statement must not matter: in a catalogue with statistics it once read the month out of names
-/// that are no month's.
+/// The result must not depend on the plan: with statistics, an earlier version parsed the month from names without
+/// one.
 #[tokio::test]
 async fn months_go_whatever_the_catalogue_looks_like() {
     let stage = Stage::new().await;

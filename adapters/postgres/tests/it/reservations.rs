@@ -1,4 +1,5 @@
-//! Reserved idempotency keys: one request at a time holds a key, until its commit, its end or its lease's.
+//! Reservations of idempotency keys: one request at a time holds a key, until its commit, its release, or the expiry
+//! of its lease.
 
 use crate::{
     knowledge::{base, documents, ingest},
@@ -33,7 +34,7 @@ async fn known(stage: &Stage, key: &RequestKey) -> Known {
     stage.store.look_up(scope(), key).await.unwrap()
 }
 
-/// Adds a document under a key, as the request that reserved it for this resource.
+/// Adds a document under a key that a request reserved for this resource.
 async fn commit(
     stage: &Stage,
     (asset, seen): (&Asset, i64),
@@ -54,19 +55,19 @@ async fn a_reserved_key_is_held_until_the_commit_of_its_request() {
     assert_eq!(known(&stage, &key).await, Known::Reserved);
     let other = RequestKey { body_digest: [4; 32], ..key.clone() };
     assert_eq!(known(&stage, &other).await, Known::OtherBody);
-    assert!(!reserve(&stage, &key, theirs).await, "two requests hold one key");
-    assert!(reserve(&stage, &key, mine).await, "a statement that is sent again does what it did");
+    assert!(!reserve(&stage, &key, theirs).await, "two requests reserved one key");
+    assert!(reserve(&stage, &key, mine).await, "a repeated reservation succeeds");
     let refused = commit(&stage, (&asset, 0), &key, theirs).await;
     assert!(matches!(refused, Err(CommitError::KeyTaken)), "{refused:?}");
     commit(&stage, (&asset, 0), &key, mine).await.unwrap();
     let outcome = Known::Done(Outcome { status: 201, resource: mine });
     assert_eq!(known(&stage, &key).await, outcome);
-    // What belongs to a lease is over with the commit.
+    // After the commit, renewal and release have no effect.
     stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
     stage.store.release_reservation(scope(), &key, mine).await.unwrap();
     assert!(!reserve(&stage, &key, mine).await && !reserve(&stage, &key, theirs).await);
     stage.database.move_clock(DAY - 60).await.unwrap();
-    assert_eq!(known(&stage, &key).await, outcome, "an outcome is kept for a day");
+    assert_eq!(known(&stage, &key).await, outcome, "an outcome is kept for one day");
 }
 
 #[tokio::test]
@@ -76,10 +77,10 @@ async fn a_released_key_is_free() {
     let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
     assert!(reserve(&stage, &key, mine).await);
     stage.store.release_reservation(scope(), &key, theirs).await.unwrap();
-    assert_eq!(known(&stage, &key).await, Known::Reserved, "somebody else released it");
+    assert_eq!(known(&stage, &key).await, Known::Reserved, "another request released the reservation");
     stage.store.release_reservation(scope(), &key, mine).await.unwrap();
     assert_eq!(known(&stage, &key).await, Known::No);
-    // A renewal that arrives behind the release reserves nothing.
+    // A renewal that arrives after the release reserves nothing.
     stage.store.renew_reservation(scope(), &key, mine, LEASE).await.unwrap();
     assert_eq!(known(&stage, &key).await, Known::No);
     assert!(reserve(&stage, &key, theirs).await);
@@ -97,17 +98,17 @@ async fn an_expired_lease_lets_the_next_request_take_the_key() {
     stage.database.move_clock(20).await.unwrap();
     stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
     stage.database.move_clock(40).await.unwrap();
-    assert!(!reserve(&stage, &key, second).await, "the lease was prolonged");
+    assert!(!reserve(&stage, &key, second).await, "the lease was renewed");
     stage.database.move_clock(60).await.unwrap();
     assert_eq!(known(&stage, &key).await, Known::No);
     let other = RequestKey { body_digest: [4; 32], ..key.clone() };
-    assert!(reserve(&stage, &other, second).await, "the key stands for no body any more");
+    assert!(reserve(&stage, &other, second).await, "an expired key accepts another body");
     stage.store.renew_reservation(scope(), &key, first, LEASE).await.unwrap();
     stage.store.release_reservation(scope(), &key, first).await.unwrap();
     assert_eq!(known(&stage, &other).await, Known::Reserved);
     let late = commit(&stage, (&asset, 0), &key, first).await;
     assert!(matches!(late, Err(CommitError::KeyTaken)), "{late:?}");
-    // Where nobody took it, a late commit counts.
+    // A late commit succeeds if no other request reserved the key.
     stage.database.move_clock(120).await.unwrap();
     commit(&stage, (&asset, 0), &other, second).await.unwrap();
     assert_eq!(known(&stage, &other).await, Known::Done(Outcome { status: 201, resource: second }));

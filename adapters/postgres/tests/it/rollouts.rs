@@ -1,4 +1,4 @@
-//! What the lane of a rollout has seen.
+//! Lane metrics of rollouts.
 
 use crate::stage::{RULE, Stage, acceptance, activation, ending, scope, sound, stamp};
 use fairway_domain::{
@@ -11,7 +11,7 @@ use fairway_domain::{
     workload::Workload,
 };
 
-/// A run on a lane, let in as things are now.
+/// An accepted run on a lane under the current revisions.
 async fn run(stage: &Stage, workload: &Workload, release: &fairway_domain::release::Release, lane: Lane) -> Acceptance {
     let placed = stage.placed(release).await;
     let run = Acceptance { lane, ..acceptance(&placed) };
@@ -46,7 +46,7 @@ async fn it_is_judged_by_its_own_runs_since_it_was_taken() {
     }
     stage.store.finish(scope(), &ending(&counted)).await.unwrap();
     let seen = record().await.unwrap();
-    assert_eq!(seen.runs.ended, 1, "neither another lane's, nor one of before, nor one that goes on");
+    assert_eq!(seen.runs.ended, 1, "counts ended runs of the lane since its activation only");
     assert!((3_500..=3_600).contains(&seen.soak_left), "{}", seen.soak_left);
     assert_eq!(stage.store.soaked(None, 10).await.unwrap(), []);
     stage.database.move_clock(3_600).await.unwrap();

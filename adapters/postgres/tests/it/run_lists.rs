@@ -1,4 +1,4 @@
-//! Lists of runs: every combination of filters shows what a plain look through all runs would, at the cost of a page.
+//! Lists of runs: every combination of filters returns the same runs as a filter over all runs, at the cost of a page.
 
 use crate::{
     indexes::{TURNS, alone, asked, assert_nothing_is_read_whole},
@@ -20,9 +20,9 @@ use std::cell::Cell;
 use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
-/// In two tenants three workspaces, two of them in one namespace; a workload in each and a second one in the third; two
-/// releases of each workload. Identifiers say what they are of: `a` a workspace, `e` a namespace, `b` a workload and `c` a
-/// release, and their numbers.
+/// Two tenants with three workspaces each, two of them in one namespace. Each workspace has one workload, the third
+/// has two. Each workload has two releases. The first digit of an identifier is its type (`a` workspace, `e`
+/// namespace, `b` workload, `c` release), followed by its number.
 const FILL: &str = "
     SELECT fairway_make_partitions(3, 12);
     INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),
@@ -40,8 +40,8 @@ const FILL: &str = "
         FROM workload, substr(workload_id::text, 36, 1) AS w, generate_series(1, 2) AS r WHERE slug LIKE 'w-_';
     DROP TABLE place;";
 
-/// Runs of all releases, so many of each, spread evenly over eleven months. Most are completed; with every twentieth one
-/// comes one in every other status that there is today.
+/// Runs of all releases, `MANY` for each, spread evenly over eleven months. Most are completed; every twentieth adds
+/// one run in each other status.
 const RUNS: &str = "
     CREATE TABLE told AS
         SELECT *, fairway_uuid_floor(at) AS execution_id FROM (
@@ -93,8 +93,8 @@ async fn fill(database: &TestDatabase, many: u32) {
     owner.batch_execute("VACUUM ANALYZE").await.unwrap();
 }
 
-/// Every reach that is told apart: everything, a workspace, a namespace of two, a single workload, some of each that
-/// overlap, nothing.
+/// Every distinct set of visible scopes: all, a workspace, a namespace of two workspaces, single workloads, an
+/// overlapping mix, and none.
 fn reaches() -> Vec<Option<Reach>> {
     let workspaces = vec![numbered('a', "1").into()];
     let workloads = vec![numbered('b', "1").into(), numbered('b', "3").into(), numbered('b', "3").into()];
@@ -109,7 +109,7 @@ fn reaches() -> Vec<Option<Reach>> {
     ]
 }
 
-/// The combinations of filters, and of the statuses one of each sort.
+/// All combinations of filters, with one status of each kind.
 fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
     let months = |count: i64| Some(Timestamp::new(now - Duration::days(count * 30)));
     let asked = [
@@ -143,7 +143,7 @@ fn filters(now: OffsetDateTime) -> Vec<ExecutionFilter> {
     filters
 }
 
-/// What a look at each run by itself says of it.
+/// Whether the filter matches a run, evaluated in memory.
 fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
     // The second workspace of the fill lies in a namespace with the third.
     let namespace = if run.workspace_id == numbered('a', "1").into() { "1" } else { "2" };
@@ -161,7 +161,7 @@ fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
         && filter.until.is_none_or(|until| at < until)
 }
 
-/// All pages of a list, and what it said of its length.
+/// All rows of a list, page by page, and its total.
 async fn walked(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
     let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
     loop {
@@ -180,7 +180,7 @@ async fn every_combination_of_filters_shows_its_runs_and_no_others() {
     fill(&database, 20).await;
     let stage = Stage::over(database, 1).await;
     let (all, total) = walked(&stage.store, scope(), &ExecutionFilter::default(), 200).await;
-    assert_eq!((all.len(), total), (208, 208), "eight releases, of each 26 runs");
+    assert_eq!((all.len(), total), (208, 208), "eight releases with 26 runs each");
     assert!(all.windows(2).all(|pair| pair[0].execution_id > pair[1].execution_id), "newest first");
     assert!(all.iter().all(|run| run.output.is_none() && run.reason_code == "usual"));
     let mut seen = 0;
@@ -194,16 +194,16 @@ async fn every_combination_of_filters_shows_its_runs_and_no_others() {
         assert_eq!(middle.iter().collect::<Vec<_>>(), wanted.iter().skip(3).take(2).copied().collect::<Vec<_>>());
         seen += usize::from(!wanted.is_empty());
     }
-    assert!(seen > 100, "{seen} lists had something to show");
-    // Another tenant has runs of the same workloads and releases, and of its own time.
+    assert!(seen > 100, "only {seen} lists had rows");
+    // Another tenant has its own runs of workloads and releases with the same identifiers.
     let abroad = TenantScope::for_relay(Uuid::from_u128(0x7000_8000_0000_0000_00ff).into());
     let (theirs, _) = walked(&stage.store, abroad, &ExecutionFilter::default(), 200).await;
     assert_eq!(theirs.len(), 208);
     assert!(theirs.iter().all(|run| all.iter().all(|ours| ours.execution_id != run.execution_id)));
 }
 
-/// Most blocks that the page of a narrow list may look at, with its count: twenty rows with their decisions, each from
-/// the root of an index.
+/// Maximum blocks for a page of a narrow list and its count: twenty rows with their decisions, each by an index
+/// look-up.
 const NARROW: i64 = 600;
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 4_000).await;
     let filters = filters(OffsetDateTime::now_utc());
-    // Each once: they are planned for whatever values from the beginning.
+    // Each filter runs once, because lists by month use generic plans from the start.
     let turn = Cell::new(0);
     let (mut database, counts) = asked(database, async |_, store| {
         for filter in filters.iter().skip(turn.replace(turn.get() + 1)).step_by(TURNS) {
@@ -226,7 +226,7 @@ async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
     assert!(counts.keys().filter(|table| table.starts_with("execution_20")).count() >= 11, "{counts:?}");
     assert_nothing_is_read_whole(&counts);
 
-    // What is rare is not looked for among what is not.
+    // Rare rows are found without a scan of the frequent ones.
     let month = |count: i64| Some(Timestamp::new(OffsetDateTime::now_utc() - Duration::days(count)));
     let (stranger, abroad) = (Uuid::now_v7(), Some(numbered('c', "42").into()));
     let elsewhere = Some(Reach { workspaces: vec![numbered('a', "2").into()], ..Reach::default() });
@@ -239,7 +239,7 @@ async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
         ExecutionFilter { since: month(40), until: month(30), workload: some('b', "2"), ..nothing() },
         ExecutionFilter { release: Some(stranger.into()), ..nothing() },
         ExecutionFilter { workload: Some(stranger.into()), ..nothing() },
-        // A release that is not the workload's, and one that is not the caller's.
+        // A release of another workload, and one that the caller may not see.
         ExecutionFilter { release: abroad, workload: some('b', "1"), ..nothing() },
         ExecutionFilter { release: abroad, reach: elsewhere.clone(), ..nothing() },
         ExecutionFilter { workload: some('b', "1"), reach: elsewhere, ..nothing() },
@@ -253,6 +253,6 @@ async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
         database = same;
         let blocks: i64 = counts.values().map(|asked| asked.blocks).sum();
         let each = blocks / i64::try_from(TURNS).unwrap();
-        assert!(each <= NARROW, "{each} blocks for {filter:?}: {counts:?}");
+        assert!(each <= NARROW, "{each} blocks were read for {filter:?}: {counts:?}");
     }
 }

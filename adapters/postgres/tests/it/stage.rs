@@ -1,4 +1,4 @@
-//! A database of one's own with the store over it, and aggregates made the way operations make them.
+//! Test fixture: a private database with a store, and aggregates built like operations build them.
 
 use fairway_domain::{
     access::{ActorRef, OwnerRef},
@@ -45,19 +45,19 @@ use time::OffsetDateTime;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// One approval is enough, and whoever made a release may give it: roles are not what is tested here.
+/// One approval suffices, and the creator of a release may give it: roles are not under test.
 pub(crate) const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
-/// A store, and the owner's view behind it.
+/// A store, and an owner connection that bypasses it.
 pub(crate) struct World {
     pub(crate) owner: Client,
     pub(crate) store: Arc<Database>,
 }
 
-/// A world on a clone of the migrated template.
+/// A world on a clone of the migrated template database.
 pub(crate) struct Stage {
     world: World,
-    /// Dropped last: dropping it ends every connection to the database.
+    /// Dropped last, because its drop closes every connection to the database.
     pub(crate) database: TestDatabase,
 }
 
@@ -82,7 +82,7 @@ impl Stage {
         Self { world: World::new(&database.url(), connections).await, database }
     }
 
-    /// The database without the connections to it.
+    /// Closes the connections and returns the database.
     pub(crate) fn emptied(self) -> TestDatabase {
         self.database
     }
@@ -93,7 +93,7 @@ impl World {
         Self { owner: connected(url).await, store: open(url, connections) }
     }
 
-    /// The one number that a query answers.
+    /// The single number that a query returns.
     pub(crate) async fn number(&self, sql: &str) -> i64 {
         self.owner.query_one(sql, &[]).await.unwrap().get(0)
     }
@@ -122,7 +122,7 @@ impl World {
         self.store.commit_version(scope(), change, None).await.unwrap()
     }
 
-    /// A draft of the workload for `dev`.
+    /// A draft release of the workload for `dev`.
     pub(crate) async fn draft(&self, workload: &Workload) -> Release {
         let change = Release::draft(new_release(workload), &stamp());
         let release = change.next.clone();
@@ -130,7 +130,7 @@ impl World {
         release
     }
 
-    /// A policy bundle that can be bound.
+    /// A policy bundle version that can be bound.
     pub(crate) async fn bindable(&self) -> BindableVersion {
         self.bindable_as(AssetKind::PolicyBundle).await
     }
@@ -150,7 +150,7 @@ impl World {
         }
     }
 
-    /// A release that waits for verdicts.
+    /// A release in review.
     pub(crate) async fn submitted(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
         let draft = self.draft(workload).await;
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
@@ -161,7 +161,7 @@ impl World {
         self.placed(&draft).await
     }
 
-    /// A release that may be activated.
+    /// An approved release.
     pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
         let placed = self.submitted(workload, version).await;
         let verdict = (Verdict::Approved, Some("read it".to_owned()));
@@ -173,7 +173,7 @@ impl World {
         self.placed(&placed.release).await
     }
 
-    /// A release that holds every lane of a workload of its own.
+    /// A release that holds every lane of its own new workload.
     pub(crate) async fn active(&self) -> (Workload, PlacedRelease) {
         let workload = self.workload().await;
         let version = self.bindable().await;
@@ -186,12 +186,12 @@ impl World {
         (workload, placed)
     }
 
-    /// The release as it stands now.
+    /// The current release, with its deployment.
     pub(crate) async fn placed(&self, release: &Release) -> PlacedRelease {
         ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
     }
 
-    /// What a run of this release is decided on at this moment.
+    /// The current revisions that a run of this release is accepted under.
     pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &PlacedRelease) -> AcceptedOn {
         let access = self.number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
         AcceptedOn {
@@ -202,18 +202,18 @@ impl World {
     }
 }
 
-/// A connection without a role of its own.
+/// A connection under the login role.
 pub(crate) async fn connected(url: &str) -> Client {
     let (client, connection) = url.parse::<Config>().unwrap().connect(NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }
 
-/// How long a run is held unless its lease is renewed. Longer than any test may take, so that no lease lapses unless a test
-/// moves the clock: a claim takes runs with lapsed leases before those of the queue.
+/// Duration of leases. Longer than any test, so that leases expire only when a test moves the clock: a claim takes
+/// expired leases before queued runs.
 pub(crate) const LEASE: Duration = Duration::from_secs(240);
 
-/// How long the tests' stores show answers.
+/// Retention of results in tests.
 pub(crate) const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 pub(crate) fn open(url: &str, connections: usize) -> Arc<Database> {
@@ -240,7 +240,7 @@ pub(crate) fn stamp() -> Stamp {
     Stamp { fact_id: fresh(), at: now(), actor: actor(), request_id: fresh() }
 }
 
-/// A slug that nobody has yet.
+/// A unique slug.
 pub(crate) fn slug() -> Slug {
     Slug::parse(&format!("s{}", Uuid::now_v7().simple())).unwrap()
 }
@@ -253,7 +253,7 @@ pub(crate) fn content() -> Canonical {
     Canonical::of(&json!({ "b": [1, 2.5, "ä"], "a": Uuid::now_v7().to_string() })).unwrap()
 }
 
-/// Content with everything that can stand beside it.
+/// Content with all attachments: source, note and reference.
 pub(crate) fn said() -> VersionContent {
     let reference = AssetReference {
         slug: slug(),
@@ -304,7 +304,7 @@ pub(crate) fn new_release(workload: &Workload) -> NewRelease {
     }
 }
 
-/// A reference of the version to itself: stores do not ask what it is good for.
+/// A reference of the version to itself, which stores do not check.
 pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
     FrozenReference {
         from: version.asset_version_id,
@@ -318,13 +318,13 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
     }
 }
 
-/// The move of an approved or active release to one lane, or to all that are left.
+/// Activates an approved or active release on one lane, or on all remaining lanes.
 pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
     let taking = lane.map_or(Taking::All, Taking::One);
     placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
 }
 
-/// Contents that stand in no activation's way.
+/// Activation checks without findings.
 pub(crate) const fn sound() -> Standing {
     Standing {
         primary_route: None,
@@ -339,13 +339,13 @@ pub(crate) const fn sound() -> Standing {
     }
 }
 
-/// What runs of the release refer to: one name a release is enough where nobody looks at what is in it.
+/// The snapshot digest of runs: one per release, because no test reads the snapshot's content.
 fn chain_of(placed: &PlacedRelease) -> [u8; 32] {
     let id = *placed.release.release_id.uuid().as_bytes();
     std::array::from_fn(|index| id[index % id.len()])
 }
 
-/// A run of the release on its standard lane, let in.
+/// An admitted run of the release on its standard lane.
 pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
     Acceptance {
         execution_id: fresh(),
@@ -370,12 +370,12 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
     }
 }
 
-/// The same run, to wait in line.
+/// The same run, queued.
 pub(crate) fn queued(placed: &PlacedRelease) -> Acceptance {
     Acceptance { admission: Admission::Queue { most: 100_000 }, ..acceptance(placed) }
 }
 
-/// A script.
+/// An admitted script.
 pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
     let run = acceptance(placed);
     let admission = Admission::Script {
@@ -387,7 +387,7 @@ pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
     Acceptance { admission, ..run }
 }
 
-/// What a worker with room for all asks for.
+/// A claim of a worker with free capacity.
 pub(crate) fn claim() -> Claim {
     Claim {
         lease: fresh(),
@@ -404,7 +404,7 @@ pub(crate) fn claim() -> Claim {
     }
 }
 
-/// The same run, refused by policy.
+/// The same run, denied by policy.
 pub(crate) fn refused(placed: &PlacedRelease) -> Acceptance {
     let mut run = acceptance(placed);
     run.decision = decision(policy::Outcome::Deny);
@@ -438,12 +438,12 @@ pub(crate) fn run_ref(run: &Acceptance) -> RunRef<'_> {
 pub(crate) fn lease_of(run: &Acceptance) -> Uuid {
     match &run.admission {
         Admission::Run { lease, .. } | Admission::Script { lease, .. } => *lease,
-        Admission::Queue { .. } | Admission::Deny(_) => panic!("a run that waits or was refused holds no lease"),
+        Admission::Queue { .. } | Admission::Deny(_) => panic!("a queued or denied run holds no lease"),
     }
 }
 
-/// A success with an answer, a step and what is told of it, a second decision, a document about what was said, an obligation that was fulfilled,
-/// and something that was read.
+/// A completed run with an output, a step, an event, a second decision, an artifact with a payload, a fulfilled
+/// obligation, and a lineage item.
 pub(crate) fn ending(run: &Acceptance) -> Ending {
     let output = Payload { body: json!({ "output": "billing", "metadata": {} }).to_string(), salt: [2; 16] };
     let artifact_id = fresh();

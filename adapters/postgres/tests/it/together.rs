@@ -1,4 +1,4 @@
-//! Changes of different things at the same time go in a few statements, and each still gets its own answer.
+//! Group commit: concurrent changes of different aggregates share a few statements, and each gets its own result.
 
 use crate::stage::{Stage, activation, content, fresh, said, scope, stamp};
 use fairway_domain::{
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 
 const MANY: usize = 40;
 
-/// Each row knows the transaction that wrote it.
+/// The number of transactions that wrote the facts; `xmin` identifies the transaction of a row.
 async fn transactions(stage: &Stage, kind: &str) -> i64 {
     stage.number(&format!("SELECT count(DISTINCT xmin::text) FROM fact WHERE kind = '{kind}'")).await
 }
@@ -27,8 +27,8 @@ async fn facts(stage: &Stage, kind: &str) -> i64 {
     stage.number(&format!("SELECT count(*) FROM fact JOIN fact_pending USING (fact_id) WHERE kind = '{kind}'")).await
 }
 
-/// Of every eight moves one was decided on lanes that have moved, two on a release that has, one on a workload that was
-/// retired since: nothing of these is written, and the others go live.
+/// Of every eight changes, one uses an outdated deployment, two an outdated release, and one a retired workload. These
+/// write nothing; the others are committed.
 #[tokio::test]
 async fn lanes_that_are_moved_together_do_not_hinder_one_another() {
     let stage = Arc::new(Stage::new().await);
@@ -88,7 +88,7 @@ async fn lanes_that_are_moved_together_do_not_hinder_one_another() {
     }
     assert_eq!(facts(&stage, kind).await - before.0, moved);
     let transactions = transactions(&stage, kind).await - before.1;
-    assert!(transactions < moved / 2, "{moved} moves in {transactions} statements");
+    assert!(transactions < moved / 2, "{moved} lane changes in {transactions} transactions");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn releases_that_are_moved_together_do_not_hinder_one_another() {
         movers.spawn(async move {
             let placed = stage.placed(&release).await;
             let change = placed.release.reopen(&placed.deployment, &stamp()).unwrap();
-            // Every fourth is moved twice on one decision, every fourth on one that is over.
+            // Every fourth has two transitions on one revision, and every fourth an outdated one.
             let twin = (number % 4 == 1).then(|| placed.release.reopen(&placed.deployment, &stamp()).unwrap());
             let mut outdated = change.clone();
             if number % 4 == 2 {
@@ -146,12 +146,12 @@ async fn releases_that_are_moved_together_do_not_hinder_one_another() {
         assert_eq!((now.state.name(), now.bindings.len()), (expected, 1));
     }
     let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
-    assert_eq!(after.0 - before.0, 30, "each move is told once");
+    assert_eq!(after.0 - before.0, 30, "each transition writes one fact");
     assert!(after.1 - before.1 < 20, "{} transactions", after.1 - before.1);
 }
 
-/// While a heavy version waits for a row that somebody holds, light ones of others are made all the same, also where
-/// they asked behind it.
+/// While a large version waits for a row lock, small versions of other assets are committed, even if submitted after
+/// it.
 #[tokio::test]
 async fn heavy_versions_hinder_nobody() {
     let stage = Arc::new(Stage::new().await);
@@ -168,10 +168,10 @@ async fn heavy_versions_hinder_nobody() {
     });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
     while stage.number(waits).await == 0 {
-        assert!(!making.is_finished(), "nothing held the heavy one back");
+        assert!(!making.is_finished(), "the large version did not wait for the lock");
     }
     stage.store.commit_version(scope(), light, None).await.unwrap();
-    assert!(!making.is_finished(), "the light one was made behind the heavy one");
+    assert!(!making.is_finished(), "the small version waited for the large one");
     stage.run("COMMIT").await;
     assert_eq!(making.await.unwrap().unwrap().version_label.as_str(), "v1");
 }
@@ -194,7 +194,7 @@ async fn versions_that_are_made_together_do_not_hinder_one_another() {
     for (number, asset) in assets.into_iter().enumerate() {
         let stage = Arc::clone(&stage);
         makers.spawn(async move {
-            // Every fourth comes with what stands beside a version, and goes by itself; every fourth is archived.
+            // Every fourth has attachments and runs alone; every fourth asset is archived.
             let content = if number % 4 == 2 { said() } else { content().into() };
             let change = asset.add_version(fresh(), None, content, &stamp()).unwrap();
             let expected = change.next.clone();
@@ -216,6 +216,6 @@ async fn versions_that_are_made_together_do_not_hinder_one_another() {
         assert_eq!(found.as_ref(), Some(&made));
     }
     let after = (facts(&stage, kind).await, transactions(&stage, kind).await);
-    assert_eq!(after.0 - before.0, 30, "each version is told once");
-    assert!(after.1 - before.1 < 26, "{} transactions, ten of them of those that go by themselves", after.1 - before.1);
+    assert_eq!(after.0 - before.0, 30, "each version writes one fact");
+    assert!(after.1 - before.1 < 26, "{} transactions, of which ten versions run alone", after.1 - before.1);
 }

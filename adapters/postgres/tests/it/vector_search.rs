@@ -1,4 +1,4 @@
-//! Searches by vectors over more pieces than one compares, and over documents that were embedded again.
+//! Vector search over more chunks than one query compares, and over re-embedded documents.
 
 use crate::{
     indexes::{FEW, TURNS, asked},
@@ -20,9 +20,9 @@ use fairway_domain::{
 };
 use fairway_testkit::TestDatabase;
 
-/// No piece has a greater identifier.
+/// The greatest UUID.
 const LAST: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
-/// As many parts as a vector may have, so that few of them are compared.
+/// The maximum number of dimensions, so that few vectors are compared.
 const PARTS: usize = 8_192;
 
 fn model(name: &str) -> EmbeddingModel {
@@ -41,8 +41,8 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
     stage.store.commit_documents(scope(), &change, None).await.unwrap()
 }
 
-/// The rows lie in the table and in its primary key in the other order than they were added, and no index has that order: the
-/// statement alone says which are compared.
+/// The chunks are stored in the reverse of their insertion order, in the table and in its primary key, and no other
+/// index remains. So only the statement's `ORDER BY` decides which chunks are compared.
 #[tokio::test]
 async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
     let stage = Stage::new().await;
@@ -73,13 +73,13 @@ async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
     stage.run(&copies).await;
     let found = stage.store.by_meaning(scope(), &asked, &near).await.unwrap();
     assert!(found.capped, "{found:?}");
-    assert!(found.hits[0].score > 0.999, "the piece that was added first is among those that are compared");
-    assert_eq!(stage.store.by_meaning(scope(), &asked, &near).await.unwrap(), found, "the answer is always the same");
+    assert!(found.hits[0].score > 0.999, "the chunk that was added first is compared");
+    assert_eq!(stage.store.by_meaning(scope(), &asked, &near).await.unwrap(), found, "the result is deterministic");
     assert_eq!(
         stage.store.vector_coverage(scope(), &asked).await.unwrap(),
         VectorCoverage { limit, is_complete: false }
     );
-    // Only what a search could find counts.
+    // Only matching chunks count.
     let mut narrow = asked.clone();
     narrow.filters.insert("language".to_owned(), "de".into());
     assert!(stage.store.vector_coverage(scope(), &narrow).await.unwrap().is_complete);
@@ -128,13 +128,13 @@ async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones(
     for revision in 1..=3 {
         assert_eq!(same(revision).await, SameDocuments { first, last: IndexRevision::new(3) });
     }
-    // The old vectors are found in the old revision, the new ones in the new; words and their scores are the same.
+    // Each revision keeps its own vectors; text search and its scores do not change.
     let old = stage.store.by_meaning(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
     assert!(old.hits.len() == 2 && old.hits[0].score > 0.999, "{old:?}");
     let new = stage.store.by_meaning(scope(), &within(id, 3), &[0.0, 0.0, 1.0]).await.unwrap();
     assert!(new.hits.len() == 2 && new.hits[1].score > 0.999, "{new:?}");
     assert_eq!(by_words(revision).await, scores);
-    // Whoever adds documents ends the stretch.
+    // An ingest of documents ends the range of revisions with the same documents.
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
     stage.store.commit_documents(scope(), &added, None).await.unwrap();
     assert_eq!(same(1).await, SameDocuments { first, last: IndexRevision::new(3) });
@@ -142,7 +142,7 @@ async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones(
     assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 
-/// Two who saw the same pieces at the same revision: the second has nothing to give its vectors to.
+/// Two re-embeddings of the same chunks under one revision: the second finds no current chunks.
 #[tokio::test]
 async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
     let stage = Stage::new().await;
@@ -164,7 +164,7 @@ async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
     assert_eq!(stage.number(facts).await, 1);
 }
 
-/// 30 000 pieces of a model, all of them replaced by one piece of another.
+/// 30,000 chunks of one model, all replaced by one chunk of another.
 const REPLACED: &str = "
     INSERT INTO knowledge_index VALUES ('<tenant>', '<asset>', 2, 30001);
     INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_strategy, chunk_tokens,
@@ -208,5 +208,5 @@ async fn finding_the_model_of_a_revision_reads_no_replaced_pieces() {
     })
     .await;
     let blocks = counts["knowledge_chunk"].blocks / i64::try_from(TURNS).unwrap();
-    assert!(blocks <= FEW, "{blocks} blocks of pieces and their indexes");
+    assert!(blocks <= FEW, "{blocks} blocks were read of chunks and their indexes");
 }

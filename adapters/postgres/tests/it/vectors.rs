@@ -1,4 +1,4 @@
-//! A PostgreSQL that has the extension `vector`: it compares, and finds what is found without it.
+//! Vector search in a PostgreSQL with the extension `vector`: it returns the same results as without.
 
 use crate::{
     knowledge::{base, documents, how_of, said, within},
@@ -16,13 +16,13 @@ use fairway_postgres::{create_database, migrate};
 use fairway_private_postgres::{Binaries, PrivateServer};
 use std::{env, path::PathBuf};
 
-/// Names the programs that `cargo xtask test` installed.
+/// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.
 const PROGRAMS: &str = "FAIRWAY_TEST_VECTORS_BIN";
-/// A vector of length one, of more parts than one, whose last bits count.
+/// A unit vector with several dimensions, so that rounding matters.
 const ASKED: [f32; 3] = [0.6, 0.0, -0.8];
 
 fn server() -> PrivateServer {
-    let programs = PathBuf::from(env::var_os(PROGRAMS).expect("run the tests by `cargo xtask test`"));
+    let programs = PathBuf::from(env::var_os(PROGRAMS).expect("run the tests with `cargo xtask test`"));
     PrivateServer::throwaway(Binaries::at(&programs).expect("programs of PostgreSQL"), Vec::new()).unwrap()
 }
 
@@ -33,7 +33,7 @@ async fn migrated(server: &PrivateServer, name: &str) -> String {
     url
 }
 
-/// Pieces that point into these directions.
+/// Adds chunks with these vectors.
 async fn add(world: &World, asset: &Asset, directions: &[(&str, [f32; 3])]) {
     let named: Vec<(&str, &str)> = directions.iter().map(|(name, _)| (*name, *name)).collect();
     let mut all = documents(&named);
@@ -58,7 +58,7 @@ async fn the_database_compares_and_finds_the_same() {
     let url = migrated(&server, "vectors").await;
     let before = World::new(&url, 2).await;
     assert_eq!(before.number(HAS_VECTORS).await, 1);
-    // As if the extension had come later.
+    // Simulates an extension that is installed later.
     before
         .run("ALTER TABLE knowledge_chunk DROP COLUMN meaning; DROP FUNCTION fairway_vector; DROP EXTENSION vector")
         .await;
@@ -83,7 +83,7 @@ async fn the_database_compares_and_finds_the_same() {
         assert_eq!(one.chunk_id, other.chunk_id);
         assert!((one.score - other.score).abs() < 1e-6, "{one:?} {other:?}");
     }
-    // Each part is what it was, to the last bit: as text it is the shortest that only this number has.
+    // Each value is bit-identical: its text is the shortest that round-trips.
     let sql = "SELECT meaning::text FROM knowledge_chunk WHERE document_id = $1";
     for (name, vector) in directions {
         let text: String = world.owner.query_one(sql, &[&name]).await.unwrap().get(0);
@@ -92,7 +92,7 @@ async fn the_database_compares_and_finds_the_same() {
     }
 }
 
-/// Vectors that come to the server are bounded by its memory; those that stay are not.
+/// Memory of the process bounds the comparison in the process, not the comparison in PostgreSQL.
 #[tokio::test]
 async fn more_are_compared_where_they_lie() {
     let server = server();
@@ -108,7 +108,7 @@ async fn more_are_compared_where_they_lie() {
          FROM knowledge_chunk, generate_series(1, {COMPARED})"
     );
     world.run(&copies).await;
-    // The last of all is the best.
+    // The last chunk is the nearest.
     world
         .run(
             "UPDATE knowledge_chunk SET embedding = decode('9a99193f00000000cdcc4cbf', 'hex'), document_id = 'near'

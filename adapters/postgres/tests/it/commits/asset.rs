@@ -1,4 +1,4 @@
-//! Assets, their versions, and who else may use them.
+//! Commits of assets, versions and grants.
 
 use super::{Decision, store};
 use crate::stage::{Stage, fresh, new_asset, said, scope, slug, stamp};
@@ -17,13 +17,13 @@ use fairway_domain::{
 };
 use uuid::Uuid;
 
-/// A workspace that nothing refers to yet, so that it can go away.
+/// A workspace without references to it, so that it can be deleted.
 pub(super) async fn passing_workspace(stage: &Stage) -> (WorkspaceId, NamespaceId) {
     let ids = (fresh(), fresh(), fresh());
     let change = Workspace::create(ids, slug().as_str(), "Passing", "default", &stamp()).unwrap();
     let assistant = change.next.assistant.workload_id;
     let made = WorkspaceStore::commit_new(&*stage.store, scope(), change, None).await.unwrap();
-    // By its whole key: somebody counts how tables are read meanwhile.
+    // By its full key, because a test counts table scans.
     let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{assistant}'");
     stage.run(&gone).await;
     (made.workspace_id, made.namespace_id)
@@ -57,7 +57,7 @@ pub(super) async fn life(stage: &Stage, to: Lifecycle) -> Decision {
         .stale(format!("UPDATE asset SET revision = revision + 1 WHERE asset_id = '{}'", asset.asset_id))
 }
 
-/// Archiving asks for releases in the way besides.
+/// Archiving also checks for releases that use the asset.
 pub(super) async fn archive(stage: &Stage) -> Decision {
     let version = stage.bindable().await;
     let asset = AssetStore::find(&*stage.store, scope(), version.asset_id).await.unwrap().unwrap();

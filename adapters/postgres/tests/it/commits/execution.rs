@@ -1,4 +1,4 @@
-//! Runs from their acceptance to their end.
+//! Commits of runs, from acceptance to end.
 
 use super::{Decision, share_link, store};
 use crate::stage::{Stage, acceptance, claim, ending, fresh, queued, scope};
@@ -30,7 +30,7 @@ pub(super) async fn accept(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance)
         .stale(format!("UPDATE tenant SET access_revision = access_revision + 1 WHERE tenant_id = '{DEFAULT_TENANT}'"))
 }
 
-/// An accept says by its value what other commits say by an error.
+/// Converts the result of an accept into the error that other commits return.
 pub(super) async fn accepted(
     store: &Database,
     run: &Acceptance,
@@ -41,12 +41,12 @@ pub(super) async fn accepted(
         Accepted::Yes => Ok(()),
         Accepted::KeyTaken => Err(CommitError::KeyTaken),
         Accepted::Moved => Err(CommitError::Stale),
-        Accepted::LineFull => panic!("the line has room"),
+        Accepted::LineFull => panic!("the queue has room"),
         Accepted::LinkClosed => Err(CommitError::Conflict(Conflict::ShareLinkClosed)),
     }
 }
 
-/// A run that a worker took out of the line.
+/// A run that a worker claimed from the queue.
 async fn claimed(stage: &Stage) -> (Workload, PlacedRelease, Acceptance, Held) {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

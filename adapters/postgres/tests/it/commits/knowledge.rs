@@ -1,4 +1,4 @@
-//! Documents that are added, and contracts that are ended.
+//! Commits of documents, re-embeddings and contract revocations.
 
 use super::{Decision, store};
 use crate::{

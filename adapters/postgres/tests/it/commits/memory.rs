@@ -1,4 +1,4 @@
-//! Turns of conversations: kept with the end of their runs, and erased.
+//! Commits of conversation turns, with the end of their runs, and erasures.
 
 use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, acceptance, actor, ending, fresh, scope, stamp};
@@ -16,7 +16,7 @@ pub(crate) fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
     MemoryPlace { workload, owner: actor(), session: SessionId::parse(session).unwrap() }
 }
 
-/// The end of a run that was part of a conversation.
+/// The end of a run that belongs to a conversation with memory.
 pub(crate) fn remembered(run: &Acceptance, session: &str) -> Ending {
     let remembering = Remembering {
         scope: Scope::Session,
@@ -45,7 +45,7 @@ async fn accepted_run(stage: &Stage) -> Acceptance {
     run
 }
 
-/// A run that is remembered ends.
+/// Ends a run with a conversation turn.
 pub(super) async fn end(stage: &Stage) -> Decision {
     let run = accepted_run(stage).await;
     let (ending, id, store) = (remembered(&run, "end"), run.execution_id, store(stage));
@@ -54,7 +54,7 @@ pub(super) async fn end(stage: &Stage) -> Decision {
         .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
-/// A conversation of one turn is erased. Another turn that comes between was not decided on.
+/// Erases a conversation of one turn. A concurrent turn invalidates the decision.
 pub(super) async fn erasure(stage: &Stage) -> Decision {
     let run = accepted_run(stage).await;
     stage.store.finish(scope(), &remembered(&run, "erasure")).await.unwrap();

@@ -1,4 +1,4 @@
-//! The commits of releases, lanes and rollouts.
+//! Commits of releases, lanes and rollouts.
 
 use super::{Decision, store};
 use crate::stage::{RULE, Stage, activation, fresh, new_release, referring, scope, sound, stamp};
@@ -30,7 +30,7 @@ pub(super) async fn release(stage: &Stage) -> Decision {
         .stale(format!("DELETE FROM workload WHERE workload_id = '{}'", workload.workload_id))
 }
 
-/// No release of a retired workload takes lanes.
+/// A retired workload allows no lane changes.
 fn retired(workload: &Workload) -> String {
     format!("UPDATE workload SET status = 'retired' WHERE workload_id = '{}'", workload.workload_id)
 }
@@ -80,7 +80,7 @@ pub(super) async fn review(stage: &Stage) -> Decision {
         .stale(moved(&placed.release))
 }
 
-/// A verdict on a release that holds lanes counts their deployment on as well.
+/// A verdict on a release that holds lanes also increments the deployment's revision.
 pub(super) async fn review_of_live(stage: &Stage) -> Decision {
     let (_, placed) = stage.active().await;
     let change = placed.release.review(fresh(), (Verdict::Rejected, None), crate::stage::RULE, &stamp()).unwrap();
@@ -97,7 +97,7 @@ pub(super) async fn transition(stage: &Stage) -> Decision {
         .stale(moved(&placed.release))
 }
 
-/// Freezes a reference besides.
+/// A submission also freezes a reference.
 pub(super) async fn submission(stage: &Stage) -> Decision {
     let (draft, version) = (stage.draft(&stage.workload().await).await, stage.bindable().await);
     let placed = stage.placed(&draft).await;
@@ -139,7 +139,7 @@ pub(super) async fn rollback(stage: &Stage) -> Decision {
         .stale(format!("UPDATE release SET state = 'retired' WHERE release_id = '{back}'"))
 }
 
-/// Takes the lane that another rollout is at, so that one ends.
+/// Takes the current lane of another rollout, which ends that rollout.
 pub(super) async fn rollout(stage: &Stage) -> Decision {
     let (workload, other) = rolling(stage).await;
     let next = stage.approved(&workload, &stage.bindable().await).await;
@@ -156,7 +156,7 @@ pub(super) async fn rollout(stage: &Stage) -> Decision {
         ))
 }
 
-/// The pilot's: it stands only if the lane has soaked.
+/// An advance by the rollout controller, which requires an ended soak.
 pub(super) async fn advance(stage: &Stage) -> Decision {
     let (workload, placed) = rolling(stage).await;
     let record = stage.store.lane_record(scope(), placed.release.release_id, 20).await.unwrap().unwrap();
@@ -197,7 +197,7 @@ pub(super) async fn hold(stage: &Stage) -> Decision {
         .stale(format!("UPDATE release SET rollout_status = 'completed' WHERE release_id = '{id}'"))
 }
 
-/// A release that holds all lanes but `guided`, where its rollout would go next.
+/// A release that holds all lanes except `guided`, the next lane of its rollout.
 async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
@@ -209,7 +209,7 @@ async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
     (workload, placed)
 }
 
-/// The first lane of a plan without a soak.
+/// Activates the first lane of a rollout plan without a soak.
 fn planned(placed: &PlacedRelease) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
     placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()

@@ -1,4 +1,4 @@
-//! Runs that wait for a person, and how they end.
+//! Commits of runs that await a human review, and of their reviews.
 
 use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
@@ -15,7 +15,7 @@ use fairway_domain::{
 use serde_json::Map;
 use std::time::Duration;
 
-/// An end that is none yet.
+/// The end of a run's steps before its review.
 fn waiting(run: &Acceptance) -> Ending {
     let ending = ending(run);
     let fact = run_ref(run).review_asked(ending.output.as_ref(), &stamp());
@@ -30,7 +30,7 @@ async fn accepted_run(stage: &Stage) -> Acceptance {
     run
 }
 
-/// A run's steps are over, and its answer waits.
+/// Ends a run's steps and requests a review of its output.
 pub(super) async fn asked(stage: &Stage) -> Decision {
     let run = accepted_run(stage).await;
     let (ending, id, store) = (waiting(&run), run.execution_id, store(stage));
@@ -39,13 +39,13 @@ pub(super) async fn asked(stage: &Stage) -> Decision {
         .stale(format!("DELETE FROM execution_lease WHERE execution_id = '{id}'"))
 }
 
-/// A person says that the answer may not be shown.
+/// Rejects a review.
 pub(super) async fn judged(stage: &Stage) -> Decision {
     let (decision, id) = ends(stage, InTime::Needed).await;
     decision.stale(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
-/// Nobody said anything.
+/// Ends an expired review.
 pub(super) async fn lapsed(stage: &Stage) -> Decision {
     ends(stage, InTime::Unneeded).await.0
 }

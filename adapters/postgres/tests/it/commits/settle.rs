@@ -1,4 +1,4 @@
-//! Unknown runs, and how a person settles them.
+//! Resolution of unknown runs.
 
 use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, acceptance, ending, fresh, run_ref, scope, stamp};
@@ -13,7 +13,7 @@ use fairway_domain::{
 };
 use serde_json::Map;
 
-/// A person says that it failed.
+/// Resolves an unknown run as failed.
 pub(super) async fn settled(stage: &Stage) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

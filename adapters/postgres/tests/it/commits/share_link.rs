@@ -1,4 +1,4 @@
-//! Links to workloads: made, taken back, and used by the accept of a run.
+//! Commits of share links: creation, revocation, and use by an accepted run.
 
 use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, fresh, scope, stamp};
@@ -21,7 +21,7 @@ fn change(workload: &Workload, max_uses: u32) -> Change<NewShareLink> {
     NewShareLink::create(fresh(), workload, terms, &stamp()).unwrap()
 }
 
-/// A link of the workload that starts so many runs.
+/// A link of the workload that allows `max_uses` runs.
 async fn made(stage: &Stage, workload: &Workload, max_uses: u32) -> ShareLink {
     let change = change(workload, max_uses);
     let new = change.next.clone();
@@ -50,7 +50,7 @@ pub(super) async fn revocation(stage: &Stage) -> Decision {
     Decision::new(async move |_| store.commit_revocation(scope(), &link, fact).await).stale(taken_back(id))
 }
 
-/// A link of a workload, and what takes it back.
+/// A link of a workload, and the statement that revokes it.
 pub(super) async fn kept(stage: &Stage, workload: &Workload) -> (fairway_domain::id::ShareLinkId, String) {
     let link = made(stage, workload, 1).await;
     (link.share_link_id, taken_back(link.share_link_id))
@@ -60,7 +60,7 @@ fn taken_back(id: impl std::fmt::Display) -> String {
     format!("UPDATE share_link SET revoked_at = now(), revoked_by = 'user:eve' WHERE share_link_id = '{id}'")
 }
 
-/// A run that a link lets in. Whatever closes the link closes it for this run.
+/// Accepts a run through a link. Each way to close the link rejects the run.
 pub(super) async fn use_of_link(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;

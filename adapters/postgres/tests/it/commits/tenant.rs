@@ -1,4 +1,4 @@
-//! Tenants, workspaces, and the rights in them.
+//! Commits of tenants, workspaces and access rights.
 
 use super::{Decision, store};
 use crate::stage::{Stage, actor, fresh, scope, slug, stamp};
@@ -108,7 +108,7 @@ pub(super) async fn first_principal_binding(stage: &Stage) -> Decision {
          'user:eve', now(), 'user:eve')",
         Uuid::now_v7()
     );
-    // By its whole key, as above.
+    // By its full key, because a test counts table scans.
     let gone = format!("DELETE FROM workload WHERE tenant_id = '{DEFAULT_TENANT}' AND workload_id = '{id}'");
     let store = store(stage);
     Decision::new(async move |key| store.commit_principal(scope(), change, key.as_ref()).await)
@@ -116,7 +116,7 @@ pub(super) async fn first_principal_binding(stage: &Stage) -> Decision {
         .conflict(Conflict::MissingReference, gone)
 }
 
-/// A principal that is bound to a workload of its own, and what makes that another binding.
+/// A principal binding of a new workload, and the statements that change it.
 pub(super) async fn bound(stage: &Stage) -> (Workload, PrincipalBinding, [String; 3]) {
     let workload = stage.workload().await;
     let change = PrincipalBinding::bind(fresh(), &workload, (actor(), None), &stamp()).unwrap();

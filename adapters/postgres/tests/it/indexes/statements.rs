@@ -1,4 +1,4 @@
-//! Statements of all stores, sent on purpose: reads by key and lists.
+//! The statements of all stores: reads by key, and lists.
 
 use crate::{
     knowledge::{base, documents, ingest, reembedding, within},
@@ -44,7 +44,7 @@ use fairway_postgres::Database;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Everything that names the row that it means, once: what requests do all the time.
+/// Runs every read and write by key once, as requests do.
 pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
     let (workload, placed) = stage.active().await;
     let release = placed.release;
@@ -115,7 +115,7 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
     touch_documents(stage, store, release.release_id).await;
 }
 
-/// What runs and their callers ask of a knowledge base.
+/// Runs the statements of a knowledge base.
 async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
     let (asset, contract) = base(stage).await;
     let id = asset.asset_id;
@@ -143,7 +143,7 @@ async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
 }
 
-/// Assets by every way of seeing, with every combination of filters, from the first page and from a mark.
+/// Lists assets with every visibility and filter combination, from the first page and after a cursor.
 async fn list_assets(store: &Database) {
     let reach = Reach {
         namespaces: vec![DEFAULT_NAMESPACE.into()],
@@ -169,7 +169,7 @@ async fn list_assets(store: &Database) {
     }
 }
 
-/// Every list, once.
+/// Runs every list once.
 pub(super) async fn list_everything(stage: &Stage, store: &Database) {
     let page = Paging::first(20);
     let (workload, placed) = stage.active().await;
