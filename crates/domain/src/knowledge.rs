@@ -1,4 +1,4 @@
-//! Knowledge bases: documents that runs retrieve from, and the contract that says who may.
+//! Knowledge bases: documents for retrieval, and access contracts.
 
 pub mod contract;
 pub mod document;
@@ -14,25 +14,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Length of a piece where nobody says, in tokens.
+/// Default length of a chunk, in tokens.
 pub const DEFAULT_CHUNK_TOKENS: u32 = 512;
-/// Most pieces of one retrieval where nobody says.
+/// Default maximum number of chunks of one retrieval.
 pub const DEFAULT_TOP_K: u32 = 5;
 
-/// How often documents were added to a knowledge base: each time makes the next revision of its index, and what was there
-/// at a revision is there for ever. Zero is the revision of an empty one.
+/// Revision of a knowledge base's index. Each addition of documents creates the next revision, and a revision never
+/// changes. Zero is the empty index.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IndexRevision(i64);
 
 impl IndexRevision {
-    /// The revision that a row holds.
+    /// Wraps a stored revision.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The count itself.
+    /// The number.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
@@ -40,8 +40,8 @@ impl IndexRevision {
 }
 
 impl IndexRevision {
-    /// What the words of a knowledge base stand behind where those of all lie in one index: eight hexadecimal digits. Two
-    /// knowledge bases may have the same; that makes finding slower and finds nothing more.
+    /// Term prefix of a knowledge base in the shared full-text index: eight hexadecimal digits. A collision between two
+    /// knowledge bases costs search time and never changes results.
     #[must_use]
     pub fn prefix(tenant: TenantId, asset: AssetId) -> String {
         let mut name = tenant.uuid().as_bytes().to_vec();
@@ -56,22 +56,22 @@ impl fmt::Display for IndexRevision {
     }
 }
 
-/// Where documents come from.
+/// Source of a knowledge base's documents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SourceType {
-    /// They are handed in.
+    /// Documents arrive with their text.
     Inline,
-    /// They lie in the artifact store.
+    /// Documents reference objects in the artifact store.
     Artifact,
-    /// They are fetched from an address.
+    /// Documents are fetched from a URL.
     Http,
 }
 
 impl SourceType {
-    /// Every one.
+    /// Every source type.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Artifact, Self::Http];
 
-    /// The spelling in contents and on the wire.
+    /// The spelling in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,17 +81,17 @@ impl SourceType {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// How documents are cut into pieces.
+/// Strategy that splits documents into chunks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ChunkStrategy {
-    /// By length alone.
+    /// By length only.
     Fixed,
     /// At the ends of sentences.
     Sentence,
@@ -100,10 +100,10 @@ pub enum ChunkStrategy {
 }
 
 impl ChunkStrategy {
-    /// Every one.
+    /// Every strategy.
     pub const ALL: [Self; 3] = [Self::Fixed, Self::Sentence, Self::Heading];
 
-    /// The spelling in contents and on the wire.
+    /// The spelling in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -113,29 +113,29 @@ impl ChunkStrategy {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// How pieces are found.
+/// Search strategy of a retrieval.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Strategy {
-    /// By words.
+    /// Full-text search.
     Lexical,
-    /// By meaning.
+    /// Vector search.
     Vector,
-    /// By both.
+    /// Both, combined by rank.
     Hybrid,
 }
 
 impl Strategy {
-    /// Every one.
+    /// Every strategy.
     pub const ALL: [Self; 3] = [Self::Lexical, Self::Vector, Self::Hybrid];
 
-    /// Whether a question goes to a model, which makes a vector of it.
+    /// Whether a query is embedded by a model.
     #[must_use]
     pub const fn asks_a_model(self) -> bool {
         match self {
@@ -144,7 +144,7 @@ impl Strategy {
         }
     }
 
-    /// The spelling in contents and on the wire.
+    /// The spelling in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -154,7 +154,7 @@ impl Strategy {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
@@ -162,7 +162,7 @@ impl Strategy {
 }
 
 impl Strategy {
-    /// Whether pieces need vectors to be found by it.
+    /// Whether chunks need vectors.
     #[must_use]
     pub const fn needs_vectors(self) -> bool {
         match self {
@@ -172,57 +172,56 @@ impl Strategy {
     }
 }
 
-/// How documents are cut.
+/// How documents are split into chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chunking {
-    /// Where.
+    /// Strategy.
     pub strategy: ChunkStrategy,
-    /// Most tokens of a piece.
+    /// Maximum number of tokens of a chunk.
     pub chunk_tokens: u32,
 }
 
-/// How pieces are found, with what holds where nothing is said.
+/// Retrieval settings, defaults applied.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievalSettings {
-    /// By what.
+    /// Search strategy.
     pub strategy: Strategy,
-    /// Most pieces of one retrieval.
+    /// Maximum number of chunks of one retrieval.
     pub top_k: u32,
-    /// Least score of a piece that is used, 0 to 1.
+    /// Minimum score of a chunk, 0 to 1.
     pub score_threshold: f64,
     /// Values that a document's metadata must have.
     pub filters: Map<String, Value>,
-    /// Share of meaning against words, 0 to 1.
+    /// Weight of vector search against full-text search, 0 to 1.
     pub hybrid_weight: f64,
-    /// Most tokens of all pieces together.
+    /// Maximum number of tokens of all chunks together.
     pub max_context_tokens: Option<u32>,
 }
 
-/// What the content of a knowledge base says. Its contract may be malformed all the same: what is decided by such a one
-/// is refused, and evidence says so.
+/// Parsed content of a knowledge base. A malformed contract is part of the result: it denies every request, and
+/// evidence records why.
 #[derive(Clone, PartialEq, Debug)]
 pub struct KnowledgeBase {
-    /// Where its documents come from.
+    /// Source of its documents.
     pub source_type: SourceType,
-    /// How they are cut.
+    /// Chunking of its documents.
     pub chunking: Chunking,
-    /// How pieces of them are found.
+    /// Retrieval settings.
     pub retrieval: RetrievalSettings,
-    /// Who may.
+    /// Access contract.
     pub contract: Result<AccessContract, MalformedContract>,
 }
 
-/// The content of a version is none of a knowledge base. It was judged when it was made, so this is a fault of what is
-/// stored.
+/// The content is not that of a knowledge base. Validation accepted it earlier, so the stored content is corrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the content is none of a knowledge base")]
+#[error("the content is not that of a knowledge base")]
 pub struct MalformedBase;
 
 impl KnowledgeBase {
-    /// Reads a content.
+    /// Parses content.
     ///
     /// # Errors
-    /// When anything but the contract is not what the schema says.
+    /// Returns an error when a field other than the contract violates the schema.
     pub fn parse(content: &Value) -> Result<Self, MalformedBase> {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
@@ -250,13 +249,13 @@ impl KnowledgeBase {
         })
     }
 
-    /// The name of the contract, where it has one.
+    /// Identifier of the contract, if it is well formed.
     #[must_use]
     pub fn contract_id(&self) -> Option<&str> {
         self.contract.as_ref().ok().map(AccessContract::contract_id)
     }
 
-    /// Whether somebody may read from it, and every reason for that. What is malformed allows nothing.
+    /// Decides an access request and gives every reason. A malformed contract denies every request.
     #[must_use]
     pub fn decide(&self, asked: &Asked<'_>, standing: ContractStanding) -> ContractDecision {
         match &self.contract {
@@ -273,7 +272,7 @@ fn word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<
 
 fn number(object: &Value, field: &str) -> Result<Option<u32>, MalformedBase> {
     let read = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
-        // A number with a fraction of zero is the same number to the schema.
+        // The schema accepts a float without a fraction as an integer.
         None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(whole).ok_or(MalformedBase),
         Some(number) => Ok(number),
     };

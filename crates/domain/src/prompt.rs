@@ -1,7 +1,7 @@
-//! Prompt templates: text with tokens that are filled in one pass.
+//! Prompt templates: text with tokens that one pass fills.
 //!
-//! A value that is put in is never looked at again, so nothing that a caller supplies can become a token. Refusals name
-//! the byte offset of the token and never its text (spec: prompt template grammar).
+//! Rendering never parses an inserted value, so caller input cannot become a token. Refusals name the byte offset of
+//! the token and never its text (spec: prompt template grammar).
 
 pub mod composition;
 pub mod grammar;
@@ -11,12 +11,12 @@ use grammar::Piece;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Longest rendered prompt, in bytes. A short template can repeat a long value many times.
+/// Maximum length of a rendered prompt, in bytes. A short template can repeat a long value many times.
 pub const MAX_RENDERED: usize = 4 << 20;
-/// Most different assets that one template includes; each is looked up when a version is made.
+/// Maximum number of distinct assets that a template includes; creating a version looks up each of them.
 pub const MAX_INCLUDED: usize = 32;
 
-/// A prompt template, parsed once.
+/// A parsed prompt template.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PromptTemplate {
     pieces: Vec<Piece>,
@@ -28,22 +28,22 @@ pub struct PromptTemplate {
 /// A declared variable of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Variable {
-    /// What tokens and arguments call it.
+    /// Name in tokens and arguments.
     pub name: String,
-    /// What values it takes.
+    /// Type of its values.
     pub kind: VariableKind,
 }
 
 /// The type of a variable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum VariableKind {
-    /// A text; the type of a variable that declares none.
+    /// A text; the default.
     String,
     /// A number.
     Number,
-    /// True or false.
+    /// A boolean.
     Boolean,
-    /// A list, written as JSON.
+    /// An array, rendered as JSON.
     Array,
 }
 
@@ -62,7 +62,7 @@ impl VariableKind {
         }
     }
 
-    /// The type of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
@@ -78,68 +78,68 @@ impl VariableKind {
     }
 }
 
-/// Another governed asset that a template includes.
+/// A reference to an asset that a template includes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AssetReference {
-    /// The asset.
+    /// Slug of the asset.
     pub slug: Slug,
-    /// The version, or `None` for the one that is current when the release leaves draft.
+    /// Version label; `None` resolves to the current version when the release leaves draft.
     pub label: Option<String>,
 }
 
-/// Why a template or its rendering is refused. Offsets count bytes from the start of the template.
+/// Why a template or its rendering is refused. Offsets are bytes from the start of the template.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PromptRefusal {
-    /// A token that is begun but not well formed, or that names an undeclared variable.
+    /// A token is malformed or names an undeclared variable.
     #[error("a token is malformed or names an undeclared variable")]
     MalformedToken {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
-    /// A reference to an asset that does not exist or that the caller may not see.
+    /// A referenced asset does not exist or is not visible to the caller.
     #[error("a referenced asset is unknown")]
     UnknownAsset {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
-    /// A reference to an asset of another workspace.
+    /// A referenced asset belongs to another workspace.
     #[error("a referenced asset belongs to another workspace")]
     CrossWorkspace {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
-    /// A reference to an asset whose body holds a reference itself.
-    #[error("a referenced asset references another one")]
+    /// The body of a referenced asset contains a reference.
+    #[error("a referenced asset contains a reference itself")]
     NestedReference {
-        /// Where the outer token begins.
+        /// Start of the outer token.
         offset: usize,
     },
-    /// A command that the template does not allow.
-    #[error("a command is not among the allowed ones")]
+    /// The template does not allow the command.
+    #[error("the template does not allow this command")]
     CommandNotAllowed {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
-    /// A value of another type than the variable's.
+    /// A value does not have the type of its variable.
     #[error("an argument does not have the declared type")]
     ArgumentType {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
-    /// No value for a variable.
+    /// A variable has no value.
     #[error("an argument is missing")]
     ArgumentMissing {
-        /// Where the token begins.
+        /// Start of the token.
         offset: usize,
     },
     /// Too many tokens, or a rendered text beyond the limit.
     #[error("the prompt is too large")]
     TooLarge {
-        /// The token at which the limit was passed.
+        /// Start of the token that exceeds the limit.
         offset: usize,
     },
-    /// Content that is no prompt template at all.
-    #[error("the content is no prompt template")]
+    /// The content is not a prompt template.
+    #[error("the content is not a prompt template")]
     NotATemplate,
 }
 
@@ -160,7 +160,7 @@ impl PromptRefusal {
         }
     }
 
-    /// The byte offset of the token in the template.
+    /// Byte offset of the token in the template; `None` when the whole content is refused.
     #[must_use]
     pub const fn offset(self) -> Option<usize> {
         match self {
@@ -178,10 +178,11 @@ impl PromptRefusal {
 }
 
 impl PromptTemplate {
-    /// Parses content that has passed the schema of its kind.
+    /// Parses content that passed the schema of its kind.
     ///
     /// # Errors
-    /// When a token is malformed, names an undeclared variable, or a command that is not allowed.
+    /// Returns a refusal when a token is malformed, names an undeclared variable, or names a command that is not
+    /// allowed.
     pub fn parse(content: &Value) -> Result<Self, PromptRefusal> {
         let text = content.get("system_prompt").and_then(Value::as_str).ok_or(PromptRefusal::NotATemplate)?;
         let variables = declared(content)?;
@@ -213,7 +214,7 @@ impl PromptTemplate {
         Ok(Self { bytes: text.len(), output_schema, pieces, variables })
     }
 
-    /// The assets that the template includes, each with the offset of its token, in the order of the text.
+    /// Every reference with the offset of its token, in the order of the text.
     pub fn references(&self) -> impl Iterator<Item = (&AssetReference, usize)> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Asset { reference, offset } => Some((reference, *offset)),
@@ -227,8 +228,7 @@ impl PromptTemplate {
         &self.variables
     }
 
-    /// The different assets that the template includes, each with the offset of its first token, in the order of the
-    /// text.
+    /// Distinct references, each with the offset of its first token, in the order of the text.
     #[must_use]
     pub fn included(&self) -> Vec<(&AssetReference, usize)> {
         let mut seen = BTreeSet::new();

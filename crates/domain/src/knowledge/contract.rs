@@ -1,8 +1,8 @@
-//! Access contracts: who may read from a knowledge base, from where and for what. Whatever a contract does not allow is
-//! denied, and so is everything where it is revoked, or where it cannot be read.
+//! Access contracts: the principals, workspaces and access modes that may read a knowledge base. A contract denies by
+//! default; a revoked or malformed contract denies every request.
 //!
-//! The schema refuses most malformed contracts when they are made. This does not rely on it: a decision must be safe
-//! whatever lies in the database.
+//! The schema refuses most malformed contracts at creation. This parser does not rely on it, because decisions must be
+//! safe for any stored content.
 
 use crate::{
     access::{ActorKind, ActorRef},
@@ -13,10 +13,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// Most entries of one of a contract's lists.
+/// Maximum number of entries of one list.
 const MOST_ENTRIES: usize = 1_000;
 
-/// Everything that may stand in a contract.
+/// Permitted fields of a contract.
 const FIELDS: [&str; 10] = [
     "contract_id",
     "version",
@@ -30,22 +30,22 @@ const FIELDS: [&str; 10] = [
     "revoked_at",
 ];
 
-/// What a knowledge base is read for.
+/// Purpose of an access to a knowledge base.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AccessMode {
-    /// Pieces of documents for a run.
+    /// Retrieval of chunks for a run.
     Retrieve,
     /// Earlier turns of a conversation.
     MemoryReplay,
-    /// Keeping a turn of a conversation.
+    /// Storage of a conversation turn.
     MemoryWriteback,
 }
 
 impl AccessMode {
-    /// Every one.
+    /// Every mode.
     pub const ALL: [Self; 3] = [Self::Retrieve, Self::MemoryReplay, Self::MemoryWriteback];
 
-    /// The spelling in contents and on the wire.
+    /// The spelling in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,14 +55,14 @@ impl AccessMode {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
     }
 }
 
-/// A contract as it was read.
+/// A parsed contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessContract {
     contract_id: String,
@@ -75,63 +75,63 @@ pub struct AccessContract {
     revoked: bool,
 }
 
-/// A contract that cannot be read: something is missing, of the wrong type, or means nothing.
+/// A malformed contract: a field is missing, has the wrong type, or is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the access contract is malformed at `{field}`")]
 pub struct MalformedContract {
-    /// The field; empty for the whole.
+    /// Invalid field; empty for the whole contract.
     pub field: &'static str,
 }
 
-/// Who asks, from where and for what.
+/// An access request.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// Who: the actor itself and the groups that it belongs to.
+    /// The actor and its groups.
     pub principals: &'a [ActorRef],
-    /// From which workspace.
+    /// Workspace of the request.
     pub workspace: WorkspaceId,
-    /// For what.
+    /// Access mode.
     pub mode: AccessMode,
 }
 
-/// What the books say of a contract, beside the version that is asked about.
+/// Recorded state of a contract, apart from the version that is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContractStanding {
-    /// It belongs to the knowledge base, and nobody has revoked it.
+    /// The contract belongs to the knowledge base and is not revoked.
     InForce,
-    /// Another version of the knowledge base says that it is over, or somebody has revoked it.
+    /// Another version of the knowledge base or an explicit revocation ended the contract.
     Revoked,
-    /// The books know no contract of that name, or another knowledge base has it.
+    /// No contract of that id is recorded for this knowledge base.
     Unknown,
 }
 
-/// One reason of a decision, for or against.
+/// One reason for or against access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ContractReason {
-    /// The contract names who asks.
+    /// The contract lists the actor.
     PrincipalAllowed,
-    /// The contract names a group of who asks.
+    /// The contract lists one of the actor's groups.
     GroupAllowed,
-    /// The contract names the workspace.
+    /// The contract lists the workspace.
     WorkspaceAllowed,
-    /// The contract names what it is asked for.
+    /// The contract lists the access mode.
     ModeAllowed,
-    /// It cannot be read.
+    /// The contract is malformed.
     Malformed,
-    /// It is not known to be this knowledge base's.
+    /// The contract is not recorded for this knowledge base.
     Unknown,
-    /// It is over.
+    /// The contract is revoked.
     Revoked,
-    /// It names neither who asks nor a group of theirs.
+    /// The contract lists neither the actor nor one of its groups.
     PrincipalNotAllowed,
-    /// It does not name the workspace.
+    /// The contract does not list the workspace.
     WorkspaceNotAllowed,
-    /// It does not name what it is asked for.
+    /// The contract does not list the access mode.
     ModeNotAllowed,
 }
 
 impl ContractReason {
-    /// Every one.
+    /// Every reason.
     pub const ALL: [Self; 10] = [
         Self::PrincipalAllowed,
         Self::GroupAllowed,
@@ -145,7 +145,7 @@ impl ContractReason {
         Self::ModeNotAllowed,
     ];
 
-    /// The spelling in contents and on the wire.
+    /// The spelling in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -162,7 +162,7 @@ impl ContractReason {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
@@ -170,7 +170,7 @@ impl ContractReason {
 }
 
 impl ContractReason {
-    /// Whether it speaks for reading.
+    /// Whether the reason supports access.
     #[must_use]
     pub const fn allows(self) -> bool {
         match self {
@@ -185,26 +185,27 @@ impl ContractReason {
     }
 }
 
-/// Whether somebody may read, with every reason.
+/// Decision on an access request, with every reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractDecision {
-    /// The contract; `None` where it cannot be read.
+    /// Contract identifier; `None` when the contract is malformed.
     pub contract_id: Option<String>,
     /// The contract's own version.
     pub version: Option<String>,
-    /// What was asked for.
+    /// Requested access mode.
     pub mode: AccessMode,
-    /// Whether an answer must cite what was retrieved.
+    /// Whether a response must cite the retrieved chunks.
     pub citation_required: bool,
     /// Every reason, for and against. INVARIANT: never empty.
     pub reasons: Vec<ContractReason>,
 }
 
 impl ContractDecision {
-    /// The code that a run ends with that a contract refused.
+    /// Error code of a run that a contract denied.
     pub const REFUSED: &str = "contract_refused";
 
-    /// Whether it may: nothing speaks against it, and who asks, the workspace and the mode all are named.
+    /// Whether access is allowed: no reason opposes it, and the contract lists the principal, the workspace and the
+    /// mode.
     #[must_use]
     pub fn is_allowed(&self) -> bool {
         use ContractReason::{GroupAllowed, ModeAllowed, PrincipalAllowed, WorkspaceAllowed};
@@ -215,7 +216,7 @@ impl ContractDecision {
             && has(ModeAllowed)
     }
 
-    /// The decision on a contract that cannot be read.
+    /// The decision on a malformed contract.
     #[must_use]
     pub fn malformed(_: MalformedContract, mode: AccessMode) -> Self {
         Self {
@@ -229,10 +230,10 @@ impl ContractDecision {
 }
 
 impl AccessContract {
-    /// Reads a contract.
+    /// Parses a contract.
     ///
     /// # Errors
-    /// When anything in it is missing, unknown, of the wrong type or contradicts itself.
+    /// Returns the invalid field when a field is missing, unknown, of the wrong type, or contradicts another one.
     pub fn parse(value: &Value) -> Result<Self, MalformedContract> {
         let at = |field| MalformedContract { field };
         let members = value.as_object().ok_or(at(""))?;
@@ -266,19 +267,19 @@ impl AccessContract {
         })
     }
 
-    /// Its name.
+    /// Contract identifier.
     #[must_use]
     pub fn contract_id(&self) -> &str {
         &self.contract_id
     }
 
-    /// Whether an answer must cite what was retrieved.
+    /// Whether a response must cite the retrieved chunks.
     #[must_use]
     pub const fn requires_citation(&self) -> bool {
         self.citation_required
     }
 
-    /// Whether somebody may read, and every reason for that.
+    /// Decides an access request and gives every reason.
     #[must_use]
     pub fn decide(&self, asked: &Asked<'_>, standing: ContractStanding) -> ContractDecision {
         use ContractReason as Reason;
@@ -314,14 +315,14 @@ impl AccessContract {
     }
 }
 
-/// Whether a list must be there.
+/// Whether a list is required.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Needed {
     Yes,
     No,
 }
 
-/// A word of letters, digits and marks that begins with a letter or a digit.
+/// Whether the text consists of letters, digits and `marks`, and starts with a letter or a digit.
 pub(super) fn is_code(text: &str, longest: usize, marks: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || marks.contains(&byte);
     text.len() <= longest
@@ -333,7 +334,7 @@ fn truth(members: &Map<String, Value>, field: &'static str) -> Result<bool, Malf
     members.get(field).map_or(Ok(false), |value| value.as_bool().ok_or(MalformedContract { field }))
 }
 
-/// The entries of a list: texts that mean something, none of them twice.
+/// Parses a list of valid, distinct texts.
 fn set<T: Ord>(
     members: &Map<String, Value>,
     field: &'static str,
@@ -358,7 +359,7 @@ fn principal(text: &str) -> Option<ActorRef> {
         ActorKind::User | ActorKind::Group | ActorKind::Service | ActorKind::System | ActorKind::Anonymous => {
             Some(actor)
         }
-        // Whoever holds a link is nobody in particular.
+        // A share link identifies no particular person.
         ActorKind::ShareLink => None,
     }
 }
@@ -368,7 +369,7 @@ fn group(text: &str) -> Option<ActorRef> {
     ActorRef::parse(&format!("group:{name}")).ok()
 }
 
-/// The one spelling with hyphens, in small or capital letters.
+/// Accepts only the hyphenated spelling, in either case.
 fn workspace(text: &str) -> Option<WorkspaceId> {
     let id = Uuid::try_parse(text).ok()?;
     id.hyphenated().to_string().eq_ignore_ascii_case(text).then(|| id.into())

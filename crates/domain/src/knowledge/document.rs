@@ -1,4 +1,4 @@
-//! Documents: what is handed in, how it is judged, and what is kept of it.
+//! Documents: validation of uploads, and their stored form.
 
 use super::{Chunking, IndexRevision, SourceType, contract::is_code, retrieval::EmbeddingModel};
 use crate::{
@@ -20,38 +20,38 @@ use std::{
     fmt,
 };
 
-/// Most documents that are added at once.
+/// Maximum number of documents in one ingest.
 pub const MAX_DOCUMENTS: usize = 100;
-/// Longest text of a document, in bytes.
+/// Maximum length of a document's text, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
-/// Longest texts of all documents that are added at once, in bytes.
+/// Maximum total length of the texts of one ingest, in bytes.
 pub const MAX_TEXTS: usize = 8 << 20;
-/// Longest title, in characters.
+/// Maximum length of a title, in characters.
 pub const MAX_TITLE: usize = 300;
-/// Longest name of a source, in bytes.
+/// Maximum length of a source reference, in bytes.
 pub const MAX_SOURCE_REF: usize = 2_000;
-/// Most members of a document's metadata.
+/// Maximum number of metadata members of a document.
 pub const MAX_METADATA: usize = 50;
-/// Longest metadata, in bytes of its canonical form.
+/// Maximum length of metadata, in bytes of its canonical form.
 pub const LONGEST_METADATA: usize = 8 << 10;
-/// Most pieces that one ingest adds and one re-embedding gives a vector.
+/// Maximum number of chunks of one ingest or one re-embedding.
 pub const MAX_CHUNKS: usize = 2_000;
 
-/// What a document is called by those who handed it in; an answer cites it by this name.
+/// Client-chosen identifier of a document; citations use it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DocumentId(String);
 
 impl DocumentId {
-    /// The pattern that names must match.
+    /// The pattern of valid identifiers.
     pub const PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$";
 
-    /// Checks a text from outside.
+    /// Parses an external text; `None` when it does not match the pattern.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         is_code(text, 128, b"._:/-").then(|| Self(text.to_owned()))
     }
 
-    /// The name as text.
+    /// The identifier as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -64,62 +64,62 @@ impl fmt::Display for DocumentId {
     }
 }
 
-/// Where the text of a document is.
+/// Source of a document's text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DocumentSource {
-    /// Here.
+    /// The text itself.
     Text(String),
-    /// Where this says: a path in the artifact store, or an address.
+    /// A reference: a path in the artifact store, or a URL.
     Ref(String),
 }
 
-/// A document that somebody hands in.
+/// An uploaded document, not validated.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DocumentDraft {
-    /// Its name.
+    /// Identifier.
     pub document_id: String,
-    /// What it is called for people.
+    /// Title.
     pub title: Option<String>,
-    /// Where its text is.
+    /// Source of the text.
     pub source: DocumentSource,
-    /// Values that retrievals can be narrowed to.
+    /// Values that retrieval filters match.
     pub metadata: Map<String, Value>,
 }
 
-/// What is wrong with one document.
+/// Why a document is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DocumentFault {
-    /// Its name has not the form of one.
-    #[error("a document's name has 1 to 128 letters, digits and `._:/-`")]
+    /// The identifier does not match the pattern.
+    #[error("a document id has 1 to 128 letters, digits and `._:/-`")]
     Name,
-    /// Another one that is handed in beside it has the same name.
-    #[error("the document is handed in twice")]
+    /// Another document of the same ingest has the same identifier.
+    #[error("another document of the request has the same id")]
     Twice,
-    /// The title is no name.
+    /// The title is not a valid name.
     #[error("a title is one line of 1 to 300 visible characters")]
     Title,
-    /// There is no text, or nothing in it.
+    /// The text is missing or blank.
     #[error("the document has no text")]
     NoText,
     /// The text is too long.
     #[error("a document has at most 1048576 bytes of text")]
     LongText,
-    /// The text holds a NUL.
-    #[error("the text holds NUL, which no text may")]
+    /// The text contains a NUL character.
+    #[error("the text contains a NUL character")]
     NulInText,
-    /// There is too much metadata, or it has no canonical form.
+    /// The metadata is too large or has no canonical form.
     #[error("metadata has at most 50 members and 8192 bytes, and no number beyond 2^53")]
     Metadata,
-    /// The knowledge base takes texts, and the document names a source.
-    #[error("documents of this knowledge base are handed in with their text")]
+    /// The knowledge base accepts texts, and the document has a reference.
+    #[error("documents of this knowledge base require `text`")]
     TextExpected,
-    /// The knowledge base takes sources, and the document is a text.
-    #[error("documents of this knowledge base name their source")]
+    /// The knowledge base accepts references, and the document has a text.
+    #[error("documents of this knowledge base require `source_ref`")]
     SourceExpected,
-    /// The source does not name a content that the caller may see.
-    #[error("the source names nothing that you may see")]
+    /// The reference does not name content that is visible to the caller.
+    #[error("the source does not exist or is not visible to you")]
     NoSuchSource,
-    /// The source is no address that anything is fetched from.
+    /// The reference is not a permitted URL.
     #[error("the source cannot be fetched")]
     NotFetched,
 }
@@ -143,7 +143,7 @@ impl DocumentFault {
         }
     }
 
-    /// The field that it is about.
+    /// The field that the fault concerns.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -156,46 +156,43 @@ impl DocumentFault {
     }
 }
 
-/// Why documents are not added, or a contract is not revoked.
+/// Why an ingest, a re-embedding or a revocation is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KnowledgeRefusal {
-    /// The asset is of another kind.
-    #[error("the asset is no knowledge base")]
+    /// The asset is not a knowledge base.
+    #[error("the asset is not a knowledge base")]
     OtherKind,
-    /// The knowledge base has no version that says how documents are read.
+    /// The knowledge base has no version with chunking settings.
     #[error("the knowledge base has no version yet")]
     NoVersion,
-    /// The asset takes nothing any more.
+    /// The asset accepts no changes.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// No document, or too many.
-    #[error("1 to 100 documents are added at once")]
+    /// The ingest has no document, or too many.
+    #[error("a request adds 1 to 100 documents")]
     Documents,
-    /// Their texts are too long together.
-    #[error("documents that are added at once have at most 8388608 bytes of text together; add fewer")]
+    /// The total length of the texts exceeds the limit.
+    #[error("the documents of a request have at most 8388608 bytes of text; add fewer documents")]
     Texts,
-    /// Their sources were not read in time.
-    #[error("the sources of documents that are added at once are read within 30 seconds; add fewer")]
+    /// Reading the sources took too long.
+    #[error("the sources of a request must be readable within 30 seconds; add fewer documents")]
     Slow,
-    /// They would be cut into too many pieces.
-    #[error(
-        "documents that are added at once are cut into at most {} pieces; add fewer, or cut into longer pieces",
-        MAX_CHUNKS
-    )]
+    /// The documents have too many chunks.
+    #[error("the documents of a request have at most {} chunks; add fewer documents, or use longer chunks", MAX_CHUNKS)]
     Chunks,
-    /// This one has something wrong.
-    #[error("a document cannot be as it is")]
+    /// One document is refused.
+    #[error("a document is invalid")]
     Document {
-        /// Which, counted from zero.
+        /// Index of the document, from zero.
         position: usize,
-        /// What.
+        /// Fault.
         fault: DocumentFault,
     },
-    /// The model that turns texts into vectors gave none.
-    #[error("the embedding model gave no vectors")]
+    /// The embedding model returned no vectors.
+    #[error("the embedding model returned no vectors")]
     NoVectors,
-    /// The reason of a revocation is no text that people can read.
-    #[error("a reason has 1 to 2000 characters, and none but line breaks and tabs that do not show")]
+    /// The reason of a revocation is blank or contains control characters.
+    #[error("a reason has 1 to 2000 characters, without control characters other than line breaks and tabs")]
     Reason,
 }
 
@@ -218,110 +215,110 @@ impl KnowledgeRefusal {
     }
 }
 
-/// A piece of a document.
+/// A chunk of a new document.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewChunk {
-    /// Its identifier.
+    /// Identifier.
     pub chunk_id: ChunkId,
-    /// Where it begins in the text, in bytes.
+    /// Start in the text, in bytes.
     pub start: usize,
-    /// Where it ends.
+    /// End in the text, in bytes.
     pub end: usize,
-    /// How many tokens it has.
+    /// Number of tokens.
     pub tokens: u32,
-    /// Of its text.
+    /// Checksum of its text.
     pub digest: Checksum,
-    /// How often each word stands in it or in the document's title.
+    /// Term frequencies of its text and the document's title.
     pub words: BTreeMap<String, u32>,
-    /// What it means, by the model of the ingest, and of length one; `None` where it was not asked.
+    /// Vector of length one by the model of the ingest; `None` without an embedding.
     pub vector: Option<Vec<f32>>,
 }
 
-/// A document to keep.
+/// A new document.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewDocument {
-    /// Identifies it among all that were ever added.
+    /// Identifier among all documents ever added.
     pub entry_id: DocumentEntryId,
-    /// Its name.
+    /// Client-chosen identifier.
     pub document_id: DocumentId,
-    /// What it is called for people.
+    /// Title.
     pub title: Option<String>,
-    /// Where its text came from, if it was not handed in.
+    /// Source reference; `None` when the text was uploaded.
     pub source_ref: Option<String>,
-    /// Values that retrievals can be narrowed to.
+    /// Values that retrieval filters match.
     pub metadata: Map<String, Value>,
-    /// Its text.
+    /// Text.
     pub text: String,
-    /// Of its text.
+    /// Checksum of the text.
     pub digest: Checksum,
-    /// Its pieces, in order.
+    /// Chunks, in order.
     pub chunks: Vec<NewChunk>,
 }
 
-/// Documents to add to a knowledge base at once. A document of a name that is there takes its place, from the next
-/// revision on.
+/// Documents that are added to a knowledge base in one commit. From the next revision on, a document supersedes an
+/// earlier one with the same identifier.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ingest {
-    /// Its identifier.
+    /// Identifier.
     pub ingest_id: IngestId,
-    /// The knowledge base.
+    /// Knowledge base.
     pub asset_id: AssetId,
-    /// How its documents were cut.
+    /// Chunking of the documents.
     pub chunking: Chunking,
-    /// Whose vectors its pieces have.
+    /// Model of the chunks' vectors, if any.
     pub embedded_by: Option<EmbeddingModel>,
-    /// The documents.
+    /// Documents.
     pub documents: Vec<NewDocument>,
-    /// When they were added.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Actor.
     pub created_by: ActorRef,
 }
 
-/// What became of an ingest.
+/// Result of an ingest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ingested {
-    /// Its identifier.
+    /// Identifier.
     pub ingest_id: IngestId,
-    /// The revision of the index that it made.
+    /// Index revision that it created.
     pub index_revision: IndexRevision,
-    /// The documents.
+    /// Documents.
     pub documents: Vec<Document>,
 }
 
-/// A document as it is read back.
+/// A stored document without its text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Document {
-    /// Identifies it among all that were ever added.
+    /// Identifier among all documents ever added.
     pub entry_id: DocumentEntryId,
-    /// Its name.
+    /// Client-chosen identifier.
     pub document_id: DocumentId,
-    /// What it is called for people; `None` if nothing was said, or it was erased.
+    /// Title; `None` when absent or erased.
     pub title: Option<String>,
-    /// Where its text came from, if it was not handed in.
+    /// Source reference; `None` when the text was uploaded.
     pub source_ref: Option<String>,
-    /// Values that retrievals can be narrowed to.
+    /// Values that retrieval filters match.
     pub metadata: Map<String, Value>,
-    /// Of its text.
+    /// Checksum of the text.
     pub digest: Checksum,
-    /// How many bytes the text has.
+    /// Length of the text, in bytes.
     pub text_bytes: u32,
-    /// Into how many pieces it was cut.
+    /// Number of chunks.
     pub chunk_count: u32,
-    /// The revision of the index that it came with.
+    /// Index revision that added it.
     pub index_revision: IndexRevision,
-    /// Whether retrievals find it now: none of the same name was added later.
+    /// Whether retrieval finds it: no later document has the same identifier.
     pub current: bool,
-    /// When it was added.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Actor.
     pub created_by: ActorRef,
 }
 
-/// Whether an asset takes documents.
+/// Checks that an asset accepts documents.
 ///
 /// # Errors
-/// When it is no knowledge base, or it is over.
+/// Returns a refusal when the asset is not a knowledge base, or is archived.
 pub fn takes_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
     match asset.kind {
         AssetKind::KnowledgeBase => {}
@@ -347,10 +344,10 @@ pub fn takes_documents(asset: &Asset) -> Result<(), KnowledgeRefusal> {
     if asset.lifecycle.takes_versions() { Ok(()) } else { Err(AssetRefusal::Archived.into()) }
 }
 
-/// Judges what is handed in, as far as it can be judged before sources are read.
+/// Validates uploaded documents, as far as possible before sources are read.
 ///
 /// # Errors
-/// With the first document that cannot be as it is.
+/// Returns the first refused document.
 pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentId>, KnowledgeRefusal> {
     if !(1..=MAX_DOCUMENTS).contains(&drafts.len()) {
         return Err(KnowledgeRefusal::Documents);
@@ -385,10 +382,10 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
     Ok(ids)
 }
 
-/// Judges a text.
+/// Validates a text.
 ///
 /// # Errors
-/// When there is nothing in it, or too much, or a NUL, which no column of text takes.
+/// Returns a fault when the text is blank, too long, or contains a NUL character, which PostgreSQL cannot store.
 pub fn judge_text(text: &str) -> Result<(), DocumentFault> {
     if text.trim().is_empty() {
         Err(DocumentFault::NoText)
@@ -406,23 +403,23 @@ fn is_metadata(metadata: &Map<String, Value>) -> bool {
     metadata.len() <= MAX_METADATA && canonical().is_ok_and(|canonical| canonical.bytes().len() <= LONGEST_METADATA)
 }
 
-/// A mark for each member of metadata, the same for the same name and value however they are spelled: 32 hexadecimal
-/// digits. A document has a value if it has the mark of it.
+/// Hashes of the metadata members: 32 hexadecimal digits each, equal for equal names and values in any spelling. A
+/// filter matches a document that has the hash of each filter value.
 #[must_use]
 pub fn marks(metadata: &Map<String, Value>) -> Vec<String> {
-    let mark = |(name, value): (&String, &Value)| {
+    let hash = |(name, value): (&String, &Value)| {
         let canonical = Canonical::of(&json!({ name: value })).ok()?;
         let digest = blake3::hash(canonical.bytes()).to_hex();
         Some(digest.chars().take(32).collect())
     };
-    metadata.iter().filter_map(mark).collect()
+    metadata.iter().filter_map(hash).collect()
 }
 
 impl Ingest {
-    /// Adds documents to a knowledge base whose index was seen at a revision: they make the next one.
+    /// Adds documents to a knowledge base; the next index revision after `seen` contains them.
     ///
     /// # Errors
-    /// When it takes none, or they have too many pieces.
+    /// Returns a refusal when the asset does not accept documents, or the documents have too many chunks.
     pub fn add(
         asset: &Asset,
         ingest_id: IngestId,

@@ -1,4 +1,4 @@
-//! Where documents and their pieces are kept, how texts are cut, and who fetches them.
+//! Ports of knowledge bases: storage of documents and chunks, chunking, fetching.
 
 use super::{
     Chunking, IndexRevision,
@@ -19,177 +19,178 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 
-/// Where to look for pieces.
+/// Scope of a chunk search.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Within {
-    /// The knowledge base.
+    /// Knowledge base.
     pub asset: AssetId,
-    /// As it was at this revision.
+    /// Index revision.
     pub revision: IndexRevision,
     /// Values that the documents' metadata must have.
     pub filters: Map<String, Value>,
-    /// Most pieces.
+    /// Maximum number of chunks.
     pub most: u32,
 }
 
-/// The revision of a knowledge base's index that a release was approved with.
+/// Index revision of a knowledge base that a release was approved with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pin {
-    /// The knowledge base.
+    /// Knowledge base.
     pub asset: AssetId,
-    /// What it was approved with.
+    /// Approved revision.
     pub pinned: IndexRevision,
-    /// The newest revision that added documents; the pinned one where none did since.
+    /// Newest revision that added documents; equals the pinned one when none was added since.
     pub present: IndexRevision,
 }
 
-/// Revisions between which no documents were added: their pieces say the same, with vectors of other models perhaps.
+/// A range of revisions with the same documents. Only the vectors of their chunks may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SameDocuments {
-    /// The first of them: it added documents.
+    /// First revision, which added documents.
     pub first: IndexRevision,
-    /// The last of them.
+    /// Last revision.
     pub last: IndexRevision,
 }
 
-/// Keeps documents, their pieces, and the ends of contracts. What it says of contracts is never answered out of a cache.
+/// Stores documents, chunks and contract revocations. Reads of contract states never use a cache.
 #[async_trait]
 pub trait KnowledgeStore: Send + Sync {
-    /// Adds documents, and answers with the revision that they make. Stale when others were added since the decision, or
-    /// the knowledge base takes none any more; then the documents can be sent again with another decision.
+    /// Adds documents and returns the revision that they create. Stale when other documents were added since the
+    /// decision, or when the knowledge base no longer accepts documents. After a conflict the caller decides again and
+    /// retries.
     async fn commit_documents(
         &self,
         scope: TenantScope,
         change: &Change<Ingest>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError>;
-    /// What became of an ingest.
+    /// Finds the result of an ingest.
     async fn find_ingest(
         &self,
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<Ingested>, StoreError>;
-    /// A page of a knowledge base's documents, newest first, those that others took the place of among them.
+    /// Lists a knowledge base's documents, newest first, superseded ones included.
     async fn list_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
         page: Paging,
     ) -> Result<Listed<Document>, StoreError>;
-    /// The revision of the index as it is now.
+    /// Current revision of the index.
     async fn present_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
-    /// How contracts of knowledge bases stand, each by its name, in their order.
+    /// States of contracts, in the order of the arguments.
     async fn standings(
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
     ) -> Result<Vec<ContractStanding>, StoreError>;
-    /// Ends a contract. Stale when somebody has said so before, or the knowledge base has no contract of that name.
+    /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
     async fn commit_revocation(
         &self,
         scope: TenantScope,
         change: Change<ContractRevocation>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// The end of a contract, if somebody said so.
+    /// Finds the revocation of a contract, if any.
     async fn find_revocation(
         &self,
         scope: TenantScope,
         asset: AssetId,
         contract_id: &str,
     ) -> Result<Option<ContractRevocation>, StoreError>;
-    /// Pieces that hold words of a query.
+    /// Chunks that contain words of a query.
     async fn by_words(&self, scope: TenantScope, within: &Within, words: &Words) -> Result<Found, StoreError>;
-    /// Whose vectors the pieces of a revision have.
+    /// Embedding model of the chunks of a revision.
     async fn embedding_of(
         &self,
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<IndexEmbedding, StoreError>;
-    /// The revisions with the same documents as this one.
+    /// The range of revisions with the same documents as this one.
     async fn same_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<SameDocuments, StoreError>;
-    /// How much of what a vector search could find it compares.
+    /// Share of the searchable chunks that a vector search compares.
     async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError>;
-    /// Pieces of the present revision without a vector of this model, those that were added first: at most `most`, and no
-    /// more bytes of text than the documents of one ingest may have.
+    /// Chunks of the current revision without a vector of this model, oldest first: at most `limit`, and at most the
+    /// text bytes of one ingest.
     async fn stale_chunks(
         &self,
         scope: TenantScope,
         asset: AssetId,
         model: &EmbeddingModel,
-        most: u32,
+        limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError>;
-    /// Gives pieces their new vectors, and answers with the revision that this makes. Stale when documents were added or
-    /// embedded since the decision, one of the pieces is not present any more, or the knowledge base takes no documents any
-    /// more.
+    /// Stores new vectors of chunks and returns the revision that they create. Stale when documents were added or
+    /// embedded since the decision, when a chunk is no longer current, or when the knowledge base no longer accepts
+    /// documents.
     async fn commit_reembedding(
         &self,
         scope: TenantScope,
         change: &Change<Reembedding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<IndexRevision, CommitError>;
-    /// What became of it.
+    /// Finds the result of a re-embedding.
     async fn find_reembedding(
         &self,
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
     ) -> Result<Option<Reembedded>, StoreError>;
-    /// Pieces whose vectors are most like this one, which is of length one. Of more pieces than one search compares, those
-    /// that were added first are compared.
+    /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
+    /// compares the oldest.
     async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError>;
-    /// What pieces say, in whatever order and with the score zero; those that were erased are not among them.
+    /// Texts of chunks in any order, with score zero; erased chunks are omitted.
     async fn chunks(
         &self,
         scope: TenantScope,
         asset: AssetId,
         ids: &[ChunkId],
     ) -> Result<Vec<RetrievedChunk>, StoreError>;
-    /// The revisions that a release was approved with, one for each knowledge base that it binds.
+    /// Index revisions that a release was approved with, one for each bound knowledge base.
     async fn pins(&self, scope: TenantScope, release: ReleaseId) -> Result<Vec<Pin>, StoreError>;
 }
 
-/// A piece of a text.
+/// Range of a chunk in a text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Where it begins, in bytes.
+    /// Start, in bytes.
     pub start: usize,
-    /// Where it ends.
+    /// End, in bytes.
     pub end: usize,
-    /// How many tokens it has.
+    /// Number of tokens.
     pub tokens: u32,
 }
 
-/// Cuts texts into pieces.
+/// Splits texts into chunks.
 pub trait Splitter: Send + Sync + Debug {
-    /// The pieces of a text, in order and without overlap. What is blank between two pieces belongs to none.
-    fn split(&self, text: &str, how: Chunking) -> Vec<Piece>;
+    /// Ranges in order, without overlap. Blank text between two chunks belongs to neither.
+    fn split(&self, text: &str, chunking: Chunking) -> Vec<Piece>;
 }
 
-/// Why an address gave no text.
+/// Why a fetch fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FetchError {
-    /// Nothing is fetched from there: its name, address or form is not allowed.
-    #[error("nothing is fetched from there")]
+    /// The name, address or form of the URL is not permitted.
+    #[error("the URL is not permitted")]
     Forbidden,
-    /// It did not answer, or with no text.
-    #[error("the address gave no text")]
+    /// The server did not respond, or the response is not text.
+    #[error("the URL returned no text")]
     NoText,
-    /// It gave more than is taken.
-    #[error("the address gave too much")]
+    /// The response exceeds the limit.
+    #[error("the response is too long")]
     TooLong,
 }
 
-/// Fetches texts from addresses.
+/// Fetches texts from URLs.
 #[async_trait]
 pub trait Fetcher: Send + Sync + Debug {
-    /// The text at an address, at most `most` bytes of it.
-    async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError>;
+    /// Fetches the text at a URL, at most `limit` bytes.
+    async fn fetch(&self, url: &str, limit: usize) -> Result<String, FetchError>;
 }

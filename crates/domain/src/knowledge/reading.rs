@@ -1,4 +1,4 @@
-//! That somebody searched a knowledge base outside of a run, where no evidence of a run would tell.
+//! Audit of knowledge base queries outside of a run, which no run evidence covers.
 
 use super::{
     IndexRevision,
@@ -13,29 +13,29 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// What came of a search, or comes before it.
+/// Stage or outcome of a query.
 #[derive(Clone, Copy, Debug)]
 pub enum Reading<'a> {
-    /// The question is about to go to a model, which makes a vector of it: text leaves the house.
+    /// The query text is about to be sent to an embedding model, outside this service.
     Asked,
-    /// These pieces were shown, of the index as it was at this revision.
+    /// The query returned these chunks of this index revision.
     Shown(IndexRevision, &'a [RetrievedChunk]),
-    /// The contract allowed nothing.
+    /// The contract denied the query.
     Refused,
 }
 
 impl Reading<'_> {
-    /// The fact of it. What was looked for and what was found are texts and stay out; pieces are named.
+    /// The fact of this stage. It names the chunks and omits the texts of the query and the results.
     #[must_use]
     pub fn fact(self, asset: &Asset, from: WorkspaceId, decision: &ContractDecision, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let reasons: Vec<&str> = decision.reasons.iter().copied().map(ContractReason::as_str).collect();
-        let said = json!({
+        let detail = json!({
             "contract_id": decision.contract_id,
             "access_mode": decision.mode.as_str(),
             "reasons": reasons,
         });
-        let fact = |kind| Fact::new(kind, subject, Some(from), stamp, said.clone());
+        let fact = |kind| Fact::new(kind, subject, Some(from), stamp, detail.clone());
         match self {
             Self::Shown(revision, chunks) => {
                 let chunks: Vec<Value> = chunks.iter().map(|chunk| json!(chunk.chunk_id)).collect();

@@ -1,5 +1,5 @@
-//! Documents that are embedded again: their pieces stay what they are and get vectors of another model, which makes a new
-//! revision of the index. Earlier revisions keep their vectors.
+//! Re-embedding: chunks keep their text and get vectors of another model, which creates a new index revision. Earlier
+//! revisions keep their vectors.
 
 use super::{
     Chunking, IndexRevision,
@@ -16,87 +16,87 @@ use crate::{
 };
 use serde_json::json;
 
-/// How many pieces one re-embedding gives a vector at most: from one to [`MAX_CHUNKS`].
+/// Maximum number of chunks of one re-embedding, from 1 to [`MAX_CHUNKS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ChunkLimit(u32);
 
 impl ChunkLimit {
-    /// As many as one commit takes.
+    /// The largest limit, the capacity of one commit.
     #[must_use]
     pub fn max() -> Self {
         Self(u32::try_from(MAX_CHUNKS).unwrap_or(u32::MAX))
     }
 
-    /// A limit that somebody asks for; `None` where it is out of bounds.
+    /// Validates a requested limit; `None` outside the bounds.
     #[must_use]
     pub fn new(limit: u32) -> Option<Self> {
         (1..=Self::max().0).contains(&limit).then_some(Self(limit))
     }
 
-    /// The number of pieces.
+    /// The number of chunks.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// A piece that has no vector of the wanted model.
+/// A chunk without a vector of the configured model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StaleChunk {
-    /// The piece.
+    /// Identifier.
     pub chunk_id: ChunkId,
-    /// What it says.
+    /// Text.
     pub text: String,
 }
 
-/// The new vector of a piece.
+/// New vector of a chunk.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewVector {
-    /// The piece as it was.
+    /// Identifier of the replaced chunk.
     pub replaces: ChunkId,
-    /// The piece with its new vector.
+    /// Identifier of the chunk with the new vector.
     pub chunk_id: ChunkId,
-    /// The vector, of length one.
+    /// Vector of length one.
     pub vector: Vec<f32>,
 }
 
-/// Pieces of a knowledge base that get vectors of another model at once.
+/// Chunks of a knowledge base that get vectors of another model in one commit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Reembedding {
-    /// Its identifier.
+    /// Identifier.
     pub ingest_id: IngestId,
-    /// The knowledge base.
+    /// Knowledge base.
     pub asset_id: AssetId,
-    /// How documents of the knowledge base are cut now.
+    /// Current chunking of the knowledge base.
     pub chunking: Chunking,
-    /// Whose vectors they are.
+    /// Model of the vectors.
     pub embedded_by: EmbeddingModel,
-    /// The vectors.
+    /// Vectors.
     pub vectors: Vec<NewVector>,
-    /// When this was done.
+    /// Creation time.
     pub created_at: Timestamp,
-    /// By whom.
+    /// Actor.
     pub created_by: ActorRef,
 }
 
-/// What became of it.
+/// Result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reembedded {
-    /// Its identifier.
+    /// Identifier.
     pub ingest_id: IngestId,
-    /// The revision of the index that it made.
+    /// Index revision that it created.
     pub index_revision: IndexRevision,
-    /// Whose vectors the pieces have.
+    /// Model of the vectors.
     pub embedded_by: EmbeddingModel,
-    /// How many pieces.
+    /// Number of chunks.
     pub chunk_count: u32,
 }
 
 impl Reembedding {
-    /// Gives pieces of a knowledge base whose index was seen at a revision their new vectors: they make the next revision.
+    /// Stores new vectors of chunks; the next index revision after `seen` contains them.
     ///
     /// # Errors
-    /// When the knowledge base takes no documents any more, or there are too many pieces.
+    /// Returns a refusal when the asset does not accept documents, or there are too many chunks.
     pub fn decide(
         asset: &Asset,
         ingest_id: IngestId,

@@ -1,8 +1,8 @@
-//! Retrieval: which pieces of documents a query is answered with.
+//! Retrieval: selection of chunks for a query.
 //!
-//! By words, a piece's score is the share of the query's words that it holds, where a word counts the more the fewer
-//! pieces have it. Words that many pieces have would make every piece a candidate, so that of them only so many are
-//! ranked; whoever asks is told.
+//! In full-text search a chunk's score is the weighted share of the query's words that it contains. A rarer word weighs
+//! more. Frequent words would make every chunk a candidate, so only a bounded number of their chunks is ranked, and the
+//! result is marked as capped.
 
 use super::{RetrievalSettings, document::DocumentId};
 use crate::{
@@ -11,64 +11,64 @@ use crate::{
 };
 use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
-/// Longest query, in bytes. What lies behind is not read.
+/// Maximum length of a query, in bytes; the rest is ignored.
 pub const MAX_QUERY: usize = 32 << 10;
-/// Most words of a query: of more, those that the fewest pieces have count.
+/// Maximum number of words of a query; of more, the rarest count.
 pub const MOST_WORDS: usize = 32;
-/// Most candidates that one look into the index brings.
+/// Maximum number of candidates of one index lookup.
 pub const CANDIDATES: u32 = 500;
-/// Most vectors that are compared for one query.
+/// Maximum number of vectors that one query compares.
 pub const COMPARED: u32 = 20_000;
-/// Most bytes of vectors that are compared for one query: they are all in memory at once.
+/// Maximum bytes of vectors that one query compares; all of them are in memory at once.
 pub const COMPARED_BYTES: usize = 16 << 20;
-/// The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
+/// Constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
 const FUSION: f64 = 60.0;
 
-/// Whose vectors pieces have: an account and its model. Vectors of two models cannot be compared.
+/// Embedding model: an account and its model. Vectors of different models are not comparable.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EmbeddingModel {
-    /// The configured endpoint.
+    /// Configured account.
     pub account: String,
-    /// The model's name there.
+    /// Model name of the provider.
     pub model: String,
 }
 
-/// Whose vectors the pieces of a revision have.
+/// Embedding state of an index revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum IndexEmbedding {
-    /// There are no pieces.
+    /// The index has no chunks.
     Empty,
-    /// All of this model.
+    /// Every chunk has a vector of this model.
     Whole(EmbeddingModel),
-    /// Those of several models, or some have none. They cannot be searched by vectors.
+    /// The chunks have vectors of several models, or none. Vector search is refused.
     Partial,
 }
 
-/// How much of a revision one vector search compares.
+/// Coverage of one vector search in a revision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VectorCoverage {
-    /// Most pieces that one search compares: those that were added first.
+    /// Maximum number of chunks that one search compares, oldest first.
     pub limit: u32,
-    /// Whether that is every piece that the search could find.
+    /// Whether the search compares every eligible chunk.
     pub is_complete: bool,
 }
 
-/// Something about an index that whoever adds to it has to know.
+/// A warning for authors who add to an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IndexWarning {
-    /// A vector search compares at most so many pieces, and there are more.
+    /// The index has more chunks than a vector search compares.
     VectorSearchCapped {
-        /// So many.
+        /// Maximum number of compared chunks.
         limit: u32,
     },
-    /// The pieces have vectors of several models, or some have none.
+    /// The chunks have vectors of several models, or none.
     PartialEmbedding,
-    /// The index keeps the model that it was made by, although another one is configured now.
+    /// The index keeps its embedding model although another one is configured.
     OtherModel,
 }
 
 impl IndexWarning {
-    /// What is to be said of an index, where searches use its vectors.
+    /// Warnings about an index that vector search uses.
     #[must_use]
     pub fn of(embedding: &IndexEmbedding, configured: &EmbeddingModel, coverage: VectorCoverage) -> Vec<Self> {
         let model = match embedding {
@@ -90,67 +90,67 @@ impl IndexWarning {
         }
     }
 
-    /// The same for people, with what can be done about it.
+    /// Message for people, with a remedy.
     #[must_use]
     pub fn message(self) -> String {
         match self {
             Self::VectorSearchCapped { limit } => format!(
-                "a vector search compares the {limit} pieces that were added first and finds no other; narrow the \
-                 knowledge base with `retrieval.filters`, divide it, or search it by words"
+                "vector search compares only the {limit} oldest chunks; narrow the knowledge base with \
+                 `retrieval.filters`, split it, or use full-text search"
             ),
             Self::PartialEmbedding => {
-                "some pieces have vectors of another embedding model, or none, so that searches by vectors are refused; \
-                 embed the documents again"
+                "some chunks have vectors of another embedding model, or none, so vector search is refused; embed the \
+                 documents again"
                     .to_owned()
             }
             Self::OtherModel => {
-                "the index keeps the embedding model that it was made by; embed the documents again to change to the \
-                 configured one"
-                    .to_owned()
+                "the index keeps its original embedding model; embed the documents again to switch to the configured \
+                 one"
+                .to_owned()
             }
         }
     }
 }
 
-/// What turning a query into a vector took.
+/// Cost and source of the embedding of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Embedded {
-    /// By whom.
+    /// Embedding model.
     pub model: EmbeddingModel,
-    /// Tokens read, as the provider counts them.
+    /// Input tokens, as the provider counts them.
     pub tokens_in: u64,
-    /// What the account's prices make of that.
+    /// Cost by the account's prices, in millionths of the currency; `None` without prices.
     pub cost_micros: Option<u64>,
-    /// How long the one call took.
+    /// Duration of the call.
     pub latency: Duration,
 }
 
-/// How many pieces hold a word, and what share of the score it brings.
+/// A word of a query with its weight.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WeighedWord {
-    /// The word: letters and digits alone.
+    /// The word; letters and digits only.
     pub word: String,
-    /// Its share; those of all words of a query make one.
+    /// Share of the score; the shares of a query sum to one.
     pub weight: f64,
 }
 
-/// How the index is asked for the words of a query.
+/// Plan of the index lookups for the words of a query.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Looks {
-    /// Every word that counts, those that no piece holds too.
+    /// Every word that counts, including words that no chunk contains.
     pub words: Vec<WeighedWord>,
-    /// The looks into the index: each brings pieces that hold all of these words, at most [`CANDIDATES`] of them.
+    /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
     pub looks: Vec<Vec<String>>,
-    /// Whether some pieces that hold a word of the query are not ranked.
+    /// Whether some matching chunks are not ranked.
     pub capped: bool,
 }
 
 impl Looks {
-    /// Plans the looks for words, each with the number of pieces that hold it, among `total` pieces.
+    /// Plans the lookups for words, each with the number of its chunks, among `total` chunks.
     ///
-    /// Rare words come first, each with all its pieces. The first word that has more pieces than are ranked ends this: it
-    /// brings as many as it may, and, because the best of its pieces hold the more frequent words too, it is looked for
-    /// once more with them.
+    /// Rare words come first, each with all its chunks. The first word whose chunks exceed the limit ends the plan and
+    /// returns as many as permitted. The best of its chunks contain the more frequent words too, so a second lookup
+    /// combines them.
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
@@ -181,46 +181,45 @@ impl Looks {
     }
 }
 
-/// How much a word tells: inverse document frequency as BM25 has it, which is never negative.
+/// Inverse document frequency as in BM25, which is never negative.
 #[expect(clippy::cast_precision_loss, reason = "a count of pieces need not be exact here")]
 fn rarity(pieces: u64, total: u64) -> f64 {
     let without = total.saturating_sub(pieces) as f64;
     ((without + 0.5) / (pieces as f64 + 0.5)).ln_1p()
 }
 
-/// A piece that was found, with its score from 0 to 1.
+/// A chunk with its score, 0 to 1.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Hit {
-    /// The piece.
+    /// Chunk.
     pub chunk_id: ChunkId,
-    /// The higher, the better.
+    /// Score; higher is better.
     pub score: f64,
 }
 
-/// Pieces that were found, best first.
+/// Search results, best first.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Found {
-    /// The pieces.
+    /// Chunks.
     pub hits: Vec<Hit>,
-    /// Whether some that might have been found were not ranked.
+    /// Whether some eligible chunks were not ranked.
     pub capped: bool,
 }
 
 impl Found {
-    /// The best of them, at most `most`. Of two equals the one with the smaller identifier comes first, so that the same
-    /// index gives the same answer.
+    /// The best results, at most `limit`. Equal scores are ordered by identifier, so the result is deterministic.
     #[must_use]
-    pub fn best(mut self, most: u32) -> Self {
+    pub fn best(mut self, limit: u32) -> Self {
         self.hits.sort_by(|one, other| {
             let by_score = other.score.partial_cmp(&one.score).unwrap_or(Ordering::Equal);
             by_score.then_with(|| one.chunk_id.cmp(&other.chunk_id))
         });
-        self.hits.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        self.hits.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         self
     }
 
-    /// What was found by words and what was found by meaning, as one list: reciprocal rank fusion, in which `share` is
-    /// that of meaning, scaled so that the first of both has the score one.
+    /// Combines both searches by reciprocal rank fusion. `share` is the weight of vector search. Scores are scaled so
+    /// that the first result of both searches has the score one.
     #[must_use]
     pub fn fused(by_words: &Self, by_meaning: &Self, share: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
@@ -236,46 +235,46 @@ impl Found {
     }
 }
 
-/// A piece with what it says.
+/// A chunk with its text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievedChunk {
-    /// The piece.
+    /// Identifier.
     pub chunk_id: ChunkId,
-    /// The document as it was added.
+    /// Document entry.
     pub entry_id: DocumentEntryId,
-    /// The document's name, by which an answer cites it.
+    /// Client-chosen document identifier, for citations.
     pub document_id: DocumentId,
-    /// What the document is called for people.
+    /// Title of the document.
     pub title: Option<String>,
-    /// Which piece of the document, counted from zero.
+    /// Index of the chunk in the document, from zero.
     pub index: u32,
-    /// What it says.
+    /// Text.
     pub text: String,
-    /// Of what it says.
+    /// Checksum of the text.
     pub digest: Checksum,
-    /// How many tokens it has.
+    /// Number of tokens.
     pub tokens: u32,
-    /// How well it fits, from 0 to 1.
+    /// Score, 0 to 1.
     pub score: f64,
 }
 
-/// How many vectors of that many parts are compared for one query: as many as there is room for, and never more than
-/// [`COMPARED`].
+/// Maximum number of vectors with `parts` dimensions that one query compares, bounded by [`MAX_COMPARED_BYTES`] and
+/// [`MAX_COMPARED_VECTORS`].
 #[must_use]
 pub fn comparable(parts: usize) -> u32 {
     let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
-/// Those pieces that are used: of score enough, and no more tokens than the context takes. The first is used however long
-/// it is.
+/// Selects the chunks with a sufficient score, up to the token limit. The first chunk is selected regardless of its
+/// length.
 #[must_use]
 pub fn used(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<RetrievedChunk> {
     let mut tokens = 0_u32;
     let mut used: Vec<RetrievedChunk> = Vec::new();
     for chunk in chunks.into_iter().filter(|chunk| chunk.score >= settings.score_threshold) {
         tokens = tokens.saturating_add(chunk.tokens);
-        if !used.is_empty() && settings.max_context_tokens.is_some_and(|most| tokens > most) {
+        if !used.is_empty() && settings.max_context_tokens.is_some_and(|limit| tokens > limit) {
             break;
         }
         used.push(chunk);
@@ -283,14 +282,14 @@ pub fn used(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<Re
     used
 }
 
-/// The beginning of a query, as far as it is read.
+/// Truncates a query to the maximum length, at a character boundary.
 #[must_use]
 pub fn readable(query: &str) -> &str {
     let end = query.floor_char_boundary(MAX_QUERY);
     query.get(..end).unwrap_or(query)
 }
 
-/// A vector of the same direction and of length one; `None` where there is no direction, or a number is none.
+/// Normalizes a vector to length one; `None` for a zero vector or a non-finite number.
 #[must_use]
 pub fn direction(vector: &[f32]) -> Option<Vec<f32>> {
     let length = vector.iter().map(|part| f64::from(*part).powi(2)).sum::<f64>().sqrt();
@@ -299,7 +298,7 @@ pub fn direction(vector: &[f32]) -> Option<Vec<f32>> {
     (length.is_finite() && length > 0.0).then(|| vector.iter().map(scaled).collect())
 }
 
-/// How alike two vectors of length one are, from 0 to 1; opposite ones are as unlike as those that share nothing.
+/// Cosine similarity of two vectors of length one, clamped to 0 to 1.
 #[must_use]
 pub fn likeness(one: &[f32], other: &[f32]) -> f64 {
     let product: f32 = one.iter().zip(other).map(|(one, other)| one * other).sum();

@@ -1,4 +1,4 @@
-//! The end of an access contract, said by somebody who may change its knowledge base. It is never taken back.
+//! Revocation of an access contract. It is final.
 
 use super::document::KnowledgeRefusal;
 use crate::{
@@ -13,31 +13,31 @@ use crate::{
 };
 use serde_json::json;
 
-/// Longest reason, in characters.
+/// Maximum length of a reason, in characters.
 pub const MAX_REASON: usize = 2_000;
 
-/// The end of a contract.
+/// Revocation of a contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContractRevocation {
-    /// Its identifier.
+    /// Identifier.
     pub revocation_id: RevocationId,
-    /// The knowledge base.
+    /// Knowledge base.
     pub asset_id: AssetId,
-    /// The contract.
+    /// Contract.
     pub contract_id: String,
-    /// Why, in the words of who said it; `None` if they were erased.
+    /// Reason as free text; `None` when erased.
     pub reason: Option<String>,
-    /// When.
+    /// Time of the revocation.
     pub revoked_at: Timestamp,
-    /// By whom.
+    /// Actor that revoked the contract.
     pub revoked_by: ActorRef,
 }
 
 impl ContractRevocation {
-    /// Ends a contract of a knowledge base.
+    /// Revokes a contract of a knowledge base.
     ///
     /// # Errors
-    /// When the reason is no text that people can read.
+    /// Returns a refusal when the reason is blank or contains control characters.
     pub fn say(
         revocation_id: RevocationId,
         asset: &Asset,
@@ -47,7 +47,7 @@ impl ContractRevocation {
         if is_blank(reason) || !is_prose(reason, MAX_REASON) {
             return Err(KnowledgeRefusal::Reason);
         }
-        // The contract's name is a code of its own grammar; the reason is free text and stays out.
+        // The contract id has a restricted grammar; the reason is free text, so the fact omits it.
         let detail = json!({ "revocation_id": revocation_id, "contract_id": contract_id });
         let subject = Subject { kind: "asset", id: asset.asset_id.uuid() };
         let fact = Fact::new(FactKind::ContractRevoked, subject, Some(asset.workspace_id), stamp, detail)

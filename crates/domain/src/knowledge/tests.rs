@@ -27,14 +27,14 @@ fn what_is_not_said_has_a_default() {
 
 #[test]
 fn what_is_said_is_read() {
-    let mut said = content();
-    said["source_type"] = json!("http");
-    said["chunk_strategy"] = json!("heading");
-    said["retrieval"] = json!({
+    let mut content_with_values = content();
+    content_with_values["source_type"] = json!("http");
+    content_with_values["chunk_strategy"] = json!("heading");
+    content_with_values["retrieval"] = json!({
         "strategy": "hybrid", "top_k": 7.0, "chunk_size_tokens": 64, "score_threshold": 0.25,
         "filters": { "language": "de" }, "hybrid_weight": 1, "max_context_tokens": 900, "rerank": true,
     });
-    let base = KnowledgeBase::parse(&said).unwrap();
+    let base = KnowledgeBase::parse(&content_with_values).unwrap();
     assert_eq!((base.source_type, base.chunking.strategy), (SourceType::Http, ChunkStrategy::Heading));
     assert_eq!((base.chunking.chunk_tokens, base.retrieval.top_k), (64, 7));
     assert_eq!((base.retrieval.score_threshold, base.retrieval.hybrid_weight), (0.25, 1.0));
@@ -43,7 +43,7 @@ fn what_is_said_is_read() {
     for (field, value) in
         [("top_k", json!(0.5)), ("top_k", json!(-1)), ("score_threshold", json!(2)), ("filters", json!([]))]
     {
-        let mut wrong = said.clone();
+        let mut wrong = content_with_values.clone();
         wrong["retrieval"][field] = value;
         assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedBase), "{field}");
     }

@@ -1,7 +1,7 @@
-//! Templates with the assets that they include: what a run renders.
+//! Prompt composition: a template with the bodies of the assets that it includes.
 //!
-//! Bodies are read once, when they are put in, and values once, when they are written: nothing is read twice, so neither
-//! a body nor a value can turn into a token of the template around it.
+//! Composition parses each body once, and rendering never parses values. Neither a body nor a value can therefore
+//! become a token of the enclosing template.
 
 use super::{
     AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate, Variable, VariableKind,
@@ -14,8 +14,8 @@ use crate::asset::{
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The body of an asset that a template can include: a prompt template's text with its own variables, or a skill's text
-/// as it stands.
+/// Body of an asset that a template can include: a prompt template's text with its own variables, or a skill's literal
+/// text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Body {
     parts: Vec<Part>,
@@ -25,14 +25,14 @@ pub struct Body {
 /// Why an asset cannot be included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyRefusal {
-    /// Its kind has no body, or its content is none of its kind.
+    /// Its kind has no body, or its content is malformed.
     NotComposable,
-    /// Its body includes an asset itself.
+    /// Its body contains a reference.
     Nested,
 }
 
 impl BodyRefusal {
-    /// The same as a refusal of the template, at the token that begins at `offset`.
+    /// Converts to a refusal of the template, at the token that starts at `offset`.
     #[must_use]
     pub const fn at(self, offset: usize) -> PromptRefusal {
         match self {
@@ -43,10 +43,10 @@ impl BodyRefusal {
 }
 
 impl Body {
-    /// The body of a version's content.
+    /// Extracts the body from a version's content.
     ///
     /// # Errors
-    /// When there is none, or it includes another asset.
+    /// Returns a refusal when the content has no body, or the body includes another asset.
     pub fn of(kind: AssetKind, content: &Value) -> Result<Self, BodyRefusal> {
         let (parts, bytes) = match kind {
             AssetKind::PromptTemplate => {
@@ -85,14 +85,14 @@ impl Body {
         Ok(Self { parts, bytes })
     }
 
-    /// Its length, in bytes.
+    /// Length in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-/// A part of a composed template. Offsets are those of the template's own tokens.
+/// A part of a composed template. Offsets belong to the tokens of the outer template.
 #[derive(Clone, PartialEq, Debug)]
 enum Part {
     Literal(String),
@@ -102,20 +102,20 @@ enum Part {
         kind: VariableKind,
         offset: usize,
     },
-    /// The older form, which never had a type, not even where a variable of its name declares one: templates of those
-    /// alone render as before (spec: prompt template grammar).
+    /// The legacy form. It never has a type, even if a variable of its name declares one, so old templates render as
+    /// before (spec: prompt template grammar).
     Placeholder {
         name: String,
         offset: usize,
     },
-    /// One of the bodies, by its index.
+    /// An included body, by its index.
     Body {
         index: usize,
         offset: usize,
     },
 }
 
-/// A template with the bodies of everything that it includes.
+/// A template with the bodies of all included assets.
 #[derive(Clone, Debug)]
 pub struct ComposedPrompt {
     parts: Vec<Part>,
@@ -123,14 +123,14 @@ pub struct ComposedPrompt {
     answers: Answers,
 }
 
-/// Which answers a template takes.
+/// Validation of the model's response.
 #[derive(Clone, Debug)]
 enum Answers {
-    /// It has no schema.
+    /// Without a schema.
     All,
-    /// Those that satisfy its schema.
+    /// Against the compiled schema.
     Fitting(EmbeddedSchema),
-    /// Its schema does not compile, so no answer can be shown to satisfy it.
+    /// The schema does not compile, so every response is refused.
     None,
 }
 
@@ -145,10 +145,10 @@ impl Answers {
 }
 
 impl PromptTemplate {
-    /// Puts the bodies of the included assets in; `body` gives that of each one, `None` where there is none.
+    /// Inserts the bodies of the included assets; `body` returns the body of a reference, or `None` when it has none.
     ///
     /// # Errors
-    /// When a body is missing, or they are too long together.
+    /// Returns a refusal when a body is missing or the total length exceeds the limit.
     pub fn compose(self, body: impl Fn(&AssetReference) -> Option<Body>) -> Result<ComposedPrompt, PromptRefusal> {
         let mut bodies = Vec::new();
         let mut places: BTreeMap<AssetReference, usize> = BTreeMap::new();
@@ -170,8 +170,8 @@ impl PromptTemplate {
     }
 }
 
-/// Pieces into parts: commands become the text that they are, and neighbouring texts one. A command stays in what is
-/// rendered because it is an instruction to whoever runs it, not a value.
+/// Converts segments to parts and merges adjacent literals. Commands stay in the text, because they are instructions
+/// for the model.
 fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetReference) -> Option<usize>) -> Vec<Part> {
     let kinds: BTreeMap<&str, VariableKind> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
@@ -186,7 +186,7 @@ fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetRefere
         match piece {
             Piece::Literal(text) => push_text(&mut parts, &text),
             Piece::Command { slug, .. } => push_text(&mut parts, &format!("!command:{slug}")),
-            // The template was parsed, so every variable is declared; the kind of one that were not does not matter.
+            // Parsing checked that every variable is declared, so the default is never used.
             Piece::Argument { name, offset } => {
                 let kind = kinds.get(name.as_str()).copied().unwrap_or(VariableKind::String);
                 parts.push(Part::Argument { name, kind, offset });
@@ -201,11 +201,11 @@ fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetRefere
 }
 
 impl ComposedPrompt {
-    /// Writes the prompt with these arguments, in one pass.
+    /// Renders the prompt with these arguments, in one pass.
     ///
     /// # Errors
-    /// When a value is missing or has another type than declared, or the result is too large. A problem inside a body
-    /// is told at the token that includes it.
+    /// Returns a refusal when a value is missing, has another type than declared, or the result is too large. A problem
+    /// inside a body is reported at the token that includes it.
     pub fn render(&self, arguments: &Map<String, Value>) -> Result<String, PromptRefusal> {
         let mut written = Writing { text: String::with_capacity(self.length()), arguments };
         for part in &self.parts {
@@ -221,10 +221,10 @@ impl ComposedPrompt {
         Ok(written.text)
     }
 
-    /// Checks an answer against the template's `output_schema`, where it has one.
+    /// Checks a model response against the template's `output_schema`, if any.
     ///
     /// # Errors
-    /// When the answer does not satisfy the schema, or is too large to be checked.
+    /// Returns a rejection when the response does not satisfy the schema or is too large to check.
     pub fn check_answer(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.answers {
             Answers::All => Ok(()),
@@ -233,7 +233,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// The compiled `output_schema` of the template, where it has one that can be checked.
+    /// Compiled `output_schema` of the template, if it has a valid one.
     #[must_use]
     pub const fn answer_schema(&self) -> Option<&EmbeddedSchema> {
         match &self.answers {
@@ -242,13 +242,13 @@ impl ComposedPrompt {
         }
     }
 
-    /// How long the included bodies are together, in bytes.
+    /// Total length of the included bodies, in bytes.
     #[must_use]
     pub fn included_bytes(&self) -> usize {
         self.bodies.iter().map(Body::bytes).fold(0, usize::saturating_add)
     }
 
-    /// How much memory the compiled schema may take, in bytes.
+    /// Estimated memory of the compiled schema, in bytes.
     #[must_use]
     pub fn schema_bytes(&self) -> usize {
         match &self.answers {
@@ -257,7 +257,7 @@ impl ComposedPrompt {
         }
     }
 
-    /// How long the rendering is at most, in bytes, where no argument is longer than `longest` bytes.
+    /// Maximum length of the rendering in bytes, for arguments of at most `longest` bytes each.
     #[must_use]
     pub fn max_bytes(&self, longest: usize) -> usize {
         let of = |part: &Part| match part {
@@ -273,7 +273,7 @@ impl ComposedPrompt {
         self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED)
     }
 
-    /// About as long as the rendering will be.
+    /// Estimated length of the rendering, in bytes.
     fn length(&self) -> usize {
         let of = |part: &Part| match part {
             Part::Literal(text) => text.len(),
@@ -284,7 +284,7 @@ impl ComposedPrompt {
     }
 }
 
-/// A rendering under way.
+/// State of a rendering.
 struct Writing<'a> {
     text: String,
     arguments: &'a Map<String, Value>,
@@ -300,7 +300,7 @@ impl Writing<'_> {
             }
             Part::Argument { name, kind, offset } => (name, Some(*kind), at(offset)),
             Part::Placeholder { name, offset } => (name, None, at(offset)),
-            // Bodies include nothing themselves.
+            // Bodies do not nest.
             Part::Body { .. } => return Ok(()),
         };
         let value = self.arguments.get(name).filter(|value| !value.is_null());
@@ -317,7 +317,7 @@ impl Writing<'_> {
         self.check(offset)
     }
 
-    /// A short template can repeat a long value many times.
+    /// Checks the length limit; a short template can repeat a long value many times.
     const fn check(&self, offset: usize) -> Result<(), PromptRefusal> {
         if self.text.len() > MAX_RENDERED { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
     }

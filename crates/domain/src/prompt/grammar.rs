@@ -1,8 +1,7 @@
-//! The tokens of a prompt template, found in one pass from left to right.
+//! Tokens of a prompt template, scanned in one pass from left to right.
 //!
-//! A token that is begun must be whole: what looks like one to a reader but is none to the machine (another case, other
-//! letters that are drawn alike, an
-//! invisible character inside) is refused, because it would otherwise reach the model unnoticed.
+//! A token that starts must be complete. The scanner also refuses text that looks like a token to a reader but is none:
+//! another case, confusable letters, invisible characters. It would otherwise reach the model unnoticed.
 
 use super::{AssetReference, PromptRefusal};
 use crate::slug::Slug;
@@ -10,60 +9,60 @@ use std::iter;
 use unicode_normalization::char::is_combining_mark;
 use unicode_security::skeleton;
 
-/// Most tokens in one template.
+/// Maximum number of tokens in one template.
 pub const MAX_TOKENS: usize = 10_000;
-/// Longest name of a variable, in characters.
+/// Maximum length of a variable name, in characters.
 pub const MAX_NAME: usize = 63;
-/// Longest version label, in characters.
+/// Maximum length of a version label, in characters.
 const MAX_LABEL: usize = 64;
 
-/// A part of a template.
+/// A segment of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Piece {
-    /// Text that stands for itself.
+    /// Literal text.
     Literal(String),
     /// `@asset-ref:slug` or `@asset-ref:slug@label`.
     Asset {
-        /// What is included.
+        /// Referenced asset.
         reference: AssetReference,
-        /// Where the token begins.
+        /// Start of the token, in bytes.
         offset: usize,
     },
     /// `!command:slug`.
     Command {
-        /// The command.
+        /// Command.
         slug: Slug,
-        /// Where the token begins.
+        /// Start of the token, in bytes.
         offset: usize,
     },
     /// `$arg:name`.
     Argument {
-        /// The variable.
+        /// Variable.
         name: String,
-        /// Where the token begins.
+        /// Start of the token, in bytes.
         offset: usize,
     },
-    /// `{{name}}`, the older form.
+    /// `{{name}}`, the legacy form.
     Placeholder {
-        /// The variable.
+        /// Variable.
         name: String,
-        /// Where the token begins.
+        /// Start of the token, in bytes.
         offset: usize,
     },
 }
 
-/// What stands at a character that may begin a token.
+/// Scan result at a character that may start a token.
 enum Found {
-    /// Nothing: the character stands for itself.
+    /// No token; the character is literal.
     Nothing,
-    /// A token and the offset behind it.
+    /// A token and its end offset.
     Token(Piece, usize),
 }
 
-/// Splits a template into its pieces.
+/// Splits a template into segments.
 ///
 /// # Errors
-/// When a token is malformed or there are too many.
+/// Returns a refusal when a token is malformed or there are too many tokens.
 pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
     let mut pieces = Vec::new();
     let mut tokens = 0_usize;
@@ -100,7 +99,7 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
     Ok(pieces)
 }
 
-/// Whether a text holds a reference to an asset, well formed or not.
+/// Whether a text contains an asset reference, well formed or not.
 #[must_use]
 pub fn mentions_asset(text: &str) -> bool {
     text.match_indices('@').any(|(at, _)| match keyword(text, at + 1, "asset-ref:") {
@@ -137,14 +136,14 @@ fn asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
         return Some((Piece::Asset { reference: AssetReference { slug, label: None }, offset: at }, end));
     }
     let run = run(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
-    // A full stop behind a label ends a sentence; no label of ours needs one at its end.
+    // A full stop after a label ends the sentence; a label cannot end with one here.
     let label = run.trim_end_matches('.');
     if label.is_empty() || label.len() > MAX_LABEL {
         return None;
     }
     let reference = AssetReference { slug, label: Some(label.to_owned()) };
     let end = end + 1 + label.len();
-    // A second `@` would be a second pin.
+    // A second `@` would start a second version label.
     (text.as_bytes().get(end) != Some(&b'@')).then_some((Piece::Asset { reference, offset: at }, end))
 }
 
@@ -160,8 +159,8 @@ fn name(text: &str, start: usize) -> Option<(String, usize)> {
     (begins && name.len() <= MAX_NAME).then(|| (name.to_owned(), start + name.len()))
 }
 
-/// `{{name}}` with optional spaces. Double braces around anything else are ordinary text, as they were before there was
-/// a grammar; a placeholder inside another one, or one with invisible characters in its name, is refused.
+/// Scans `{{name}}` with optional spaces. Double braces around other text stay literal, for compatibility with older
+/// templates. A nested placeholder and a name with invisible characters are refused.
 fn placeholder(text: &str, at: usize) -> Result<Found, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
     let Some(body) = text.get(at..).and_then(|rest| rest.strip_prefix("{{")) else { return Ok(Found::Nothing) };
@@ -180,7 +179,7 @@ fn placeholder(text: &str, at: usize) -> Result<Found, PromptRefusal> {
     if disguised_name(inner) { Err(malformed) } else { Ok(Found::Nothing) }
 }
 
-/// Whether `name}}` would stand here, were it not for invisible characters.
+/// Whether the text is `name}}` apart from invisible characters.
 fn disguised_name(inner: &str) -> bool {
     let mut hidden = false;
     let mut length = 0_usize;
@@ -199,13 +198,13 @@ fn disguised_name(inner: &str) -> bool {
     false
 }
 
-/// How a text continues after the first character of a token.
+/// Scan result for a keyword after the first character of a token.
 enum Keyword {
-    /// The word stands here; the offset behind it.
+    /// The keyword, with its end offset.
     Whole(usize),
-    /// A reader would take it for the word: another case, letters that look the same, or invisible characters between.
+    /// A confusable of the keyword: another case, similar letters, or invisible characters in between.
     Disguised,
-    /// Something else stands here.
+    /// Other text.
     Absent,
 }
 
@@ -217,9 +216,9 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if looks_like(rest, word) { Keyword::Disguised } else { Keyword::Absent }
 }
 
-/// Whether a reader would take the beginning of a text for a word of ASCII. Some letters look like others in one case
-/// alone, so capitals are looked at too. Most of what follows a sign is ASCII and differs at once, and there may be a
-/// sign at every byte.
+/// Whether the start of a text looks like an ASCII word. Some letters are confusable in one case only, so the
+/// upper-case form is compared too. The comparison stops at the first difference, because a token character may occur
+/// at every byte.
 fn looks_like(text: &str, word: &str) -> bool {
     let visible = || text.chars().filter(|letter| !invisible(*letter));
     begins_like(visible(), word) || begins_like(visible().flat_map(char::to_uppercase), word)
@@ -230,14 +229,14 @@ fn begins_like(letters: impl Iterator<Item = char>, word: &str) -> bool {
     word.chars().flat_map(simplest).all(|letter| seen.next() == Some(letter))
 }
 
-/// The letters that a letter is drawn like (its skeleton in Unicode Technical Standard 39).
+/// Letters that a letter is confusable with (its skeleton in Unicode Technical Standard 39).
 fn drawn(letter: char) -> impl Iterator<Item = char> {
     let ascii = letter.is_ascii().then_some(letter);
     let others = if letter.is_ascii() { Vec::new() } else { skeleton(letter.encode_utf8(&mut [0; 4])).collect() };
     ascii.into_iter().chain(others)
 }
 
-/// One case, and one of those within ASCII that look the same.
+/// Folds the case and the confusable letters within ASCII.
 fn simplest(letter: char) -> impl Iterator<Item = char> {
     let (first, second) = match letter.to_ascii_lowercase() {
         'm' => ('r', Some('n')),
@@ -247,10 +246,10 @@ fn simplest(letter: char) -> impl Iterator<Item = char> {
     iter::once(first).chain(second)
 }
 
-/// A token may be followed by punctuation or space, not by what would have made its name longer.
+/// Whether the token ends here: punctuation or space may follow, but no character that could belong to its name.
 fn ends_cleanly(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
-    // A mark is drawn onto the last letter and makes another one of it, as if that had been written in one piece.
+    // A combining mark changes the last letter, as if it had been written precomposed.
     next.is_none_or(|letter| {
         !letter.is_alphanumeric() && letter != '_' && !invisible(letter) && !is_combining_mark(letter)
     })
@@ -262,7 +261,7 @@ fn run(text: &str, start: usize, accepts: impl Fn(u8) -> bool) -> &str {
     rest.get(..end).unwrap_or_default()
 }
 
-/// Characters without a glyph that can hide between letters (Unicode's default ignorable code points).
+/// Characters without a glyph that can hide between letters (Unicode: Default_Ignorable_Code_Point).
 const fn invisible(letter: char) -> bool {
     matches!(
         letter,

@@ -57,7 +57,7 @@ fn a_skill_is_text_and_a_prompt_is_filled_too() {
         render("@asset-ref:raw @asset-ref:header", arguments.clone()).unwrap(),
         "{{topic}} $arg:topic !command:rm [$arg:free|@asset-ref:tone|!command:summarize]"
     );
-    // A problem inside a body is told where the template includes it.
+    // A problem inside a body is reported at the including token.
     let refusal = render("x @asset-ref:header", json!({"topic": "t"})).unwrap_err();
     assert_eq!(refusal, PromptRefusal::ArgumentMissing { offset: 2 });
     let refusal = render("x @asset-ref:header", json!({"topic": 1, "free": "f"})).unwrap_err();
@@ -121,7 +121,7 @@ fn a_rendering_is_bounded() {
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
     let many: String = (0..=MAX_INCLUDED).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
     assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
-    // The same asset over and over is one asset, and its text counts as often as it is written.
+    // Repeated references include one asset; its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
     let body = |_: &AssetReference| Body::of(AssetKind::Skill, &json!({"body": "x".repeat(1 << 20)})).ok();
     let repeated = template(&"@asset-ref:big ".repeat(10_000)).unwrap().compose(body).unwrap();
@@ -143,14 +143,14 @@ fn an_answer_fits_the_schema_or_is_not_taken() {
     assert!(free.check_answer("anything").is_ok() && free.schema_bytes() == 0);
     let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
     assert!(plain.check_answer("{\"a\": 1}").is_ok());
-    // A reader that takes the first of two names and one that takes the second would check different answers.
+    // Parsers that take the first or the last of two equal names would check different responses.
     for wrong in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
         assert_eq!(plain.check_answer(wrong), mismatch, "{wrong}");
     }
     let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
     assert!(matched.check_answer("\"aa\"").is_ok() && matched.check_answer("\"b\"") == mismatch);
     assert!(plain.schema_bytes() > 0 && matched.schema_bytes() > plain.schema_bytes() + (64 << 10));
-    // One that does not compile is no reason to take everything.
+    // A schema that does not compile refuses every response.
     assert!(composed(Some(json!({"type": "sting"}))).check_answer("1") == mismatch);
 }
 

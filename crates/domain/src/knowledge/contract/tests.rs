@@ -18,7 +18,7 @@ fn actors(names: &[&str]) -> Vec<ActorRef> {
     names.iter().map(|name| ActorRef::parse(name).unwrap()).collect()
 }
 
-/// What a contract says of a question.
+/// Decides a request with the given contract.
 fn decided(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
     let principals = actors(names);
     let asked = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
@@ -110,7 +110,7 @@ fn what_is_over_or_unknown_allows_nothing() {
         let decision = contract.decide(&asked, standing);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
     }
-    // What the version itself says holds whatever the books say, and whenever it is said to have been.
+    // The version's own revocation holds whatever the recorded state is, and whatever its time.
     for moment in ["2020-01-01T00:00:00Z", "2999-01-01T00:00:00Z"] {
         let mut over = sound();
         over["revoked"] = json!(true);
@@ -120,7 +120,7 @@ fn what_is_over_or_unknown_allows_nothing() {
     }
 }
 
-/// What stands in a contract in place of what should.
+/// Invalid values for the fields of a contract.
 fn wrong_values() -> Vec<Value> {
     let texts = ["", " ", "allow", "Deny", "deny ", "*", "true", "user:*", "null", "2020-01-01T00:00:00Z", "now", "д"];
     let mut values = vec![json!(null), json!(true), json!(0), json!(-1.5), json!({}), json!({ "deny": true })];
@@ -137,7 +137,7 @@ fn wrong_values() -> Vec<Value> {
     values
 }
 
-/// Whether the schema allows this there: then it is no mutant.
+/// Whether the schema accepts the value, so that it is not a mutation.
 fn may_be(field: &str, value: &Value) -> bool {
     match field {
         "contract_id" if *value == "2020-01-01T00:00:00Z" => true,
@@ -149,7 +149,7 @@ fn may_be(field: &str, value: &Value) -> bool {
     }
 }
 
-/// R16: of hundreds of contracts with something wrong in one place, none allows anything.
+/// R16: none of hundreds of contracts with one invalid part allows anything.
 #[test]
 fn no_malformed_contract_allows_anything() {
     let (mut refused, mut malformed) = (0, 0);
@@ -185,7 +185,7 @@ fn no_malformed_contract_allows_anything() {
     for stranger in ["allow", "default", "allowed_roles", "expires_at", "__proto__", "Revoked", "revoked ", ""] {
         let mut contract = sound();
         contract[stranger] = json!("deny");
-        judge(format!("{stranger:?} besides"), &contract);
+        judge(format!("unknown {stranger:?}"), &contract);
     }
     for whole in [json!(null), json!(true), json!("deny"), json!([]), json!([sound()]), json!({})] {
         judge(format!("{whole}"), &whole);
@@ -194,7 +194,7 @@ fn no_malformed_contract_allows_anything() {
     assert!(malformed >= 3 * 200, "{malformed}");
 }
 
-/// What may stand anywhere.
+/// Arbitrary JSON.
 fn anything() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -209,7 +209,7 @@ fn anything() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is read as a contract allows only whom, where and what it names.
+    /// A contract allows only the principals, workspaces and modes that it lists.
     #[test]
     fn what_is_allowed_is_named(field in 0..FIELDS.len(), value in anything(), name in "(user:ada|user:eve|group:support)") {
         let mut contract = sound();

@@ -72,7 +72,7 @@ fn a_mark_stands_for_one_name_and_value() {
     assert_eq!(of(json!({ "a": 1, "b": { "x": 1, "y": [2] } })), of(json!({ "b": { "y": [2], "x": 1.0 }, "a": 1 })));
     assert_ne!(of(json!({ "a": 1 })), of(json!({ "a": "1" })));
     assert_ne!(of(json!({ "a": 1 })), of(json!({ "b": 1 })));
-    for mark in of(json!({ "a'b": "'); DROP TABLE fact; --" })) {
-        assert!(mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit()), "{mark}");
+    for hash in of(json!({ "a'b": "'); DROP TABLE fact; --" })) {
+        assert!(hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hash}");
     }
 }

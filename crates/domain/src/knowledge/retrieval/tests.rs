@@ -24,7 +24,7 @@ fn rare_words_bring_all_their_pieces_and_frequent_ones_some() {
     assert!(plan.capped);
     let weights: Vec<(&str, f64)> = plan.words.iter().map(|word| (word.word.as_str(), word.weight)).collect();
     assert_eq!(weights.iter().map(|(word, _)| *word).collect::<Vec<_>>(), ["never", "rare", "common", "often"]);
-    assert!(weights.windows(2).all(|pair| pair[0].1 > pair[1].1), "the rarer, the heavier: {weights:?}");
+    assert!(weights.windows(2).all(|pair| pair[0].1 > pair[1].1), "rarer words weigh more: {weights:?}");
     assert!((weights.iter().map(|(_, weight)| weight).sum::<f64>() - 1.0).abs() < 1e-9);
 }
 
@@ -32,7 +32,7 @@ fn rare_words_bring_all_their_pieces_and_frequent_ones_some() {
 fn few_pieces_are_all_ranked() {
     let plan = Looks::plan(words(&[("a", 10), ("b", 20)]), 100);
     assert_eq!((plan.looks, plan.capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
-    // As many as may be is not too many.
+    // A word with exactly the limit of chunks is not capped.
     let plan = Looks::plan(words(&[("a", u64::from(CANDIDATES))]), 10_000);
     assert_eq!((plan.looks.len(), plan.capped), (1, false));
     let plan = Looks::plan(words(&[("a", u64::from(CANDIDATES) + 1)]), 10_000);
@@ -100,7 +100,7 @@ fn what_is_used_fits_and_is_good_enough() {
     assert_eq!(used(chunks(), &settings(0.0, None)).len(), 3);
     assert_eq!(used(chunks(), &settings(0.8, None)).len(), 2);
     assert_eq!(used(chunks(), &settings(0.0, Some(110))).len(), 2);
-    assert_eq!(used(chunks(), &settings(0.0, Some(10))).len(), 1, "one is used however long it is");
+    assert_eq!(used(chunks(), &settings(0.0, Some(10))).len(), 1, "the first chunk is used regardless of its length");
     assert_eq!(used(chunks(), &settings(1.0, Some(10))).len(), 0);
 }
 
