@@ -1,4 +1,4 @@
-//! Actors, roles, permissions, and whether a caller may do a thing in a place.
+//! Actors, roles and permissions, and the check whether a caller may act on a resource.
 
 pub mod actor;
 pub mod permission;
@@ -21,26 +21,26 @@ pub use rights::{Grant, GrantScope, Place, Rights};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Who sends a request, settled before any operation runs.
+/// The authenticated sender of a request. Authentication resolves it before any operation runs.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The tenant that the request works in.
     pub tenant: TenantId,
-    /// Who acts.
+    /// The actor.
     pub actor: ActorRef,
     /// Groups that the actor belongs to, as `group:` references.
     pub groups: Vec<ActorRef>,
-    /// What its roles allow.
+    /// The permissions of its roles.
     pub rights: Arc<Rights>,
-    /// Which lanes serve it by its principal bindings.
+    /// The lanes that its principal bindings select.
     pub lanes: Arc<CallerLanes>,
-    /// The tenant's access revision that `rights` and `lanes` were read at.
+    /// The tenant's access revision at which `rights` and `lanes` were read.
     pub access_revision: Revision,
     /// The request's identifier.
     pub request_id: RequestId,
 }
 
-/// One grant of a role to a principal, as it is kept.
+/// A stored grant of a role to a principal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoleBinding {
     /// Its identifier.
@@ -49,24 +49,24 @@ pub struct RoleBinding {
     pub principal: ActorRef,
     /// The role.
     pub role: Role,
-    /// Where it holds.
+    /// The scope in which the role applies.
     pub scope: GrantScope,
     /// When it was granted.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The granter.
     pub created_by: ActorRef,
 }
 
-/// Why a role cannot be granted as asked.
+/// The reason a role grant is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GrantRefusal {
     /// Only users, groups and services hold roles.
-    #[error("only users, groups and services hold roles")]
+    #[error("only users, groups and services can hold roles")]
     Principal,
-    /// The role's permissions reach further than the scope.
-    #[error("this role cannot be bound to so narrow a scope")]
+    /// The role requires a wider scope.
+    #[error("this role requires a wider scope")]
     ScopeTooNarrow,
-    /// The granter lacks a permission that the role would give.
+    /// The granter lacks a permission of the role.
     #[error("the granter lacks a permission of the role")]
     BeyondGranter(Permission),
 }
@@ -84,7 +84,7 @@ impl GrantRefusal {
 }
 
 impl Caller {
-    /// Everybody that a grant to this caller can name: itself and its groups.
+    /// All principals that a grant to this caller can name: itself and its groups.
     #[must_use]
     pub fn principals(&self) -> Vec<ActorRef> {
         std::iter::once(&self.actor).chain(&self.groups).cloned().collect()
@@ -92,7 +92,7 @@ impl Caller {
 }
 
 impl RoleBinding {
-    /// Grants a role. The granter needs every permission of the role in the place where it will hold.
+    /// Grants a role. The granter needs every permission of the role in the target scope.
     ///
     /// # Errors
     /// When the principal cannot hold roles, the scope is too narrow for the role, or the granter lacks a permission.
@@ -120,7 +120,7 @@ impl RoleBinding {
         Ok(Change::creating(next, fact))
     }
 
-    /// The fact of this grant or of its end.
+    /// The audit fact for this grant or its revocation.
     #[must_use]
     pub fn fact(&self, kind: FactKind, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "role_binding", id: self.role_binding_id.uuid() };
@@ -138,10 +138,10 @@ impl RoleBinding {
     }
 }
 
-/// What the store knows of a caller.
+/// A caller's stored access: its grants, lanes and the access revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnownPrincipal {
-    /// The tenant that it works in.
+    /// The tenant of the caller.
     pub tenant: TenantId,
     /// Whether it ever held a role anywhere.
     pub ever_bound: bool,
@@ -153,25 +153,24 @@ pub struct KnownPrincipal {
     pub access_revision: Revision,
 }
 
-/// Keeps role bindings.
+/// Stores role bindings.
 #[async_trait]
 pub trait AccessStore: Send + Sync {
-    /// What is known of an actor and its groups in a tenant; without a tenant, in the one that its bindings name
-    /// (the default tenant first). `None` when the tenant does not exist.
+    /// The access of an actor and its groups in a tenant. Without a tenant, its bindings select one, the default tenant
+    /// first. `None` when the tenant does not exist.
     async fn principal(
         &self,
         tenant: Option<TenantId>,
         principals: &[ActorRef],
     ) -> Result<Option<KnownPrincipal>, StoreError>;
-    /// The tenant's access revision now. While it stands, everything that [`Self::principal`] said of anybody whose
-    /// tenant this is stands too: every change of a role or of a principal binding raises it in each tenant that
-    /// may be concerned.
+    /// The tenant's current access revision. While it is unchanged, every result of [`Self::load_principal`] for this
+    /// tenant stays valid: each change of a role or a principal binding raises it in all affected tenants.
     async fn access_revision(&self, tenant: TenantId) -> Result<Option<Revision>, StoreError>;
-    /// The place of a workload or workspace, with all that surrounds it; `None` when the tenant has no such thing.
+    /// Resolves a workload or workspace and its enclosing scopes; `None` when the tenant has no such resource.
     async fn place(&self, scope: TenantScope, grant: &GrantScope) -> Result<Option<Place>, StoreError>;
     /// One binding.
     async fn find(&self, scope: TenantScope, id: RoleBindingId) -> Result<Option<RoleBinding>, StoreError>;
-    /// The tenant's bindings, newest first; of one workspace, or all.
+    /// Lists the tenant's bindings, newest first, optionally of one workspace.
     async fn list(
         &self,
         scope: TenantScope,
@@ -185,6 +184,6 @@ pub trait AccessStore: Send + Sync {
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Ends a grant and raises the access revision.
+    /// Revokes a grant and raises the access revision.
     async fn commit_end(&self, scope: TenantScope, id: RoleBindingId, fact: Fact) -> Result<(), CommitError>;
 }

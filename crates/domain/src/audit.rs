@@ -1,4 +1,4 @@
-//! Facts: the one append-only record of what happened. Audit log, outbox and invalidation signal at once.
+//! Facts: the append-only record of events. It serves as audit log, outbox and invalidation signal.
 
 use crate::{
     access::{ActorRef, rights::Reach},
@@ -14,23 +14,23 @@ use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-/// Who acts, when, and in which request: what every decision is stamped with.
+/// The context that each decision records: actor, time and request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// The identifier that the fact of this decision gets.
+    /// The identifier for the decision's fact.
     pub fact_id: FactId,
-    /// The moment of the decision.
+    /// The time of the decision.
     pub at: Timestamp,
-    /// Who decided.
+    /// The actor that decides.
     pub actor: ActorRef,
-    /// The request that carried the decision.
+    /// The request that carries the decision.
     pub request_id: RequestId,
 }
 
-/// What a fact is about.
+/// The subject of a fact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Subject {
-    /// The noun, such as `release`.
+    /// The resource type, such as `release`.
     pub kind: &'static str,
     /// Its identifier.
     pub id: Uuid,
@@ -45,7 +45,7 @@ macro_rules! fact_kinds {
         }
 
         impl FactKind {
-            /// The spelling in the log: `noun.what_happened`.
+            /// The stored form: `noun.event`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -57,125 +57,125 @@ macro_rules! fact_kinds {
 }
 
 fact_kinds! {
-    /// A tenant was made.
+    /// A tenant was created.
     TenantCreated = "tenant.created",
     /// A tenant's settings changed.
     TenantConfigured = "tenant.configured",
-    /// A workspace was made.
+    /// A workspace was created.
     WorkspaceCreated = "workspace.created",
-    /// What an environment asks for changed.
+    /// The settings of an environment changed.
     EnvironmentConfigured = "environment.configured",
     /// A role was granted.
     RoleBindingCreated = "role_binding.created",
-    /// A granted role was taken back.
+    /// A granted role was revoked.
     RoleBindingDeleted = "role_binding.deleted",
     /// A principal was bound to a workload.
     PrincipalBindingCreated = "principal_binding.created",
-    /// The lane of a bound principal was settled anew.
+    /// The lane of a bound principal changed.
     PrincipalBindingChanged = "principal_binding.changed",
-    /// A principal is not bound to a workload any more.
+    /// A principal's binding to a workload was removed.
     PrincipalBindingDeleted = "principal_binding.deleted",
-    /// A link that opens a workload was made.
+    /// A share link was created.
     ShareLinkCreated = "share_link.created",
-    /// A link that opens a workload was taken back.
+    /// A share link was revoked.
     ShareLinkRevoked = "share_link.revoked",
-    /// An asset was made.
+    /// An asset was created.
     AssetCreated = "asset.created",
     /// An asset was activated, retired or archived.
     AssetMoved = "asset.moved",
     /// An asset was granted to a principal or a workspace.
     AssetGrantCreated = "asset_grant.created",
-    /// A grant of an asset was taken back.
+    /// A grant of an asset was revoked.
     AssetGrantDeleted = "asset_grant.deleted",
     /// A version was added to an asset.
     AssetVersionCreated = "asset_version.created",
-    /// The stored artifact of a version is not what the version's checksum names.
+    /// The stored artifact of a version does not match the version's checksum.
     IntegrityMismatch = "asset_version.integrity_mismatch",
     /// Documents were added to a knowledge base.
     DocumentsAdded = "knowledge.documents_added",
-    /// Documents of a knowledge base got vectors of another embedding model.
+    /// Documents of a knowledge base were re-embedded with another model.
     DocumentsReembedded = "knowledge.documents_reembedded",
-    /// What was remembered of a conversation was erased.
+    /// The memory of a conversation was erased.
     MemoryErased = "memory.erased",
-    /// A model is asked for the meaning of a question to a knowledge base, outside of a run.
+    /// A knowledge base query outside a run sends its text to an embedding model.
     KnowledgeAsked = "knowledge.asked",
-    /// A knowledge base was searched outside of a run.
+    /// A knowledge base was searched outside a run.
     KnowledgeRead = "knowledge.read",
-    /// Somebody wanted to search a knowledge base whose access contract does not allow it.
+    /// A search of a knowledge base was refused by its access contract.
     KnowledgeReadRefused = "knowledge.read_refused",
-    /// A tool of a server was not called, because it is not what the release pinned.
+    /// A tool call was refused because the tool differs from the one that the release pins.
     ToolDrifted = "tool.drifted",
     /// An access contract of a knowledge base was revoked.
     ContractRevoked = "access_contract.revoked",
-    /// A flow, an asset with its first version, was made.
+    /// A flow was created: an asset with its first version.
     FlowCreated = "flow.created",
-    /// A workload was made.
+    /// A workload was created.
     WorkloadCreated = "workload.created",
-    /// A workload was described anew, suspended, resumed or retired.
+    /// A workload was updated, suspended, resumed or retired.
     WorkloadChanged = "workload.changed",
     /// A release was drafted.
     ReleaseCreated = "release.created",
     /// A version was bound to a draft.
     ReleaseBindingAdded = "release.binding_added",
-    /// A version was taken out of a draft.
+    /// A version was removed from a draft.
     ReleaseBindingRemoved = "release.binding_removed",
     /// A release changed its state.
     ReleaseTransitioned = "release.transitioned",
-    /// A release was taken back from lanes, which those before it hold again.
+    /// A release was rolled back from lanes; the previous releases hold them again.
     ReleaseRolledBack = "release.rolled_back",
-    /// A stored document of a release is not what its checksum names.
+    /// A stored document of a release does not match its checksum.
     ReleaseIntegrityMismatch = "release.integrity_mismatch",
-    /// The runs of a release began to speak for taking it back, or no longer do.
+    /// The rollback recommendation for a release was raised or cleared.
     RollbackAdvised = "release.rollback_advised",
-    /// A rollout went on to its next lane, or was completed.
+    /// A rollout advanced to its next lane or completed.
     RolloutAdvanced = "rollout.advanced",
-    /// The rollout pilot found a reason not to go on.
+    /// The rollout controller put the rollout on hold.
     RolloutHeld = "rollout.held",
-    /// A person gave a verdict on a release.
+    /// A reviewer gave a verdict on a release.
     ReleaseReviewed = "release.reviewed",
-    /// Somebody wanted to approve a release that they had made, where that is not allowed.
+    /// An author's attempt to approve its own release was refused.
     SelfApprovalRefused = "release.self_approval_refused",
-    /// A script was let in, and is about to be handed over.
+    /// A script was accepted for execution.
     CodeAccepted = "execution.code_accepted",
-    /// A person said how a run came out of which nobody else can say so.
+    /// A person resolved a run whose outcome was unknown.
     ExecutionSettled = "execution.settled",
     /// A run ended.
     ExecutionEnded = "execution.ended",
-    /// A run was refused by policy.
+    /// A policy denied a run.
     ExecutionDenied = "execution.denied",
-    /// The steps of a run are over, and its answer waits for a person.
+    /// The steps of a run finished; its answer awaits human review.
     ExecutionReviewAsked = "execution.review_asked",
-    /// A person gave a verdict on the answer of a run, which ended it.
+    /// A reviewer gave a verdict on a run's answer, which ended the run.
     ExecutionReviewed = "execution.reviewed",
-    /// Somebody wanted to review a run of its own.
+    /// An attempt to review one's own run was refused.
     SelfReviewRefused = "execution.self_review_refused",
 }
 
-/// One entry of a tenant's log. Codes, identifiers, key names and digests only: never free text or payloads.
+/// One entry of a tenant's log. It holds codes, identifiers, key names and digests only: never free text or payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
     /// Its identifier.
     pub fact_id: FactId,
-    /// What happened.
+    /// The kind of event.
     pub kind: FactKind,
-    /// To what.
+    /// The affected resource.
     pub subject: Subject,
-    /// In which workspace, where there is one.
+    /// The workspace, if any.
     pub workspace_id: Option<WorkspaceId>,
-    /// By whom.
+    /// The actor.
     pub actor: ActorRef,
-    /// In which request.
+    /// The request.
     pub request_id: RequestId,
-    /// When.
+    /// The time.
     pub occurred_at: Timestamp,
-    /// Whom it concerns: what people choose to be told of.
+    /// The notification categories of the fact.
     pub categories: Vec<Category>,
-    /// Codes and digests that say more.
+    /// Further codes and digests.
     pub detail: Map<String, Value>,
 }
 
 impl Fact {
-    /// The fact of a decision. `detail` is an object; anything else counts as none.
+    /// Creates the fact of a decision. `detail` must be an object; any other JSON counts as empty.
     #[must_use]
     pub fn new(
         kind: FactKind,
@@ -201,14 +201,14 @@ impl Fact {
         }
     }
 
-    /// The same fact, of these categories.
+    /// Adds categories.
     #[must_use]
     pub fn concerning(mut self, categories: impl IntoIterator<Item = Category>) -> Self {
         self.categories.extend(categories);
         self
     }
 
-    /// The same fact, saying more. `more` is an object; anything else adds nothing.
+    /// Adds members to `detail`. `more` must be an object; any other JSON adds nothing.
     #[must_use]
     pub fn saying(mut self, more: Value) -> Self {
         if let Value::Object(more) = more {
@@ -217,17 +217,16 @@ impl Fact {
         self
     }
 
-    /// The same fact, told to an owner as well.
+    /// Notifies an owner of the fact.
     #[must_use]
     pub fn notifying(self, owner: &str) -> Self {
         self.concerning([Category::Reports]).saying(json!({ "notify": owner }))
     }
 
-    /// The bytes that are stored and hashed: RFC 8785 canonical JSON of the whole entry.
+    /// The stored and hashed bytes: RFC 8785 canonical JSON of the whole entry.
     #[must_use]
     pub fn canonical_bytes(&self, tenant: TenantId) -> Vec<u8> {
-        // A map built from JSON has string keys and finite numbers, so it always has a canonical form, and the rest are
-        // texts: neither step can fail.
+        // Neither step can fail: a JSON map has string keys and finite numbers, and the other members are strings.
         let detail = serde_json_canonicalizer::to_string(&self.detail).unwrap_or_default();
         let entry = Entry {
             actor: self.actor.to_string(),
@@ -245,8 +244,8 @@ impl Fact {
     }
 }
 
-/// A fact as it is stored. INVARIANT: members stand in the order of their names, as RFC 8785 demands, so that the
-/// plain serializer writes the canonical form; a general one would sort them again for every entry.
+/// A fact in its stored form. INVARIANT: fields are declared in lexical order, as RFC 8785 requires, so that the plain
+/// serializer writes canonical JSON. A generic canonicalizer would sort them for each entry.
 #[derive(Serialize)]
 struct Entry<'a> {
     actor: String,
@@ -277,51 +276,50 @@ pub fn leaf_hash(entry: &[u8]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A fact with its place in the log, as auditors read it.
+/// A sequenced fact, as auditors read it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AuditEvent {
     /// The fact's identifier.
     pub event_id: FactId,
-    /// Its place, counted from zero without gaps.
+    /// Its index in the log, from zero without gaps.
     pub index: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: String,
-    /// The noun that it happened to.
+    /// The type of the affected resource.
     pub subject_kind: String,
-    /// Which one.
+    /// The identifier of the affected resource.
     pub subject_id: Uuid,
-    /// By whom.
+    /// The actor.
     pub actor: String,
-    /// When.
+    /// The time.
     pub occurred_at: Timestamp,
-    /// In which request.
+    /// The request.
     pub request_id: RequestId,
-    /// Whom it concerns.
+    /// The notification categories.
     pub categories: Vec<String>,
     /// The leaf hash of its stored bytes.
     pub leaf_hash: Vec<u8>,
 }
 
-/// A fact that is stored, whether or not it has its place in the log yet.
+/// A stored fact, sequenced or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredFact {
-    /// What happened.
+    /// The kind of event.
     pub kind: String,
-    /// To what.
+    /// The affected resource.
     pub subject_id: Uuid,
-    /// When.
+    /// The time.
     pub occurred_at: Timestamp,
-    /// Codes and digests that say more.
+    /// Further codes and digests.
     pub detail: Map<String, Value>,
 }
 
 /// Reads a tenant's log.
 #[async_trait]
 pub trait AuditStore: Send + Sync {
-    /// One fact, by its identifier.
+    /// Finds a fact by its identifier.
     async fn find(&self, scope: TenantScope, id: FactId) -> Result<Option<StoredFact>, StoreError>;
-    /// Sequenced events, newest first: of one workspace, or of all; where `reach` is given, of its workspaces and workloads
-    /// alone.
+    /// Lists sequenced events, newest first, optionally of one workspace. `reach` restricts the list to its scopes.
     async fn list(
         &self,
         scope: TenantScope,
@@ -329,14 +327,14 @@ pub trait AuditStore: Send + Sync {
         reach: Option<&Reach>,
         page: Paging,
     ) -> Result<Listed<AuditEvent>, StoreError>;
-    /// Stores the fact that something was refused or read, which changed nothing else.
+    /// Stores a fact without any other change, such as a refusal or a read.
     async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }
 
-/// Gives facts their place.
+/// Sequences facts.
 #[async_trait]
 pub trait FactSequencer: Send + Sync {
-    /// Sequences a batch in each log that waits; answers how many facts got a place.
+    /// Sequences a batch in each log with pending facts; returns the number of facts sequenced.
     async fn sequence(&self) -> Result<u64, StoreError>;
 }
 

@@ -1,4 +1,4 @@
-//! Environments of a workspace, and what they ask of the releases in them.
+//! Environments of a workspace and their requirements for releases.
 
 use crate::{
     access::ActorRef,
@@ -14,67 +14,67 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::json;
 
-/// Whether this is the environment in which nothing may look stricter than it is, and nothing may change unseen.
+/// Whether this is the `production` environment, which has stricter defaults.
 #[must_use]
 pub fn is_production(environment: &Slug) -> bool {
     environment.as_str() == "production"
 }
 
-/// Most approvals that an environment can ask for.
+/// The maximum number of approvals that an environment can require.
 pub const MAX_APPROVALS: u16 = 10;
 
-/// What an environment asks for.
+/// The requirements of an environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnvironmentSettings {
-    /// How many people must approve a release.
+    /// The number of approvals that a release needs.
     pub min_approvals: u16,
-    /// Whether those who made a release may approve it.
+    /// Whether the authors of a release may approve it.
     pub self_approval: SelfApproval,
-    /// Whether runs read the documents that their release was approved with, and not newer ones.
+    /// Whether runs read documents as of the release's approval, instead of newer ones.
     pub pin_documents: bool,
 }
 
 impl EnvironmentSettings {
-    /// What holds where nobody has said anything.
+    /// The defaults for an unconfigured environment.
     #[must_use]
     pub fn unsaid(environment: &Slug, self_approval: SelfApproval) -> Self {
         Self { min_approvals: 1, self_approval, pin_documents: is_production(environment) }
     }
 
-    /// What they ask of approvals.
+    /// The approval rule.
     #[must_use]
     pub const fn rule(self) -> ApprovalRule {
         ApprovalRule::new(self.min_approvals as usize, self.self_approval)
     }
 }
 
-/// The settings are not allowed.
+/// The settings are out of range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("an environment asks for 1 to {MAX_APPROVALS} approvals")]
+#[error("an environment requires 1 to {MAX_APPROVALS} approvals")]
 pub struct EnvironmentRefusal;
 
-/// An environment that somebody has settled something for.
+/// A configured environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Environment {
     /// The workspace.
     pub workspace_id: WorkspaceId,
     /// Its name, such as `dev`.
     pub environment: Slug,
-    /// What it asks for.
+    /// Its settings.
     pub settings: EnvironmentSettings,
-    /// When that was said.
+    /// When the settings last changed.
     pub updated_at: Timestamp,
-    /// By whom.
+    /// The actor that last changed them.
     pub updated_by: ActorRef,
-    /// Counts the changes.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
 impl Environment {
-    /// Settles what an environment asks for; `before` is what was settled earlier.
+    /// Replaces the settings of an environment; `before` holds the previous ones.
     ///
     /// # Errors
-    /// When the settings are not allowed.
+    /// When the settings are out of range.
     pub fn configure(
         (workspace_id, environment): (WorkspaceId, Slug),
         before: Option<&Self>,
@@ -103,17 +103,17 @@ impl Environment {
     }
 }
 
-/// Keeps what environments ask for.
+/// Stores environment settings.
 #[async_trait]
 pub trait EnvironmentStore: Send + Sync {
-    /// What was settled; `None` where nobody has.
+    /// The stored settings; `None` for an unconfigured environment.
     async fn find(
         &self,
         scope: TenantScope,
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<Option<Environment>, StoreError>;
-    /// Stores what is settled.
+    /// Stores the settings.
     async fn commit_settings(&self, scope: TenantScope, change: Change<Environment>) -> Result<(), CommitError>;
 }
 

@@ -1,4 +1,4 @@
-//! Evidence: what stands behind an execution, as it stood when it ran.
+//! Evidence: the governance chain, decisions and artifacts of an execution, as of its run.
 
 pub mod graph;
 pub mod lineage;
@@ -16,20 +16,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// The governance chain of a release as it stood: later changes of owner, slug or state do not change it.
+/// A snapshot of a release's governance chain. Later changes of owner, slug or state do not alter it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Chain {
     /// The release.
     pub release: ChainRelease,
     /// The workload.
     pub workload: ChainWorkload,
-    /// What the release binds.
+    /// The bound versions.
     pub bindings: Vec<ChainBinding>,
-    /// What the bound contents mean by their references, each version once, with its kind for a role. Chains that were kept
-    /// before references were told have none.
+    /// The resolved references of the bound contents, each version once, with its asset kind as role. Chains stored
+    /// before references were recorded have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub references: Vec<ChainBinding>,
-    /// Who approved it.
+    /// The approvals.
     pub approvals: Vec<ChainApproval>,
 }
 
@@ -51,7 +51,7 @@ pub struct ChainWorkload {
     pub workload_id: WorkloadId,
     /// Its slug.
     pub slug: String,
-    /// Who answers for it.
+    /// The owner.
     pub owner_ref: String,
 }
 
@@ -66,12 +66,12 @@ pub struct ChainBinding {
     pub asset_slug: String,
 }
 
-/// One approval of a chain, without its note, which can be erased and is read from where it lies.
+/// One approval of a chain. Its note is erasable and stored separately.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ChainApproval {
     /// Its identifier.
     pub approval_id: ApprovalId,
-    /// Who approved.
+    /// The approver.
     pub approved_by: String,
     /// When.
     pub approved_at: Timestamp,
@@ -80,17 +80,17 @@ pub struct ChainApproval {
 /// BLAKE3 of a chain's canonical JSON.
 pub type SnapshotDigest = [u8; 32];
 
-/// A chain as it is kept: one row for all the runs that share it.
+/// A stored chain, shared by all runs of the same release state.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
-    /// What runs refer to.
+    /// The digest that runs refer to.
     pub digest: SnapshotDigest,
     /// Canonical JSON of the chain.
     pub body: String,
 }
 
 impl Chain {
-    /// The chain of a release that is being run.
+    /// The chain of the release that a run executes.
     #[must_use]
     pub fn of(release: &Release, workload: &Workload) -> Self {
         let digest = release.bindings_digest();
@@ -139,25 +139,25 @@ impl Chain {
         }
     }
 
-    /// The chain as it is kept.
+    /// The chain in its stored form.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        // Texts, identifiers and times always have a canonical form.
+        // Strings, identifiers and times always have a canonical form.
         let body = serde_json_canonicalizer::to_string(self).unwrap_or_default();
         Snapshot { digest: blake3::hash(body.as_bytes()).into(), body }
     }
 }
 
-/// A policy decision as it is kept.
+/// A stored policy decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordedDecision {
     /// Its identifier.
     pub decision_id: DecisionId,
-    /// What was decided.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason code.
     pub reason_code: String,
-    /// What must be done besides.
+    /// The obligations that the decision imposes.
     pub obligations: Vec<String>,
     /// The rules that matched.
     pub rules: Vec<String>,
@@ -166,7 +166,7 @@ pub struct RecordedDecision {
 }
 
 impl RecordedDecision {
-    /// A decision, to be kept.
+    /// Converts a decision into its stored form.
     #[must_use]
     pub fn of(decision_id: DecisionId, decision: &PolicyDecision, evaluated_at: Timestamp) -> Self {
         Self {
@@ -180,64 +180,64 @@ impl RecordedDecision {
     }
 }
 
-/// The sort of document that tells what was looked up in a knowledge base. What was looked for lies beside it.
+/// The kind of the artifact that records a knowledge base query. The query text is stored beside it.
 pub const RETRIEVAL_EVENT: &str = "retrieval_event";
 
-/// A document kept as evidence. Its body holds codes, counts and digests, never payloads; those lie beside it, where they
-/// can be erased.
+/// An evidence artifact. Its body holds codes, counts and digests, never payloads; payloads are stored separately and
+/// erasable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceArtifact {
     /// Its identifier.
     pub artifact_id: ArtifactId,
-    /// What sort of document it is, such as `provider_call`.
+    /// The kind of the document, such as `provider_call`.
     pub kind: &'static str,
-    /// Where it is read.
+    /// Its location.
     pub storage_ref: ArtifactPath,
     /// The document.
     pub body: Map<String, Value>,
-    /// What people and models said, if the document is about that.
+    /// The text that people and models exchanged, if the document concerns it.
     pub payload: Option<Payload>,
     /// When it was made.
     pub created_at: Timestamp,
 }
 
-/// All that stands behind one execution, as the store keeps it.
+/// The stored evidence of one execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EvidenceRecord {
     /// The execution.
     pub execution: Execution,
-    /// The chain as the run found it.
+    /// The chain as of the run.
     pub chain: Chain,
-    /// Digest of what was sent.
+    /// Digest of the input.
     pub input_digest: [u8; 32],
-    /// Digest of the answer, if there was one.
+    /// Digest of the output, if any.
     pub output_digest: Option<[u8; 32]>,
-    /// Every decision taken for the run, oldest first.
+    /// Every policy decision of the run, oldest first.
     pub decisions: Vec<DecisionRow>,
-    /// Obligations that the run fulfilled, and when.
+    /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(String, Timestamp)>,
     /// Documents, oldest first.
     pub artifacts: Vec<ArtifactRow>,
-    /// What was looked up in knowledge bases, oldest first: those of the documents that tell it.
+    /// Knowledge base queries, oldest first: the retrieval events among the artifacts.
     pub retrievals: Vec<RetrievalRow>,
     /// Whether any approval of the release has a note.
     pub has_notes: bool,
-    /// Notes to approvals that still exist, for a reader who may see them. They are read after the record.
+    /// The existing approval notes, for a reader who may see them. They are read after the record.
     pub notes: Vec<(ApprovalId, String)>,
-    /// Whether notes, and what was looked for, are kept from this reader.
+    /// Whether notes and query texts are withheld from this reader.
     pub notes_withheld: bool,
 }
 
-/// A decision as evidence shows it.
+/// A decision in the evidence view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DecisionRow {
     /// Its identifier.
     pub decision_id: DecisionId,
-    /// What was decided.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason code.
     pub reason_code: String,
-    /// What had to be done besides.
+    /// The obligations that the decision imposed.
     pub obligations: Vec<String>,
     /// Ids of the rules that matched.
     pub rules: Vec<String>,
@@ -245,43 +245,42 @@ pub struct DecisionRow {
     pub evaluated_at: Timestamp,
 }
 
-/// A document as evidence shows it.
+/// A document in the evidence view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArtifactRow {
     /// Its identifier.
     pub artifact_id: ArtifactId,
-    /// What sort of document it is.
+    /// The kind of the document.
     pub artifact_kind: String,
-    /// Where it is read.
+    /// Its location.
     pub storage_ref: String,
     /// When it was made.
     pub created_at: Timestamp,
 }
 
-/// A lookup in a knowledge base as evidence shows it.
+/// A knowledge base query in the evidence view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RetrievalRow {
-    /// The document that tells it.
+    /// The artifact that records it.
     pub artifact_id: ArtifactId,
     /// The knowledge base.
     pub asset: AssetId,
-    /// What was looked for, while that is kept and for whom may see it.
+    /// The query text, while it is retained and if the reader may see it.
     pub query: Option<String>,
-    /// How many pieces were found.
+    /// The number of retrieved chunks.
     pub chunks: u32,
     /// When.
     pub at: Timestamp,
 }
 
 impl EvidenceRecord {
-    /// The decision that counts: the strictest of the run, and of equally strict ones the latest, because a later one
-    /// saw more.
+    /// The effective decision: the strictest of the run; among equally strict ones the latest, which saw the most data.
     #[must_use]
     pub fn decision(&self) -> Option<&DecisionRow> {
         self.decisions.iter().max_by_key(|decision| decision.outcome)
     }
 
-    /// What the run owed: everything that any of its decisions imposed, also where a later one denied it.
+    /// The obligations of the run: all that any of its decisions imposed, including those that a later decision denied.
     #[must_use]
     pub fn obligations(&self) -> Vec<OwedObligation> {
         let mut owed: Vec<OwedObligation> = Vec::new();
@@ -301,7 +300,7 @@ impl EvidenceRecord {
     }
 }
 
-/// Something that a run owed.
+/// An obligation imposed on a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwedObligation {
     /// Its name.
@@ -312,15 +311,15 @@ pub struct OwedObligation {
     pub decisions: Vec<DecisionId>,
 }
 
-/// A document of evidence with what it says.
+/// An evidence artifact with its content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ArtifactDocument {
-    /// Which document.
+    /// The artifact.
     pub artifact: ArtifactRow,
     /// Codes, counts and digests.
     pub body: Map<String, Value>,
-    /// What people and models said, while it is kept.
+    /// The payload, while it is retained.
     pub payload: Option<Value>,
-    /// Whether that is kept from this reader.
+    /// Whether the payload is withheld from this reader.
     pub payload_withheld: bool,
 }

@@ -1,4 +1,4 @@
-//! Executions: runs of a workload, from acceptance to their one end.
+//! Executions: runs of a workload, from acceptance to their single end.
 
 pub mod code;
 pub mod dispatch;
@@ -32,24 +32,24 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Where an execution is.
+/// The status of an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// It waits for a worker.
+    /// Queued for a worker.
     Queued,
-    /// It runs under a lease.
+    /// Running under a lease.
     Running,
-    /// It waits for a person's verdict.
+    /// Awaiting human review.
     AwaitingReview,
-    /// It ended with an answer.
+    /// Ended with an answer.
     Completed,
-    /// It ended without one.
+    /// Ended without an answer.
     Failed,
-    /// Policy refused it.
+    /// Denied by policy.
     Denied,
-    /// It was stopped.
+    /// Cancelled.
     Cancelled,
-    /// Whether it had an effect is not known.
+    /// Ended with an unknown effect.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl Status {
         Self::Unknown,
     ];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,13 +81,13 @@ impl Status {
         }
     }
 
-    /// The status of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// Whether a run that is there stays there. A run whose outcome nobody knows may still be settled.
+    /// Whether the status is final. A run of unknown outcome can still be resolved.
     #[must_use]
     pub const fn is_final(self) -> bool {
         match self {
@@ -97,20 +97,20 @@ impl Status {
     }
 }
 
-/// How an execution ended.
+/// The outcome of an execution.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// With an answer.
+    /// Ended with an answer.
     Success,
-    /// Without one.
+    /// Ended without an answer.
     Failure,
-    /// Refused by policy.
+    /// Denied by policy.
     Denied,
-    /// Stopped.
+    /// Cancelled.
     Cancelled,
-    /// Out of time.
+    /// Timed out.
     Timeout,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }
 
@@ -119,7 +119,7 @@ impl Outcome {
     pub const ALL: [Self; 6] =
         [Self::Success, Self::Failure, Self::Denied, Self::Cancelled, Self::Timeout, Self::Unknown];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -132,33 +132,33 @@ impl Outcome {
         }
     }
 
-    /// The outcome of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
     }
 }
 
-/// Why a run has no answer: a code, and a fixed text for people.
+/// The error of a run: a stable code and a fixed text for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct RunError {
     /// The stable code, such as `prompt_argument_missing` or `deadline_exceeded`.
     pub code: String,
-    /// For people; never the payload.
+    /// The text for people; it never contains the payload.
     pub message: String,
-    /// The byte offset of the prompt's token that it is about, if it is about one.
+    /// The byte offset of the affected prompt token, if any.
     pub offset: Option<u32>,
 }
 
 impl RunError {
-    /// An error that is about no token of a prompt.
+    /// An error without a prompt offset.
     #[must_use]
     pub fn new(code: &str, message: &str) -> Self {
         Self { code: code.to_owned(), message: message.to_owned(), offset: None }
     }
 }
 
-/// Bytes with a digest that says nothing of them without its salt: the salt is erased with the bytes.
+/// A salted payload. Erasing the salt with the body makes the digest meaningless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Payload {
     /// Canonical JSON.
@@ -178,58 +178,58 @@ impl Payload {
     }
 }
 
-/// A digest as it stands in facts and evidence.
+/// A digest in the form of facts and evidence: `blake3:` and hex.
 #[must_use]
 pub fn digest_text(digest: &[u8; 32]) -> String {
     format!("blake3:{}", blake3::Hash::from_bytes(*digest).to_hex())
 }
 
-/// Why a run was started, and under what: what the accept commit stores.
+/// An accepted or denied run, as the accept commit stores it.
 #[derive(Clone, Debug)]
 pub struct Acceptance {
     /// The run.
     pub execution_id: ExecutionId,
-    /// What runs.
+    /// The workload.
     pub workload_id: WorkloadId,
-    /// Where it lives.
+    /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// Under which release.
+    /// The release.
     pub release_id: ReleaseId,
-    /// In which environment.
+    /// The environment.
     pub environment: Slug,
-    /// On which lane.
+    /// The lane.
     pub lane: Lane,
-    /// For whom.
+    /// The submitter.
     pub submitter: ActorRef,
-    /// The governance chain as it stood.
+    /// The governance chain as of acceptance.
     pub snapshot: SnapshotDigest,
-    /// The decision that let it in, or not.
+    /// The policy decision.
     pub decision: RecordedDecision,
-    /// What was sent.
+    /// The inputs.
     pub inputs: Payload,
-    /// Who sent it, for whoever goes on with it elsewhere.
+    /// The request context, for the worker that runs it.
     pub sender: dispatch::Sender,
-    /// When it was accepted.
+    /// The time of acceptance.
     pub started_at: Timestamp,
-    /// What holds it: a lease, or a denial that ends it at once.
+    /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
-    /// What it was let in by, where that was not a right of its submitter.
+    /// The access other than the submitter's own rights that admitted the run.
     pub guest: Guest,
 }
 
-/// What lets somebody in who has no right of its own to a run.
+/// Access to a run other than the submitter's own rights.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Guest {
-    /// The share link; the accept counts a use of it.
+    /// The share link; the accept counts one use of it.
     pub share_link: Option<ShareLinkId>,
-    /// The hash of the token that reads the run, where its submitter has no name.
+    /// The hash of the token that reads the run when its submitter is anonymous.
     pub result_token: Option<TokenHash>,
-    /// The service by whose word the run is its submitter's.
+    /// The service that acts on the submitter's behalf.
     pub delegate: Option<ActorRef>,
 }
 
 impl Guest {
-    /// Whether nothing was needed but the submitter's own rights.
+    /// Whether the submitter's own rights suffice.
     #[must_use]
     pub const fn is_nobody(&self) -> bool {
         self.share_link.is_none() && self.result_token.is_none() && self.delegate.is_none()
@@ -237,7 +237,7 @@ impl Guest {
 }
 
 impl Acceptance {
-    /// The same without the text of its inputs, for a statement that does not store them.
+    /// A copy without the input text, for a statement that does not store it.
     #[must_use]
     pub fn without_inputs(&self) -> Self {
         Self {
@@ -259,7 +259,7 @@ impl Acceptance {
     }
 }
 
-/// What an accepted run gets.
+/// The form in which a run is admitted.
 #[derive(Clone, Debug)]
 pub enum Admission {
     /// A lease to run under.
@@ -268,32 +268,32 @@ pub enum Admission {
         lease: Uuid,
         /// How long the lease lasts unless renewed, by the database's clock.
         lease_for: Duration,
-        /// How long the run may take, by the database's clock.
+        /// The run's deadline from now, by the database's clock.
         deadline_in: Duration,
     },
-    /// The same for a script. Nobody goes on with it elsewhere, and the fact that it was let in is stored before anybody is
-    /// handed it.
+    /// A lease for a script. Workers never resume a script, and its acceptance fact is stored before the script is
+    /// handed to a gateway.
     Script {
         /// The fencing token: only its holder may end the run.
         lease: Uuid,
         /// How long the lease lasts unless renewed, by the database's clock.
         lease_for: Duration,
-        /// How long the run may take, by the database's clock.
+        /// The run's deadline from now, by the database's clock.
         deadline_in: Duration,
-        /// What tells it.
+        /// The acceptance fact.
         fact: Box<Fact>,
     },
-    /// A place in line.
+    /// A slot in the queue.
     Queue {
-        /// Most runs of the tenant that may stand there.
+        /// The maximum number of queued runs of the tenant.
         most: u32,
     },
-    /// A refusal, with the fact that tells it.
+    /// A denial and its fact.
     Deny(Box<Fact>),
 }
 
 impl Admission {
-    /// Whether the process that lets it in works on it.
+    /// Whether the accepting process runs it.
     #[must_use]
     pub const fn is_run_here(&self) -> bool {
         match self {
@@ -303,83 +303,83 @@ impl Admission {
     }
 }
 
-/// How a run ended: what the finish commit stores.
+/// The end of a run, as the finish commit stores it.
 #[derive(Clone, Debug)]
 pub struct Ending {
     /// The run.
     pub execution_id: ExecutionId,
-    /// The fencing token of the lease that it ran under.
+    /// The fencing token of the run's lease.
     pub lease: Uuid,
-    /// Where it is now.
+    /// The new status.
     pub status: Status,
-    /// How it ended, or how its steps did where a person has to look at its answer first.
+    /// The outcome of the run, or of its steps when its answer awaits review.
     pub outcome: Outcome,
-    /// How long a person may take to look at its answer, where one has to: then it has not ended yet.
+    /// The time allowed for a review, if one is required; the run then has not ended yet.
     pub review_within: Option<Duration>,
-    /// Why it has no answer, if it has none.
+    /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// The answer, if there is one.
+    /// The answer, if any.
     pub output: Option<Payload>,
-    /// What its steps did, in order.
+    /// The records of its steps, in order.
     pub steps: Vec<StepRecord>,
-    /// Decisions taken on the way.
+    /// Policy decisions taken during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// Documents kept as evidence.
+    /// Evidence artifacts.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// What its steps read.
+    /// The lineage of its steps.
     pub lineage: Vec<LineageItem>,
-    /// Obligations that it fulfilled, and when.
+    /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
-    /// What happened since it last said how far it came; `None` where it never did.
+    /// The progress since the last stored record; `None` when none was stored.
     pub progress: Option<progress::Progress>,
-    /// The turn of its conversation, where that is kept.
+    /// The conversation turn to store, if memory is enabled.
     pub memory: Option<Writeback>,
     /// When it ended.
     pub finished_at: Timestamp,
-    /// The one fact of it.
+    /// The fact of the end.
     pub fact: Fact,
 }
 
-/// What one step did: names, codes and times, never payloads.
+/// The record of one step: names, codes and times, never payloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepRecord {
     /// The step's id in the flow.
     pub step_id: String,
     /// Its type.
     pub step_type: &'static str,
-    /// Whether it succeeded, and with which code it failed.
+    /// The error code, if the step failed.
     pub failure: Option<String>,
     /// How long it took.
     pub duration: Duration,
 }
 
-/// What one step did, as it is read back.
+/// A stored step record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepRow {
     /// The step's id in the flow.
     pub step_id: String,
     /// Its type.
     pub step_type: String,
-    /// With which code it failed, if it did.
+    /// The error code, if the step failed.
     pub failure: Option<String>,
     /// How long it took.
     pub duration: Duration,
 }
 
-/// What a run's facts name.
+/// The parts of a run that its facts name.
 #[derive(Clone, Copy, Debug)]
 pub struct RunRef<'a> {
     /// The run.
     pub execution_id: ExecutionId,
-    /// What runs.
+    /// The workload.
     pub workload_id: WorkloadId,
-    /// Where it lives.
+    /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// Under which release.
+    /// The release.
     pub release_id: ReleaseId,
-    /// In which environment.
+    /// The environment.
     pub environment: &'a Slug,
-    /// Digest of what was sent.
+    /// Digest of the inputs.
     pub input_digest: [u8; 32],
 }
 
@@ -394,7 +394,7 @@ impl RunRef<'_> {
             "output_digest": output_digest,
         });
         let categories: &[Category] = match outcome {
-            // One that is unknown waits for a person who settles it.
+            // An unknown outcome needs a person to resolve it.
             Outcome::Failure | Outcome::Timeout | Outcome::Unknown => &[Category::Executions],
             Outcome::Denied => &[Category::Executions, Category::ComplianceFindings],
             Outcome::Success | Outcome::Cancelled => &[],
@@ -402,7 +402,7 @@ impl RunRef<'_> {
         self.fact(FactKind::ExecutionEnded, detail, stamp).concerning(categories.iter().copied())
     }
 
-    /// The fact that policy refused the run.
+    /// The fact that a policy denied the run.
     #[must_use]
     pub fn denied(&self, decision: &RecordedDecision, stamp: &Stamp) -> Fact {
         let detail = json!({ "outcome": Outcome::Denied.as_str(), "reason_code": decision.reason_code });
@@ -422,34 +422,34 @@ impl RunRef<'_> {
     }
 }
 
-/// An execution as it is read back.
+/// A stored execution.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Execution {
     /// Its identifier.
     pub execution_id: ExecutionId,
-    /// What ran.
+    /// The workload.
     pub workload_id: WorkloadId,
-    /// Where that lives.
+    /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// Under which release.
+    /// The release.
     pub release_id: ReleaseId,
-    /// In which environment.
+    /// The environment.
     pub environment: Slug,
-    /// On which lane.
+    /// The lane.
     pub lane: Lane,
-    /// For whom.
+    /// The submitter.
     pub submitter: ActorRef,
-    /// The service by whose word the run is its submitter's.
+    /// The service that acts on the submitter's behalf.
     pub delegate: Option<ActorRef>,
-    /// Where it is.
+    /// The status.
     pub status: Status,
-    /// How it ended.
+    /// The outcome, once known.
     pub outcome: Option<Outcome>,
-    /// Why it has no answer.
+    /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// The answer, while it is kept.
+    /// The answer, while it is retained.
     pub output: Option<String>,
-    /// The reason code of the decision that let it in or not.
+    /// The reason code of the admission decision.
     pub reason_code: String,
     /// When it was accepted.
     pub started_at: Timestamp,
@@ -458,7 +458,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Whether somebody works on it, or will. Nobody does on one that waits for a person.
+    /// Whether the run is queued or running. A run that awaits review is not active.
     #[must_use]
     pub const fn is_under_way(&self) -> bool {
         match self.status {

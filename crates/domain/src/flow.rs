@@ -1,7 +1,7 @@
 //! Flows: the steps of a run.
 //!
-//! A flow that exists is sound: its ids are unique, every target exists, every step can be reached, there is no cycle
-//! and every path ends in `return` or in a failure that nobody catches (spec: Flow).
+//! A `Flow` is valid by construction: step ids are unique, targets exist, all steps are reachable, and there is no
+//! cycle. Every path ends in `return` or in an uncaught failure (spec: Flow).
 
 pub mod allowance;
 mod finding;
@@ -17,12 +17,12 @@ use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use yaml::Part;
 
-/// Most steps in one flow.
+/// The maximum number of steps of a flow.
 pub const MAX_STEPS: usize = 200;
-/// Most steps that an agent may take.
+/// The maximum number of turns of an agent step.
 pub const MAX_AGENT_STEPS: u64 = 50;
 
-/// The steps of a run, checked.
+/// A validated flow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Flow {
     name: Option<String>,
@@ -33,33 +33,33 @@ pub struct Flow {
     steps: Vec<Step>,
 }
 
-/// What starts a flow, and which inputs it takes.
+/// The trigger of a flow, with its declared inputs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trigger {
-    /// The kind of start, such as `api_request`.
+    /// The kind of trigger, such as `api_request`.
     pub kind: String,
     /// The declared inputs, each with its type.
     pub inputs: BTreeMap<String, String>,
 }
 
-/// One step of a flow.
+/// A step of a flow.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Step {
     /// Its id, unique in the flow.
     pub id: String,
-    /// What it does.
+    /// The step type.
     pub kind: StepKind,
-    /// What it is given.
+    /// The inputs.
     pub inputs: BTreeMap<String, Template>,
-    /// Where to go after success, as `on_success` or `next`; without either, to the next step of the list.
+    /// The next step after success, from `on_success` or `next`; `None` continues with the next step of the list.
     pub on_success: Option<Successor>,
-    /// Where to go after a failure; without it, a failure ends the run.
+    /// The next step after a failure; `None` ends the run.
     pub on_failure: Option<String>,
-    /// How later steps see what it produced.
+    /// The form in which later steps see the output.
     pub output: Option<Output>,
 }
 
-/// A step to go on with, and the key that named it.
+/// The next step, and the key that named it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Successor {
     /// Named by `next`.
@@ -85,31 +85,31 @@ impl Successor {
     }
 }
 
-/// What a step does.
+/// The type of a step.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StepKind {
-    /// Something that the service does itself.
+    /// A task that Fairway performs.
     Task {
-        /// Which.
+        /// The action.
         action: Action,
     },
-    /// One call of a model.
+    /// A model call.
     LlmCall {
-        /// The policy it is routed by; without one, the release's.
+        /// The model policy; `None` uses the release's.
         model_policy: Option<Text>,
     },
-    /// A model that calls tools until it is done.
+    /// A model that calls tools until it answers.
     Agent {
-        /// The policy it is routed by; without one, the release's.
+        /// The model policy; `None` uses the release's.
         model_policy: Option<Text>,
-        /// The tools that it may use.
+        /// The tools that it can use.
         tools: ToolChoice,
-        /// Most turns it may take.
+        /// The maximum number of turns.
         max_steps: Option<u64>,
     },
-    /// A text turned into a vector.
+    /// An embedding of a text.
     Embedding {
-        /// The policy it is routed by; without one, the release's.
+        /// The model policy; `None` uses the release's.
         model_policy: Option<Text>,
     },
     /// The end of the run.
@@ -120,10 +120,10 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// Every type of step, as content spells it.
+    /// The content form of every step type.
     pub const SPELLINGS: [&str; 5] = ["task", "llm_call", "agent", "embedding", "return"];
 
-    /// The spelling of the step's type in content.
+    /// The content form of the step type.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -135,7 +135,7 @@ impl StepKind {
         }
     }
 
-    /// Whether the step needs a route to a provider.
+    /// Whether the step needs a provider route.
     #[must_use]
     pub const fn is_provider_routed(&self) -> bool {
         match self {
@@ -154,19 +154,19 @@ impl StepKind {
     }
 }
 
-/// Which of the tools that a release binds an agent may use.
+/// The bound tools that an agent can use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToolChoice {
-    /// All of them.
+    /// All bound tools.
     All,
-    /// Those of these names: what the model calls them, or the slugs of their assets.
+    /// Tools with these model-facing names or asset slugs.
     Named(Vec<String>),
 }
 
-/// What a task does.
+/// The action of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Asks the policy again, with the step's inputs merged.
+    /// Evaluates the policy again, with the step's inputs merged.
     EvaluatePolicy,
     /// Searches a knowledge base.
     RetrieveDocuments,
@@ -176,7 +176,7 @@ impl Action {
     /// Every action.
     pub const ALL: [Self; 2] = [Self::EvaluatePolicy, Self::RetrieveDocuments];
 
-    /// The spelling in content.
+    /// The content form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -185,34 +185,34 @@ impl Action {
         }
     }
 
-    /// The action of that spelling.
+    /// Parses the content form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.as_str() == text)
     }
 }
 
-/// How later steps see what a step produced.
+/// The form in which later steps see an output.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Output {
-    /// Under a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` are both what the step produced.
+    /// Under a name: `{{steps.<id>.output}}` and `{{steps.<id>.output.<name>}}` both give the output.
     Named(String),
-    /// Through a template, which may refer to the step's own output.
+    /// Through a template, which can refer to the step's own output.
     Mapped(Template),
 }
 
-/// What comes after a step.
+/// The successor of a step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Next<'f> {
     /// This step.
     Step(&'f Step),
-    /// Nothing: the step was a `return`.
+    /// None: the step is a `return`.
     Returns,
-    /// Nothing: the step failed and no step catches it.
+    /// None: the failure is uncaught.
     Fails,
 }
 
-/// One thing that is wrong with a flow.
+/// A problem of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowProblem {
     /// Line in the YAML text, from 1.
@@ -223,7 +223,7 @@ pub struct FlowProblem {
     pub pointer: String,
     /// The stable code.
     pub code: &'static str,
-    /// What is wrong, for people; never repeats what was written.
+    /// The message for people; it never repeats the content.
     pub message: &'static str,
 }
 
@@ -239,10 +239,10 @@ impl From<Finding> for FlowProblem {
     }
 }
 
-/// Reads a flow from YAML text.
+/// Parses a flow from YAML text.
 ///
 /// # Errors
-/// With everything that is wrong, each with its line and column where it has one.
+/// With all problems; each has its line and column if it has a position.
 pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     let document = yaml::parse(text)?;
     let findings = match reading::read(&document.value()) {
@@ -251,7 +251,7 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
         Err(findings) => findings,
     };
     let located = |finding: Finding| {
-        // A key that should not be there is shown where it stands, everything else where its value does.
+        // An unknown key is located at the key, any other problem at the value.
         let part = if finding.code == finding::UNKNOWN_KEY { Part::Key } else { Part::Value };
         let place = document.place(&finding.path, part)?;
         Some(FlowProblem { line: Some(place.line), column: Some(place.column), ..finding.into() })
@@ -264,15 +264,15 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
 }
 
 impl Flow {
-    /// Reads a flow from the content of a version.
+    /// Parses a flow from the content of a version.
     ///
     /// # Errors
-    /// With everything that is wrong, each with a JSON pointer.
+    /// With all problems, each with a JSON pointer.
     pub fn from_content(content: &Value) -> Result<Self, Vec<FlowProblem>> {
         reading::read(content).map_err(|findings| findings.into_iter().map(FlowProblem::from).collect())
     }
 
-    /// The flow of a release that binds none: one model call with the bound prompt and model policy, then its answer.
+    /// The flow of a release without one: a model call with the bound prompt and model policy, then its answer.
     #[must_use]
     pub fn implicit() -> Self {
         let bound = |role| Text::of(Reference::Release { role });
@@ -303,7 +303,7 @@ impl Flow {
         }
     }
 
-    /// The same, with its last call before the end leading back to its first step: a circle that no check lets through.
+    /// Makes every step lead to the entry step: a cycle that validation would reject.
     #[cfg(test)]
     pub(crate) fn leading_back_to_its_entry(mut self) -> Self {
         let entry = self.entry_step.clone();
@@ -313,43 +313,43 @@ impl Flow {
         self
     }
 
-    /// Its name, where it has one.
+    /// The name, if any.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Its description, where it has one.
+    /// The description, if any.
     #[must_use]
     pub fn description(&self) -> Option<&str> {
         self.description.as_deref()
     }
 
-    /// What starts it.
+    /// The trigger.
     #[must_use]
     pub const fn trigger(&self) -> &Trigger {
         &self.trigger
     }
 
-    /// Its steps, in the order of the list.
+    /// The steps, in list order.
     #[must_use]
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The step it begins with. INVARIANT: a checked flow has one; `None` is for the type alone.
+    /// The entry step. INVARIANT: a validated flow has one.
     #[must_use]
     pub fn entry(&self) -> Option<&Step> {
         self.step(&self.entry_step)
     }
 
-    /// The step of that id.
+    /// Finds a step by id.
     #[must_use]
     pub fn step(&self, id: &str) -> Option<&Step> {
         self.steps.iter().find(|step| step.id == id)
     }
 
-    /// What comes after a step of this flow.
+    /// The successor of a step.
     #[must_use]
     pub fn next_after<'f>(&'f self, step: &Step, success: bool) -> Next<'f> {
         if let StepKind::Return { .. } = step.kind {
@@ -365,13 +365,13 @@ impl Flow {
         following.map_or(Next::Fails, Next::Step)
     }
 
-    /// Whether any step needs a route to a provider, and so the release a model policy.
+    /// Whether any step needs a provider route, and thus a model policy.
     #[must_use]
     pub fn uses_provider_routes(&self) -> bool {
         self.steps.iter().any(|step| step.kind.is_provider_routed())
     }
 
-    /// The roles that the flow reads from its release.
+    /// The roles that the flow's references name.
     #[must_use]
     pub fn release_roles(&self) -> BTreeSet<AssetKind> {
         let role = |reference: &Reference| match reference {
@@ -381,7 +381,7 @@ impl Flow {
         self.steps.iter().flat_map(Step::references).filter_map(|(_, _, reference)| role(reference)).collect()
     }
 
-    /// What each of its agents may use.
+    /// The tool choice of each agent step.
     pub fn agents(&self) -> impl Iterator<Item = &ToolChoice> {
         self.steps.iter().filter_map(|step| match &step.kind {
             StepKind::Agent { tools, .. } => Some(tools),
@@ -391,7 +391,7 @@ impl Flow {
         })
     }
 
-    /// The flow as the content of a version.
+    /// The content form of the flow.
     #[must_use]
     pub fn to_content(&self) -> Value {
         let steps: Vec<Value> = self.steps.iter().map(Step::to_content).collect();
@@ -413,7 +413,7 @@ impl Flow {
 }
 
 impl Step {
-    /// Every reference of the step, each with the key and, for inputs, the name it stands under.
+    /// Every reference of the step with its key and, for inputs, the input's name.
     fn references(&self) -> Vec<(&'static str, Option<&str>, &Reference)> {
         let mut found = Vec::new();
         for (name, input) in &self.inputs {

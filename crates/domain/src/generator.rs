@@ -1,24 +1,24 @@
-//! The generator that comes with Fairway: a governed workload like any other, which drafts what people describe.
+//! The built-in generator: a governed workload that drafts assets from descriptions.
 //!
-//! Its slugs are kept for it. Whatever it answers is data: it is read and checked like content that a stranger sent.
+//! Its slugs are reserved. Its answers are untrusted and validated like submitted content.
 
 use crate::{asset::kind::AssetKind, json, text::is_prose};
 use serde_json::{Value, json};
 
-/// The generator's workload, and what the slugs of its assets begin with. Nothing else can be called so.
+/// The generator's workload slug and the prefix of its assets' slugs; both are reserved.
 pub const SLUG: &str = "fairway-generator";
-/// Where its release is active.
+/// The environment of its release.
 pub const ENVIRONMENT: &str = "production";
-/// What its assets' first versions are called.
+/// The label of its assets' first versions.
 pub const LABEL: &str = "v1";
-/// Longest description, in characters.
+/// The maximum length of a description, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
-/// Fewest words that say enough.
+/// The minimum number of words in a description.
 pub const FEWEST_WORDS: usize = 4;
-/// Longest answer that is read, in bytes.
+/// The maximum length of an answer, in bytes.
 pub const MAX_ANSWER: usize = 256 << 10;
 
-/// What it is told. The line `Draft:` is what the built-in provider goes by; a model reads it as part of the rest.
+/// Its system prompt. The built-in provider reads the line `Draft:`; a model reads it as part of the prompt.
 const INSTRUCTIONS: &str = "\
 You write prompt templates: the instructions of another assistant, which people review before anybody uses them.
 Draft: prompt_template
@@ -31,17 +31,17 @@ value's name. Refer to no other asset and to no command.
 letter), its `type` (string, number, boolean or array) and a `description`.
 - `description`: one sentence for those who review it.";
 
-/// What somebody wants to have drafted, in plain words.
+/// A plain-language description of the asset to draft.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Description(String);
 
-/// Why a description is not taken.
+/// The reason a description is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DescriptionRefusal {
-    /// Too long, or with characters that do not show.
-    #[error("a description has at most 4000 characters, and none but line breaks and tabs that do not show")]
+    /// Too long, or with invisible characters.
+    #[error("a description has at most 4000 characters, and no invisible ones except line breaks and tabs")]
     Text,
-    /// Too short to say what is wanted.
+    /// Too few words.
     #[error("a description has at least four words")]
     TooShort,
 }
@@ -58,10 +58,10 @@ impl DescriptionRefusal {
 }
 
 impl Description {
-    /// Reads a description.
+    /// Parses a description.
     ///
     /// # Errors
-    /// When it is too long, too short, or holds what does not show.
+    /// When the text is too long, too short, or contains invisible characters.
     pub fn parse(text: &str) -> Result<Self, DescriptionRefusal> {
         if !is_prose(text, MAX_DESCRIPTION) {
             return Err(DescriptionRefusal::Text);
@@ -70,14 +70,14 @@ impl Description {
         if words < FEWEST_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
-    /// The words.
+    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// An asset of the generator: its kind, its slug, and what its first version says.
+/// The generator's assets: kind, slug and content of the first version.
 #[must_use]
 pub fn assets() -> [(AssetKind, String, Value); 3] {
     let route = json!({
@@ -95,13 +95,14 @@ pub fn assets() -> [(AssetKind, String, Value); 3] {
     ]
 }
 
-/// Whether a slug is kept for the generator.
+/// Whether a slug is reserved for the generator.
 #[must_use]
 pub fn keeps(slug: &str) -> bool {
     slug.strip_prefix(SLUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
-/// The JSON object of an answer, read as strictly as a body is, which may stand in a fence of Markdown; `None` where there is none.
+/// Parses the JSON object of an answer as strictly as a request body, optionally inside a Markdown fence; `None` for
+/// any other answer.
 #[must_use]
 pub fn object_of(answer: &str) -> Option<Value> {
     if answer.len() > MAX_ANSWER {

@@ -1,4 +1,4 @@
-//! One identifier type for each noun, so that a release id never passes for an asset id.
+//! One identifier type per resource type, so that a release id cannot pass for an asset id.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +12,7 @@ macro_rules! ids {
         pub struct $name(Uuid);
 
         impl $name {
-            /// The UUID itself, for rows and wire views.
+            /// The UUID, for rows and wire views.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -34,13 +34,13 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An organization, the outermost boundary of visibility.
+    /// An organization; the outermost visibility boundary.
     TenantId,
-    /// A set of workspaces that see one another's assets.
+    /// A set of workspaces that share the visibility of assets.
     NamespaceId,
-    /// Where assets and workloads live.
+    /// A container of assets and workloads.
     WorkspaceId,
-    /// One grant of a role to a principal.
+    /// A grant of a role to a principal.
     RoleBindingId,
     /// A principal bound to a workload.
     PrincipalBindingId,
@@ -48,46 +48,46 @@ ids! {
     AssetId,
     /// One immutable version of an asset.
     AssetVersionId,
-    /// An asset shown to somebody who would not see it.
+    /// A grant of an asset to a principal or a workspace.
     AssetGrantId,
-    /// Documents that were added to a knowledge base at once.
+    /// A batch of documents added to a knowledge base.
     IngestId,
-    /// A document as it was added to a knowledge base.
+    /// A document of a knowledge base.
     DocumentEntryId,
-    /// A piece of a document, as it is found.
+    /// A chunk of a document.
     ChunkId,
-    /// The end of an access contract.
+    /// The revocation of an access contract.
     RevocationId,
     /// A runnable unit.
     WorkloadId,
     /// A set of bindings for one workload in one environment.
     ReleaseId,
-    /// One version bound to a release.
+    /// A version bound to a release.
     BindingId,
-    /// One person's verdict on a release.
+    /// A verdict on a release.
     ApprovalId,
-    /// A link that opens a workload.
+    /// A share link of a workload.
     ShareLinkId,
-    /// One run of a workload.
+    /// A run of a workload.
     ExecutionId,
-    /// One policy decision taken for a run.
+    /// A policy decision of a run.
     DecisionId,
-    /// A document kept as evidence of a run.
+    /// An evidence artifact of a run.
     ArtifactId,
-    /// One thing that a step of a run read.
+    /// A lineage item of a run.
     LineageId,
-    /// One entry of the audit log.
+    /// An entry of the audit log.
     FactId,
-    /// One HTTP request.
+    /// An HTTP request.
     RequestId,
 }
 
-/// Where fresh identifiers and salts come from; the domain never makes its own.
+/// The source of identifiers and random bytes; the domain itself generates none.
 pub trait Ids: Send + Sync {
     /// A fresh UUIDv7.
     fn fresh(&self) -> Uuid;
-    /// 16 bytes that nobody can guess.
+    /// 16 unpredictable bytes.
     fn salt(&self) -> [u8; 16];
-    /// 32 bytes that nobody can guess: 256 bits of the operating system's randomness.
+    /// 32 unpredictable bytes: 256 bits of the operating system's randomness.
     fn secret(&self) -> [u8; 32];
 }

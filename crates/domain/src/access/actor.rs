@@ -7,25 +7,25 @@ use std::fmt;
 /// Longest name of an actor or owner.
 const MAX_NAME: usize = 127;
 
-/// What sort of actor a reference names.
+/// The kind of an actor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ActorKind {
     /// A person.
     User,
     /// A group of people.
     Group,
-    /// A program with credentials of its own.
+    /// A program with its own credentials.
     Service,
     /// A part of Fairway.
     System,
     /// The holder of a share link.
     ShareLink,
-    /// Nobody in particular.
+    /// An unauthenticated caller.
     Anonymous,
 }
 
 impl ActorKind {
-    /// The spelling before the colon.
+    /// The prefix before the colon.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ pub struct ActorRef {
     name: String,
 }
 
-/// Why a text is no actor or owner.
+/// The text is not a valid actor or owner reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("expected a reference such as `user:ada`")]
 pub struct ActorRefusal;
@@ -59,10 +59,10 @@ fn is_name(text: &str) -> bool {
 }
 
 impl ActorRef {
-    /// Checks a text from outside.
+    /// Parses an untrusted text.
     ///
     /// # Errors
-    /// When it is no reference.
+    /// When the text is not a valid reference.
     pub fn parse(text: &str) -> Result<Self, ActorRefusal> {
         if text == "anonymous" {
             return Ok(Self::anonymous());
@@ -82,31 +82,31 @@ impl ActorRef {
         Ok(Self { kind, name: name.to_owned() })
     }
 
-    /// Nobody in particular.
+    /// The unauthenticated actor.
     #[must_use]
     pub const fn anonymous() -> Self {
         Self { kind: ActorKind::Anonymous, name: String::new() }
     }
 
-    /// The person in front of a local server who names nobody else.
+    /// The default user of a local server.
     #[must_use]
     pub fn local() -> Self {
         Self { kind: ActorKind::User, name: "local".to_owned() }
     }
 
-    /// A part of Fairway, by a name of its own choosing.
+    /// A component of Fairway, identified by a fixed name.
     #[must_use]
     pub fn system(name: &'static str) -> Self {
         Self { kind: ActorKind::System, name: name.to_owned() }
     }
 
-    /// Whoever holds a share link.
+    /// The holder of a share link.
     #[must_use]
     pub fn share_link(id: ShareLinkId) -> Self {
         Self { kind: ActorKind::ShareLink, name: id.to_string() }
     }
 
-    /// What sort of actor it names.
+    /// The kind of the actor.
     #[must_use]
     pub const fn kind(&self) -> ActorKind {
         self.kind
@@ -132,15 +132,15 @@ impl Serialize for ActorRef {
     }
 }
 
-/// Who answers for an asset or a workload: `team:<name>` or `user:<name>`.
+/// The owner of an asset or a workload: `team:<name>` or `user:<name>`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OwnerRef(String);
 
 impl OwnerRef {
-    /// Checks a text from outside.
+    /// Parses an untrusted text.
     ///
     /// # Errors
-    /// When it is neither a team nor a user.
+    /// When the text names neither a team nor a user.
     pub fn parse(text: &str) -> Result<Self, ActorRefusal> {
         match text.split_once(':') {
             Some(("team" | "user", name)) if is_name(name) => Ok(Self(text.to_owned())),

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 
 macro_rules! permissions {
     ($($name:ident = $text:literal),* $(,)?) => {
-        /// What a role can allow.
+        /// A permission that a role can grant.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[expect(missing_docs, reason = "each variant is the spelling beside it")]
         pub enum Permission {
@@ -16,7 +16,7 @@ macro_rules! permissions {
             /// Every permission.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The dotted spelling.
+            /// The wire form, such as `asset.view`.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -72,7 +72,7 @@ impl Serialize for Permission {
 pub struct Permissions(u64);
 
 impl Permissions {
-    /// The set of these.
+    /// The set of the given permissions.
     #[must_use]
     pub const fn of(list: &[Permission]) -> Self {
         let mut bits = 0;
@@ -84,13 +84,13 @@ impl Permissions {
         Self(bits)
     }
 
-    /// Both sets together.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the set holds this one.
+    /// Whether the set contains the permission.
     #[must_use]
     pub const fn has(self, permission: Permission) -> bool {
         self.0 & (1 << (permission as u64)) != 0
@@ -105,19 +105,19 @@ impl Permissions {
 /// The built-in roles.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
-    /// Sees everything of the workspace but its audit log.
+    /// Reads everything in the workspace except its audit log.
     Viewer,
     /// Runs workloads.
     RuntimeUser,
-    /// Writes assets, workloads and drafts of releases.
+    /// Writes assets, workloads and release drafts.
     Author,
-    /// Gives verdicts on releases.
+    /// Approves or rejects releases.
     Approver,
-    /// Moves releases, suspends workloads, manages connections.
+    /// Transitions releases, suspends workloads, manages connections.
     Operator,
     /// Reads the audit log.
     Auditor,
-    /// All of the above, and manages the workspace.
+    /// All of the above, plus workspace management.
     WorkspaceAdmin,
     /// Everything in the tenant.
     TenantAdmin,
@@ -183,19 +183,19 @@ const PLATFORM_ADMIN: Permissions = Permissions::of(Permission::ALL);
 pub struct Roles(u16);
 
 impl Roles {
-    /// Whether the set holds this one.
+    /// Whether the set contains the role.
     #[must_use]
     pub const fn has(self, role: Role) -> bool {
         self.0 & (1 << (role as u16)) != 0
     }
 
-    /// What both sets hold.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn common(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether the set holds nothing.
+    /// Whether the set is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -227,7 +227,7 @@ impl Role {
         Self::PlatformAdmin,
     ];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -243,13 +243,13 @@ impl Role {
         }
     }
 
-    /// The role of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 
-    /// What the role allows.
+    /// The permissions of the role.
     #[must_use]
     pub const fn permissions(self) -> Permissions {
         match self {
@@ -265,7 +265,7 @@ impl Role {
         }
     }
 
-    /// Whether the role means something at that scope: a tenant's administrator cannot be confined to a workspace.
+    /// Whether the role can be bound at that scope; administrator roles cannot be confined to a scope below their own.
     #[must_use]
     pub const fn may_be_bound_at(self, scope: &GrantScope) -> bool {
         match self {

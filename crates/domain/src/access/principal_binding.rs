@@ -1,4 +1,4 @@
-//! Principal bindings: who is bound to a workload, and which lane serves whom.
+//! Principal bindings: the principals of a workload and the lane that serves each.
 
 use super::{ActorKind, ActorRef};
 use crate::{
@@ -15,32 +15,32 @@ use async_trait::async_trait;
 use serde_json::json;
 use std::collections::BTreeMap;
 
-/// A principal that is bound to a workload.
+/// A principal bound to a workload.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrincipalBinding {
-    /// Its identifier. It stays when the lane changes.
+    /// Its identifier. It is stable across lane changes.
     pub principal_binding_id: PrincipalBindingId,
     /// The workload.
     pub workload_id: WorkloadId,
-    /// A user, group or service; bound to a workload once at most.
+    /// A user, group or service; bound to a workload at most once.
     pub principal: ActorRef,
-    /// The lane that serves it; `None` for none of its own.
+    /// The lane that serves it; `None` selects no lane.
     pub lane: Option<Lane>,
     /// When it was bound.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The actor that bound it.
     pub created_by: ActorRef,
-    /// When its lane was last settled.
+    /// When its lane last changed.
     pub updated_at: Timestamp,
-    /// By whom.
+    /// The actor that last changed it.
     pub updated_by: ActorRef,
-    /// Counts the changes.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
-/// The principal is none that can be bound.
+/// The principal kind cannot be bound.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("only users, groups and services are bound to workloads")]
+#[error("only users, groups and services can be bound to workloads")]
 pub struct PrincipalRefusal;
 
 impl PrincipalRefusal {
@@ -52,10 +52,10 @@ impl PrincipalRefusal {
 }
 
 impl PrincipalBinding {
-    /// Binds a principal that is not bound to the workload yet.
+    /// Binds a principal that is not yet bound to the workload.
     ///
     /// # Errors
-    /// When the principal is no user, group or service.
+    /// When the principal is not a user, group or service.
     pub fn bind(
         principal_binding_id: PrincipalBindingId,
         workload: &Workload,
@@ -81,7 +81,7 @@ impl PrincipalBinding {
         Ok(Change::creating(next, fact))
     }
 
-    /// Settles the lane anew.
+    /// Replaces the lane.
     pub fn rebind(&self, workload: &Workload, lane: Option<Lane>, stamp: &Stamp) -> Change<Self> {
         let (updated_at, updated_by) = (stamp.at, stamp.actor.clone());
         let next = Self { lane, updated_at, updated_by, revision: self.revision.next(), ..self.clone() };
@@ -89,7 +89,7 @@ impl PrincipalBinding {
         Change::replacing(next, self.revision, fact)
     }
 
-    /// The fact of this binding or of its end.
+    /// The audit fact for this binding or its removal.
     #[must_use]
     pub fn fact(&self, kind: FactKind, workload: &Workload, stamp: &Stamp) -> Fact {
         let subject = Subject { kind: "principal_binding", id: self.principal_binding_id.uuid() };
@@ -102,7 +102,7 @@ impl PrincipalBinding {
     }
 }
 
-/// A lane that a principal binding gives, as it is read for a caller.
+/// A lane that a principal binding selects, as loaded for a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundLane {
     /// The caller or one of its groups.
@@ -113,12 +113,13 @@ pub struct BoundLane {
     pub lane: Lane,
 }
 
-/// The lanes that serve a caller by its principal bindings and those of its groups.
+/// The lanes that a caller's own bindings and its groups' bindings select, by workload.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallerLanes(BTreeMap<WorkloadId, Lane>);
 
 impl CallerLanes {
-    /// What the bindings come to: the actor's own goes before those of its groups, and of these counts the most careful.
+    /// Resolves the lanes. The actor's own binding overrides those of its groups; among groups, the most restrictive
+    /// lane wins.
     #[must_use]
     pub fn of(actor: &ActorRef, bound: Vec<BoundLane>) -> Self {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
@@ -133,18 +134,18 @@ impl CallerLanes {
     /// An estimate of the heap memory that the lanes take, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        // A node of the tree has room for eleven entries and holds six on average.
+        // A tree node has room for eleven entries and holds six on average.
         self.0.len().saturating_mul(2 * size_of::<(WorkloadId, Lane)>())
     }
 
-    /// The lane that serves the caller in a workload, where some binding says.
+    /// The lane that the bindings select for the caller in a workload.
     #[must_use]
     pub fn lane(&self, workload: WorkloadId) -> Option<Lane> {
         self.0.get(&workload).copied()
     }
 }
 
-/// Keeps principal bindings.
+/// Stores principal bindings.
 #[async_trait]
 pub trait PrincipalBindingStore: Send + Sync {
     /// One binding.
@@ -168,8 +169,8 @@ pub trait PrincipalBindingStore: Send + Sync {
         change: Change<PrincipalBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Ends a binding, if it still is as it was seen, and raises the access revision.
-    async fn commit_end(&self, scope: TenantScope, seen: &PrincipalBinding, fact: Fact) -> Result<(), CommitError>;
+    /// Removes a binding if it is unchanged since it was read, and raises the access revision.
+    async fn commit_end(&self, scope: TenantScope, expected: &PrincipalBinding, fact: Fact) -> Result<(), CommitError>;
 }
 
 #[cfg(test)]

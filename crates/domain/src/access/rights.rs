@@ -1,10 +1,10 @@
-//! Grants, the places where they hold, and the one question asked of them.
+//! Grants, the scopes in which they apply, and the permission check.
 
 use super::permission::{Permission, Permissions, Role, Roles};
 use crate::id::{NamespaceId, TenantId, WorkloadId, WorkspaceId};
 use uuid::Uuid;
 
-/// Where a grant holds.
+/// The scope in which a grant applies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GrantScope {
     /// In every tenant.
@@ -20,10 +20,10 @@ pub enum GrantScope {
 }
 
 impl GrantScope {
-    /// The spellings of all kinds of scopes.
+    /// The wire forms of all scope kinds.
     pub const KINDS: [&str; 5] = ["platform", "tenant", "namespace", "workspace", "workload"];
 
-    /// The spelling of the scope's kind.
+    /// The wire form of the scope's kind.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl GrantScope {
         }
     }
 
-    /// The identifier of what the grant is confined to; the platform has none.
+    /// The identifier of the resource that the grant is confined to; the platform has none.
     #[must_use]
     pub const fn reference(&self) -> Option<Uuid> {
         match self {
@@ -47,7 +47,7 @@ impl GrantScope {
         }
     }
 
-    /// The scope of that kind and reference; `None` where they do not fit together.
+    /// Builds a scope from a kind and a reference; `None` when they do not match.
     #[must_use]
     pub fn from_parts(kind: &str, reference: Option<Uuid>) -> Option<Self> {
         match (kind, reference) {
@@ -61,43 +61,43 @@ impl GrantScope {
     }
 }
 
-/// A role, what it allows and where it holds.
+/// A role, its permissions and its scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// The role.
     pub role: Role,
-    /// The permissions that decisions go by: the role's, except where a test grants single ones.
+    /// The effective permissions: the role's, unless a test grants individual ones.
     pub permissions: Permissions,
-    /// Where it holds.
+    /// The scope in which it applies.
     pub scope: GrantScope,
 }
 
 impl Grant {
-    /// A role with its permissions.
+    /// A grant with the role's own permissions.
     #[must_use]
     pub const fn of(role: Role, scope: GrantScope) -> Self {
         Self { role, permissions: role.permissions(), scope }
     }
 }
 
-/// Where something is, with all that surrounds it.
+/// A resource's position in the hierarchy, with all enclosing scopes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
-    /// The tenant; `None` for the platform itself.
+    /// The tenant; `None` for the platform.
     pub tenant: Option<TenantId>,
-    /// The namespace, if the place is inside one.
+    /// The namespace, if any.
     pub namespace: Option<NamespaceId>,
-    /// The workspace, if the place is inside one.
+    /// The workspace, if any.
     pub workspace: Option<WorkspaceId>,
-    /// The workload, if the place is one.
+    /// The workload, if any.
     pub workload: Option<WorkloadId>,
 }
 
 impl Place {
-    /// The installation as a whole.
+    /// The whole installation.
     pub const PLATFORM: Self = Self { tenant: None, namespace: None, workspace: None, workload: None };
 
-    /// A tenant as a whole.
+    /// A whole tenant.
     #[must_use]
     pub const fn tenant(tenant: TenantId) -> Self {
         Self { tenant: Some(tenant), namespace: None, workspace: None, workload: None }
@@ -109,7 +109,7 @@ impl Place {
         Self { tenant: Some(tenant), namespace: Some(namespace), workspace: Some(workspace), workload: None }
     }
 
-    /// The same place, narrowed to a workload in it.
+    /// Narrows the scope to one workload in it.
     #[must_use]
     pub const fn of_workload(self, workload: WorkloadId) -> Self {
         Self { workload: Some(workload), ..self }
@@ -126,26 +126,26 @@ impl Place {
     }
 }
 
-/// All that an actor's roles allow.
+/// An actor's grants.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     grants: Vec<Grant>,
 }
 
 impl Rights {
-    /// The rights that these grants give together.
+    /// Combines the given grants.
     #[must_use]
     pub const fn new(grants: Vec<Grant>) -> Self {
         Self { grants }
     }
 
-    /// Whether some grant that holds in the place has the permission.
+    /// Whether any grant that covers the scope includes the permission.
     #[must_use]
     pub fn allow(&self, permission: Permission, place: &Place) -> bool {
         self.grants.iter().any(|grant| grant.permissions.has(permission) && place.is_within(&grant.scope))
     }
 
-    /// Everything that is allowed in the place.
+    /// All permissions that apply in the scope.
     #[must_use]
     pub fn permissions_at(&self, place: &Place) -> Permissions {
         self.grants
@@ -160,19 +160,19 @@ impl Rights {
         self.grants.capacity().saturating_mul(size_of::<Grant>())
     }
 
-    /// Whether there is any grant at all.
+    /// Whether there are no grants.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
-    /// Whether some grant reaches beyond single tenants.
+    /// Whether the grants include platform management, which spans all tenants.
     #[must_use]
     pub fn reach_every_tenant(&self) -> bool {
         self.allow(Permission::PlatformManage, &Place::PLATFORM)
     }
 
-    /// The one workspace that the grants name, if they name exactly one and nothing wider.
+    /// The only workspace that the grants name, if they name exactly one and no wider scope.
     #[must_use]
     pub fn home_workspace(&self) -> Option<WorkspaceId> {
         let mut home = None;
@@ -190,14 +190,14 @@ impl Rights {
         home
     }
 
-    /// The roles that hold in the place.
+    /// The roles that apply in the scope.
     #[must_use]
     pub fn roles_at(&self, place: &Place) -> Roles {
         self.grants.iter().filter(|grant| place.is_within(&grant.scope)).map(|grant| grant.role).collect()
     }
 
-    /// The workspaces and workloads that the grants of a permission are confined to; `None` when a grant covers the
-    /// whole tenant. Lists are filtered by it.
+    /// The scopes to which the grants of a permission are confined; `None` when a grant covers the whole tenant. Lists
+    /// filter by it.
     #[must_use]
     pub fn reach(&self, permission: Permission) -> Option<Reach> {
         let mut reach = Reach::default();
@@ -213,14 +213,14 @@ impl Rights {
     }
 }
 
-/// Where a permission holds that does not hold in the whole tenant.
+/// The scopes in which a permission applies when it does not apply tenant-wide.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reach {
-    /// In these namespaces.
+    /// These namespaces.
     pub namespaces: Vec<NamespaceId>,
-    /// In these workspaces.
+    /// These workspaces.
     pub workspaces: Vec<WorkspaceId>,
-    /// For these workloads.
+    /// These workloads.
     pub workloads: Vec<WorkloadId>,
 }
 

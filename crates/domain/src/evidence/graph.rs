@@ -1,4 +1,4 @@
-//! Evidence as a graph: the same record, with who stands behind whom (spec: Evidence graph).
+//! Evidence as a graph: the same record, with its relationships (spec: Evidence graph).
 
 use super::{
     ArtifactRow, Chain, ChainApproval, ChainBinding, ChainRelease, ChainWorkload, DecisionRow, EvidenceRecord,
@@ -7,44 +7,44 @@ use super::{
 use crate::id::AssetVersionId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One thing that stands behind a run, or the run itself.
+/// The run, or one item of its evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node<'r> {
     /// The run.
     Execution(&'r EvidenceRecord),
-    /// The release that it ran under.
+    /// The release of the run.
     Release(&'r ChainRelease),
-    /// The workload that ran.
+    /// The workload of the run.
     Workload(&'r ChainWorkload),
     /// A version that the release binds in a role.
     Binding(&'r ChainBinding),
-    /// The asset that such a version is of, or one that a bound content refers to.
+    /// The asset of a bound version, or an asset that bound content refers to.
     Asset(UsedAsset<'r>),
-    /// A decision that was taken for the run.
+    /// A policy decision of the run.
     PolicyDecision(&'r DecisionRow),
-    /// Something that a decision imposed.
+    /// An obligation that a decision imposed.
     Obligation(&'r OwedObligation),
-    /// Something that the run looked up in a knowledge base.
+    /// A knowledge base query of the run.
     RetrievalEvent(&'r RetrievalRow),
-    /// A document that the run left.
+    /// An evidence artifact of the run.
     EvidenceArtifact(&'r ArtifactRow),
-    /// A verdict on the release.
+    /// An approval of the release.
     Approval(&'r ChainApproval),
 }
 
-/// An asset that a run went by.
+/// An asset that a run used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsedAsset<'r> {
     /// Its slug, unique in a tenant.
     pub slug: &'r str,
     /// Its kind.
     pub kind: &'r str,
-    /// Every version of it that the run went by, bound or referred to, the oldest first.
+    /// Every version of it that the run used, bound or referenced, oldest first.
     pub versions: BTreeSet<AssetVersionId>,
 }
 
 impl Node<'_> {
-    /// The spelling of its type.
+    /// The wire form of its type.
     #[must_use]
     pub const fn type_name(&self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Node<'_> {
         }
     }
 
-    /// Its name in the graph: its type, and what tells it from others of that type.
+    /// Its node id: its type and a key that is unique within the type.
     #[must_use]
     pub fn id(&self) -> String {
         let name = self.type_name();
@@ -80,7 +80,7 @@ impl Node<'_> {
     }
 }
 
-/// How one thing stands to another.
+/// The relationship of two nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relationship {
     /// A run and its release.
@@ -91,13 +91,13 @@ pub enum Relationship {
     Binds,
     /// A run and a decision.
     GovernedBy,
-    /// A decision and what it imposes.
+    /// A decision and an obligation that it imposes.
     Requires,
-    /// A run and what it looked up.
+    /// A run and a knowledge base query.
     Retrieved,
-    /// A run and a document.
+    /// A run and an artifact.
     Produced,
-    /// A release and a verdict.
+    /// A release and an approval.
     ApprovedBy,
 }
 
@@ -118,28 +118,28 @@ impl Relationship {
     }
 }
 
-/// That one node stands to another in a way.
+/// A directed relationship of two nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The id of the first.
+    /// The id of the source node.
     pub source: String,
-    /// The id of the second.
+    /// The id of the target node.
     pub target: String,
-    /// How the first stands to the second.
+    /// The relationship of the source to the target.
     pub relationship: Relationship,
 }
 
-/// Nodes and edges. INVARIANT: both ends of every edge are nodes, and no two nodes have one id.
+/// Nodes and edges. INVARIANT: both ends of every edge are nodes, and node ids are unique.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Graph<'r> {
-    /// The things.
+    /// The nodes.
     pub nodes: Vec<Node<'r>>,
-    /// How they stand to each other.
+    /// The edges.
     pub edges: Vec<Edge>,
 }
 
 impl<'r> Graph<'r> {
-    /// The graph of a record, and of what its run owed.
+    /// Builds the graph of a record and its obligations.
     #[must_use]
     pub fn of(record: &'r EvidenceRecord, owed: &'r [OwedObligation]) -> Self {
         let (run, release) = (Node::Execution(record), Node::Release(&record.chain.release));
@@ -147,8 +147,8 @@ impl<'r> Graph<'r> {
         let mut graph = Self { nodes: vec![run.clone(), release.clone(), workload.clone()], edges: Vec::new() };
         graph.join(&run, &release, Relationship::ExecutedUnder);
         graph.join(&release, &workload, Relationship::BelongsTo);
-        // An asset may be bound in more than one role and referred to in more than one version, and is still one: it
-        // stands where it is named first.
+        // An asset bound in several roles, or referenced in several versions, is one node, placed where it first
+        // occurs.
         let mut assets = assets(&record.chain);
         for binding in &record.chain.bindings {
             graph.nodes.push(Node::Binding(binding));
@@ -156,7 +156,7 @@ impl<'r> Graph<'r> {
                 graph.add(&release, Node::Asset(asset), Relationship::Binds);
             }
         }
-        // What the bound contents refer to is settled with them, and bound as they are.
+        // References are resolved and bound with the contents.
         for reference in &record.chain.references {
             if let Some(asset) = assets.remove(reference.asset_slug.as_str()) {
                 graph.add(&release, Node::Asset(asset), Relationship::Binds);

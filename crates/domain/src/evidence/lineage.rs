@@ -1,4 +1,4 @@
-//! Context lineage: what went into the answer of a run, by name, digest and length (spec: Context-lineage).
+//! Context lineage: the inputs of each step, by name, digest and length (spec: Context-lineage).
 
 use crate::{
     execution::Execution,
@@ -7,20 +7,20 @@ use crate::{
     time::Timestamp,
 };
 
-/// Where something came from.
+/// The origin of a lineage item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Whoever asked.
+    /// The run's submitter.
     UserInput,
-    /// A governed prompt, or what it includes.
+    /// A governed prompt or a template that it includes.
     PromptTemplate,
     /// A document of a knowledge base.
     KnowledgeBase,
-    /// An earlier turn of a conversation.
+    /// An earlier exchange of a conversation.
     Memory,
-    /// What a model, an agent or a tool produced in an earlier step.
+    /// The output of a model, an agent or a tool in an earlier step.
     ToolResult,
-    /// The flow itself, or a step that the service does.
+    /// The flow, or a step that Fairway performs.
     System,
 }
 
@@ -29,7 +29,7 @@ impl Origin {
     pub const ALL: [Self; 6] =
         [Self::UserInput, Self::PromptTemplate, Self::KnowledgeBase, Self::Memory, Self::ToolResult, Self::System];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,23 +42,23 @@ impl Origin {
         }
     }
 
-    /// The origin of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|origin| origin.as_str() == text)
     }
 }
 
-/// What it was to the step that read it.
+/// The role of an item in the step that read it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InfluenceRole {
-    /// Something to follow.
+    /// An instruction to follow.
     Instruction,
-    /// Something to answer from.
+    /// Evidence to answer from.
     Evidence,
-    /// Something to work on.
+    /// Input to process.
     Input,
-    /// Something to imitate.
+    /// An example to imitate.
     Example,
 }
 
@@ -66,7 +66,7 @@ impl InfluenceRole {
     /// Every role.
     pub const ALL: [Self; 4] = [Self::Instruction, Self::Evidence, Self::Input, Self::Example];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,23 +77,23 @@ impl InfluenceRole {
         }
     }
 
-    /// The role of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|role| role.as_str() == text)
     }
 }
 
-/// What the step did with it.
+/// The step's use of the item.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActionClass {
-    /// Looked at it.
+    /// Reads it.
     Read,
-    /// Made an answer of it.
+    /// Generates output from it.
     Generate,
-    /// Called a tool with it.
+    /// Calls a tool with it.
     ToolCall,
-    /// Stored it.
+    /// Stores it.
     Write,
 }
 
@@ -101,7 +101,7 @@ impl ActionClass {
     /// Every class.
     pub const ALL: [Self; 4] = [Self::Read, Self::Generate, Self::ToolCall, Self::Write];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -112,29 +112,28 @@ impl ActionClass {
         }
     }
 
-    /// The class of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == text)
     }
 }
 
-/// Why something is not to be trusted.
-/// From the milder to the worse.
+/// The reason an item is untrusted, in ascending order of severity.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum UntrustedReason {
-    /// Whoever asked wrote it.
+    /// The submitter supplied it.
     UserSupplied,
-    /// It stands in a document, and whoever wrote that is not asking.
+    /// It comes from a document whose author is not the submitter.
     RetrievedDocument,
-    /// A tool gave it, and whoever stands behind the tool is not asking.
+    /// It comes from a tool whose operator is not the submitter.
     ToolResult,
-    /// A model wrote it.
+    /// A model generated it.
     ModelOutput,
 }
 
 impl UntrustedReason {
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -146,60 +145,59 @@ impl UntrustedReason {
     }
 }
 
-/// One thing that one step read.
+/// An item that a step read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageItem {
     /// Its identifier.
     pub lineage_id: LineageId,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// What it was to the step.
+    /// Its role in the step.
     pub influence_role: InfluenceRole,
-    /// What the step did with it.
+    /// The step's use of it.
     pub action_class: ActionClass,
     /// Its name: a version, the run's `inputs`, or the output of a step.
     pub reference: String,
-    /// The checksum of a version; of everything else a digest salted like that of the run's inputs, which says nothing
-    /// once they are erased.
+    /// The checksum of a version; for other items a digest salted like the run's inputs, which reveals nothing once
+    /// they are erased.
     pub digest: [u8; 32],
-    /// Its length as JSON.
+    /// Its length as JSON, in bytes.
     pub size_bytes: u64,
-    /// Why it is not to be trusted; `None` where it is.
+    /// The reason it is untrusted; `None` when it is trusted.
     pub untrusted: Option<UntrustedReason>,
     /// When it was read.
     pub created_at: Timestamp,
 }
 
-/// One thing that a step read, as it is read back.
+/// A stored lineage item.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineageRow {
     /// Its identifier.
     pub lineage_id: LineageId,
-    /// Where it came from.
+    /// Its origin.
     pub origin: Origin,
-    /// What it was to the step.
+    /// Its role in the step.
     pub influence_role: InfluenceRole,
-    /// What the step did with it.
+    /// The step's use of it.
     pub action_class: ActionClass,
     /// Its name.
     pub reference: String,
-    /// Its digest, as it is shown.
+    /// Its digest in display form.
     pub digest: String,
-    /// Its length as JSON.
+    /// Its length as JSON, in bytes.
     pub size_bytes: u64,
-    /// Why it is not to be trusted, as it was stored.
+    /// The stored reason it is untrusted.
     pub untrusted: Option<String>,
-    /// Whether the text itself cannot be read, because it was erased or never kept.
+    /// Whether the text is unavailable: erased or never stored.
     pub redacted: bool,
-    /// The decisions that had been taken when it was read, the latest first.
+    /// The decisions taken before it was read, latest first.
     pub decisions: Vec<(DecisionId, policy::Outcome)>,
     /// When it was read.
     pub created_at: Timestamp,
 }
 
 impl Origin {
-    /// Whether the text behind an item of this origin and name cannot be read. What a step produced is handed on and not
-    /// kept, whoever it came from.
+    /// Whether the text of an item of this origin and name is unavailable. Step outputs are passed on but never stored.
     #[must_use]
     pub fn is_redacted(self, reference: &str, inputs_kept: bool) -> bool {
         match self {
@@ -210,8 +208,8 @@ impl Origin {
     }
 }
 
-/// The decisions of a run that had been taken when an item was noted. Identifiers of one run are made one after the other,
-/// so their order tells.
+/// The decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so their order
+/// decides.
 #[must_use]
 pub fn taken_before(
     decisions: &[(DecisionId, policy::Outcome)],
@@ -221,7 +219,7 @@ pub fn taken_before(
 }
 
 impl LineageRow {
-    /// Under which answer of the policy the step acted: the strictest until then.
+    /// The policy outcome in force for the step: the strictest until then.
     #[must_use]
     pub fn posture(&self) -> Option<policy::Outcome> {
         self.decisions.iter().map(|(_, outcome)| *outcome).max()
@@ -231,15 +229,15 @@ impl LineageRow {
 /// A page of a run's lineage, newest first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LineagePage {
-    /// The run, for its place: without its answer and without what the policy said.
+    /// The run, for its workspace and workload, without its answer or policy outcome.
     pub execution: Execution,
-    /// How many there are in all that the filter lets through.
+    /// The number of items that match the filter.
     pub total: u64,
-    /// Those of the page.
+    /// The items of the page.
     pub items: Vec<LineageRow>,
 }
 
-/// Which part of a lineage is read.
+/// The filter of a lineage listing.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct LineageFilter {
     /// Only this origin.

@@ -1,7 +1,7 @@
-//! Code mode: a script that an agent wrote, run once where it can reach nothing and nobody.
+//! Code mode: an agent's script, executed once in a sandbox without network access.
 //!
-//! A script is handed over at most once. Whoever runs it says how it came out; where no whole answer comes, nobody knows
-//! whether it ran, and the run says so until a person settles it.
+//! Fairway hands a script over at most once. The gateway reports the result. Without a complete response the run's
+//! outcome is unknown until a person resolves it.
 
 mod forbidden;
 mod sandbox;
@@ -25,18 +25,18 @@ use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeSet, time::Duration};
 
-/// Longest time of a script.
+/// The maximum time of a script.
 pub const LONGEST: Duration = Duration::from_secs(5);
-/// Memory of a script's engine, in bytes.
+/// The memory limit of a script's engine, in bytes.
 pub const MEMORY: usize = 64 << 20;
-/// Most bytes that a script may give: what it says and its result, as JSON, together.
+/// The maximum output of a script, in bytes: stdout and result as JSON, together.
 pub const MOST_OUTPUT: usize = 64 << 10;
-/// Scripts of one tenant that one process runs at the same time.
+/// The maximum number of concurrent scripts per tenant and process.
 pub const MOST_AT_ONCE: usize = 4;
-/// The step of a run that is a script.
+/// The step id and type of a script run.
 const STEP: &str = "code";
 
-/// A language of scripts.
+/// A script language.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Language {
     /// Starlark: the result is the global `result`.
@@ -49,7 +49,7 @@ impl Language {
     /// Every language.
     pub const ALL: [Self; 2] = [Self::Starlark, Self::JavaScript];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl Language {
         }
     }
 
-    /// The language of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|language| language.as_str() == text)
@@ -68,65 +68,65 @@ impl Language {
 /// A script.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Script {
-    /// What it is written in.
+    /// Its language.
     pub language: Language,
-    /// What it says.
+    /// Its source text.
     pub code: String,
 }
 
 impl Script {
-    /// The inputs of its run: what policies may look at, and what is kept.
+    /// The inputs of its run, which policies read and the store retains.
     #[must_use]
     pub fn inputs(&self) -> Map<String, Value> {
         Map::from_iter([("language".to_owned(), json!(self.language.as_str())), ("code".to_owned(), json!(self.code))])
     }
 }
 
-/// A script to run.
+/// A request to run a script.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeRequest<'s> {
-    /// The run that it is.
+    /// The run.
     pub execution_id: ExecutionId,
     /// The script.
     pub script: &'s Script,
-    /// What it may use.
+    /// The resource limits.
     pub limits: ScriptLimits,
 }
 
-/// How a script came out.
+/// The result of a script that ran.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CodeResult {
-    /// Its result, or why it has none.
+    /// The result value, or the failure.
     pub result: Result<Value, ScriptFailure>,
-    /// What it said.
+    /// The captured output.
     pub stdout: String,
 }
 
-/// Why a script has no result. None of it says anything of the script's text.
+/// The failure of a script. No message reveals the script's text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScriptFailure {
-    /// It cannot be read, or went wrong.
+    /// A syntax or runtime error.
     #[error("the script ended with an error")]
     Error,
-    /// It took too long.
-    #[error("the script took longer than it may")]
+    /// The time limit was exceeded.
+    #[error("the script exceeded its time limit")]
     TimedOut,
-    /// It took too much memory, or went too deep.
-    #[error("the script took more memory than it may")]
+    /// The memory or recursion limit was exceeded.
+    #[error("the script exceeded its memory limit")]
     Memory,
-    /// It gave too much.
-    #[error("the script gave more than it may")]
+    /// The output limit was exceeded.
+    #[error("the script exceeded its output limit")]
     TooMuchOutput,
-    /// Its result is nothing that JSON knows.
-    #[error("the result of the script is no JSON")]
+    /// The result has no JSON form.
+    #[error("the result of the script is not JSON")]
     NoJson,
-    /// It was stopped because it reached for something that no script may reach.
+    /// The sandbox stopped the script because it attempted a forbidden operation.
     #[error("the script was stopped by its sandbox")]
     Stopped,
 }
 
 impl ScriptFailure {
-    /// Every one.
+    /// Every failure.
     pub const ALL: [Self; 6] =
         [Self::Error, Self::TimedOut, Self::Memory, Self::TooMuchOutput, Self::NoJson, Self::Stopped];
 
@@ -143,29 +143,29 @@ impl ScriptFailure {
         }
     }
 
-    /// The failure of that code.
+    /// Parses a code.
     #[must_use]
     pub fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 }
 
-/// Why nobody said how a script came out.
+/// The failure of a gateway to report a result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GatewayFailure {
-    /// Nobody took it: it did not run.
-    #[error("the runtime gateway takes no scripts")]
+    /// The gateway did not accept the script, so it did not run.
+    #[error("the runtime gateway did not accept the script")]
     Unreachable,
-    /// It was handed over and the answer was lost, or none that can be read. Whether it ran is not known.
-    #[error("whether the script ran is not known: its gateway gave no answer that can be read")]
+    /// The connection was lost after the hand-over, or the response is malformed. Whether the script ran is unknown.
+    #[error("the script may have run: its gateway's response was lost or unreadable")]
     Lost,
-    /// It was handed over and no whole answer came in time. Whether it ran is not known.
-    #[error("whether the script ran is not known: its gateway gave no answer in time")]
+    /// No complete response arrived in time after the hand-over. Whether the script ran is unknown.
+    #[error("the script may have run: its gateway did not respond in time")]
     TimedOut,
 }
 
 impl GatewayFailure {
-    /// Every one.
+    /// Every failure.
     pub const ALL: [Self; 3] = [Self::Unreachable, Self::Lost, Self::TimedOut];
 
     /// The stable code of the failure.
@@ -178,7 +178,7 @@ impl GatewayFailure {
         }
     }
 
-    /// The failure of that code.
+    /// Parses a code.
     #[must_use]
     pub fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
@@ -192,28 +192,28 @@ impl GatewayFailure {
     }
 }
 
-/// Runs scripts.
+/// A backend that runs scripts.
 pub trait CodeGateway: Send + Sync {
-    /// What it is called in evidence.
+    /// Its name in evidence.
     fn name(&self) -> &'static str;
-    /// What becomes of a script that was handed over and is given up on before its end.
+    /// What happens to a script that Fairway abandons after the hand-over.
     fn when_given_up(&self) -> GivenUp;
-    /// Makes ready for one script of this language within these limits, and waits for nothing. Nobody is handed anything yet,
-    /// and whoever drops what comes leaves nothing behind.
+    /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
+    /// the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
 }
 
-/// What becomes of a script whose gateway nobody listens to any more.
+/// The fate of a script that Fairway abandons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GivenUp {
-    /// It ends with that.
+    /// The script terminates.
     Ends,
-    /// It may go on, and nobody knows how it comes out.
+    /// The script may continue; its result is unknown.
     MayGoOn,
 }
 
 impl GivenUp {
-    /// What came of a script whose run has no time left.
+    /// The outcome of a script whose run exceeds its deadline.
     #[must_use]
     pub const fn overdue(self) -> Came {
         match self {
@@ -223,39 +223,39 @@ impl GivenUp {
     }
 }
 
-/// A gateway that is ready for one script, and for no second one.
+/// A gateway prepared for exactly one script.
 #[async_trait]
 pub trait PreparedGateway: Send {
-    /// Hands the script over, once. The script's time begins here, however long ago the gateway was made ready.
+    /// Hands the script over, once. The script's time limit starts here, not at preparation.
     async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure>;
 }
 
-/// What became of a script that was handed over, or was about to be.
+/// The outcome of a script.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Came {
-    /// Its gateway said something, or should have.
+    /// The gateway responded or failed.
     Answered(Result<CodeResult, GatewayFailure>),
-    /// Its run was stopped meanwhile, and nobody waits for an answer any more.
+    /// The run was interrupted; no response is awaited.
     Cut(Cut),
 }
 
-/// A script whose time is over.
+/// A script that has finished or was interrupted.
 #[derive(Clone, Debug)]
 pub struct RanScript<'s> {
-    /// What was asked for.
+    /// The request.
     pub request: CodeRequest<'s>,
-    /// Who was asked.
+    /// The gateway's name.
     pub gateway: &'static str,
-    /// What came of it.
+    /// The outcome.
     pub came: Came,
-    /// When it was handed over.
+    /// The time of the hand-over.
     pub began: Timestamp,
-    /// When it was over.
+    /// The end time.
     pub over: Timestamp,
 }
 
 impl RanScript<'_> {
-    /// The end of its run, with what that owes under the decision that let it in.
+    /// Finishes the run, with the obligations of its admission decision.
     #[must_use]
     pub fn close(self, decision: PolicyDecision, outside: Outside<'_>) -> Closed {
         let Self { request: CodeRequest { execution_id, script, limits }, gateway, came, began, over } = self;
@@ -271,7 +271,7 @@ impl RanScript<'_> {
             }
             Came::Answered(Ok(CodeResult { result: Err(failure), stdout })) => {
                 let error = RunError::new(failure.code(), &failure.to_string());
-                // What a run that failed printed is nobody's to look at, so where somebody has to it is not told.
+                // A reviewer must not see the output of a failed run, so a reviewed run drops it.
                 let reviewed = decision.obligations.contains(&Obligation::HumanReview);
                 let output = (!reviewed).then(|| (Value::Null, said(stdout)));
                 (Status::Failed, Outcome::Failure, Some(error), output)
@@ -335,7 +335,7 @@ impl RanScript<'_> {
 }
 
 impl RunRef<'_> {
-    /// The fact that a script was let in. It is stored before anybody is handed the script.
+    /// The fact that a script was accepted. It is stored before the script is handed over.
     #[must_use]
     pub fn code_accepted(&self, language: Language, stamp: &Stamp) -> Fact {
         self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)

@@ -1,4 +1,4 @@
-//! Where runs run: while their caller waits, or in a line that workers take them from.
+//! Dispatch of runs: inline in the accepting process, or queued for workers.
 
 use super::{Acceptance, Execution, Payload};
 use crate::{
@@ -14,25 +14,26 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How often a run may go on elsewhere after its worker fell silent. What ends so many workers ends the next one too.
+/// The maximum number of times that workers reclaim a run after its lease lapses. A run that ends this many workers is
+/// likely to end the next one.
 pub const MOST_TAKEOVERS: u16 = 5;
 
-/// What a deployment does with runs.
+/// The dispatch setting of a deployment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dispatch {
-    /// The process that takes a request runs it. Nothing waits in line.
+    /// The accepting process runs each request. There is no queue.
     Inline,
-    /// Workers run everything.
+    /// Workers run all requests.
     Queued,
-    /// What its caller waits for runs where it was taken, everything else in line.
+    /// The accepting process runs requests whose caller waits; workers run the others.
     Hybrid,
 }
 
 impl Dispatch {
-    /// Every one.
+    /// Every setting.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Queued, Self::Hybrid];
 
-    /// The spelling in settings.
+    /// The form in settings.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -42,13 +43,13 @@ impl Dispatch {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the form in settings.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dispatch| dispatch.as_str() == text)
     }
 
-    /// Whether workers take runs at all.
+    /// Whether workers exist.
     #[must_use]
     pub const fn has_workers(self) -> bool {
         match self {
@@ -57,7 +58,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether a run waits in line; `None` where this deployment has no line for those that ask for one.
+    /// Whether a run is queued; `None` when queueing is requested but unavailable.
     #[must_use]
     pub const fn queues(self, wanted: Wanted) -> Option<bool> {
         match (self, wanted) {
@@ -68,170 +69,170 @@ impl Dispatch {
     }
 }
 
-/// What a caller asks for.
+/// The dispatch that a caller requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// The end of the run, if it comes in time.
+    /// Wait for the end of the run, within a time budget.
     AtOnce,
-    /// To be let go as soon as the run is accepted.
+    /// Return as soon as the run is accepted.
     InLine,
 }
 
-/// Who sent a run, as far as the run's own row does not say.
+/// The request context of a run, beyond the run's own row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Sender {
-    /// The request that brought it.
+    /// The request that submitted it.
     pub request_id: RequestId,
     /// The groups of its submitter.
     #[serde(default)]
     pub groups: Vec<String>,
-    /// The lane that it wants; a more general one serves it where that has no holder.
+    /// The requested lane; a more general one serves the run when that lane has no holder.
     pub lane: String,
-    /// The conversation that it is part of.
+    /// The conversation that it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
 }
 
 impl Sender {
-    /// The lane that it wants.
+    /// The requested lane.
     #[must_use]
     pub fn wanted_lane(&self) -> Lane {
         Lane::parse(&self.lane).unwrap_or(Lane::Standard)
     }
 
-    /// The conversation that it is part of.
+    /// The conversation that it belongs to.
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.session.as_deref().and_then(|session| SessionId::parse(session).ok())
     }
 
-    /// The groups, as actors.
+    /// The groups as actor references.
     #[must_use]
     pub fn groups(&self) -> Vec<ActorRef> {
         self.groups.iter().filter_map(|group| ActorRef::parse(group).ok()).collect()
     }
 }
 
-/// What a worker asks for when it has room.
+/// A worker's request for runs.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The fencing token of what is taken. It names the claim.
+    /// The fencing token of this claim and of each run that it takes.
     pub lease: Uuid,
-    /// The tokens of earlier claims whose answers were lost: the runs that they took are taken again, first of all.
+    /// Tokens of earlier claims whose responses were lost. Their runs are claimed again first.
     pub lost: Vec<Uuid>,
-    /// How long it is held unless renewed.
+    /// The lease duration until renewal.
     pub lease_for: Duration,
-    /// How long a run may take from now on.
+    /// The deadline of a run from now.
     pub deadline_in: Duration,
-    /// Most runs to take.
+    /// The maximum number of runs to claim.
     pub most: u16,
-    /// Most runs to take of one tenant.
+    /// The maximum number of runs to claim per tenant.
     pub most_of_one: u16,
-    /// The tenant that was taken from last: the next one's turn comes first.
+    /// The tenant that was served last; the round continues with the next tenant.
     pub after: Option<TenantId>,
-    /// Tenants that have enough here already, or too many runs that pause.
+    /// Tenants that reached their share in this process, or have too many paused runs.
     pub sated: Vec<TenantId>,
-    /// Inputs with a longer JSON text, in bytes, are large: they are left unread.
+    /// The size threshold of large inputs, in bytes of JSON text. Large inputs are not loaded.
     pub max_input_bytes: usize,
-    /// Whether queued runs with large inputs are taken.
+    /// Whether to claim queued runs with large inputs.
     pub takes_large: bool,
-    /// Tenants of which no queued run with large inputs is taken.
+    /// Tenants whose queued runs with large inputs are not claimed.
     pub no_large_of: Vec<TenantId>,
 }
 
-/// What was sent with a claimed run.
+/// The inputs of a claimed run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ClaimedInputs {
     /// The inputs.
     Read(Payload),
-    /// The inputs are large: [`ExecutionStore::inputs`](super::ports::ExecutionStore::inputs) reads them.
+    /// Large inputs, not loaded: [`ExecutionStore::inputs`](super::ports::ExecutionStore::inputs) reads them.
     Unread,
-    /// The inputs are erased.
+    /// The inputs were erased.
     Erased,
 }
 
-/// A run that was taken out of the line, or over from a worker that fell silent.
+/// A run claimed from the queue, or reclaimed after its lease lapsed.
 #[derive(Clone, Debug)]
 pub struct Claimed {
-    /// Whose it is.
+    /// Its tenant.
     pub scope: TenantScope,
     /// The run.
     pub execution: Execution,
-    /// The governance chain under which it was accepted or began.
+    /// The governance chain of its acceptance or start.
     pub snapshot: SnapshotDigest,
-    /// What was sent.
+    /// The inputs.
     pub inputs: ClaimedInputs,
-    /// Its digest.
+    /// Digest of the inputs.
     pub input_digest: [u8; 32],
-    /// Who sent it.
+    /// The request context.
     pub sender: Option<Sender>,
-    /// The share link that let it in.
+    /// The share link that admitted it.
     pub share_link: Option<ShareLinkId>,
     /// The fencing token.
     pub lease: Uuid,
-    /// What is left of its time; nothing where it is over.
+    /// The remaining time until its deadline; zero once it passed.
     pub time_left: Duration,
-    /// How often it was taken over from somebody who fell silent.
+    /// The number of times that workers reclaimed it.
     pub takeovers: u16,
-    /// How late in the round its tenant's turn was; 0 where it was nobody's turn, because it was taken over.
+    /// The position of its tenant in the scheduling round; 0 for a reclaimed run.
     pub turn: u16,
-    /// Who asked that it be stopped.
+    /// The actor that requested its cancellation.
     pub cancelled_by: Option<ActorRef>,
-    /// What was decided of it, the first first.
+    /// Its policy decisions, oldest first.
     pub decisions: Vec<RecordedDecision>,
-    /// How far it came.
+    /// Its stored progress.
     pub progress: Vec<Progress>,
 }
 
-/// What the start of a run that waited in line stores: what it runs under from now on.
+/// The start of a queued run, as the start commit stores it.
 #[derive(Clone, Debug)]
 pub struct Start {
-    /// The run, as it would be accepted now.
+    /// The run, re-evaluated as if accepted now.
     pub acceptance: Acceptance,
-    /// What must still be true.
+    /// The revisions that must be unchanged.
     pub on: AcceptedOn,
     /// The fencing token.
     pub lease: Uuid,
-    /// What happened first.
+    /// The first progress record.
     pub progress: Progress,
-    /// The share link that let it in, which must not have been revoked.
+    /// The share link that admitted it; it must not be revoked.
     pub share_link: Option<ShareLinkId>,
 }
 
-/// What became of a start.
+/// The result of a start commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started {
-    /// The run has begun.
+    /// The run started.
     Yes,
-    /// Something it was decided on has moved.
+    /// A revision changed since the decision.
     Moved,
 }
 
-/// Where a run stands that somebody wants to be stopped.
+/// The result of a cancel request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopping {
-    /// It waited in line and is the caller's to end, under the token that was given.
+    /// The run was queued; the caller holds its lease under the given token and must end it.
     Taken,
-    /// Whoever works on it is told.
+    /// The worker that runs it is notified.
     Told,
-    /// The idempotency key is known already.
+    /// The idempotency key already exists.
     KeyTaken,
-    /// It has ended, or nobody can stop it.
+    /// The run has ended or cannot be cancelled.
     Over,
 }
 
-/// A lease that somebody takes to end a run.
+/// The lease under which a cancelling caller ends a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Taken {
-    /// The run, and the token.
+    /// The run and the fencing token.
     pub held: Held,
-    /// How long it is held unless renewed.
+    /// The lease duration until renewal.
     pub lease_for: Duration,
-    /// How long the run may take from now on.
+    /// The deadline of the run from now.
     pub deadline_in: Duration,
 }
 
-/// A run and the token under which somebody works on it.
+/// A run and the fencing token of its lease.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Held {
     /// The run.

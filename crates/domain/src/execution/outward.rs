@@ -1,7 +1,7 @@
-//! Calls of addresses that contents name: by the tools of agents, and by hooks.
+//! HTTP calls to addresses that contents name, made by agent tools and hooks.
 //!
-//! What is called is nobody's of this service, so all of it is bounded: where a call may go, how long it takes, how much
-//! comes back. A call is made at most once; whoever makes it decides what a lost answer means.
+//! The servers are untrusted, so each call is bounded in destination, time and response size. A call is made at most
+//! once; the caller decides how to treat a lost response.
 
 use super::tool::{McpCall, McpError};
 use crate::{secret::SecretRef, slug::Slug};
@@ -9,23 +9,23 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// Longest time of a call, from its beginning to the last byte of its answer (contract 8).
+/// The maximum time of a call, from its start to the last response byte (contract 8).
 pub const LONGEST: Duration = Duration::from_secs(10);
-/// Most bytes of an answer (contract 8).
+/// The maximum response size in bytes (contract 8).
 pub const MOST: usize = 64 * 1024;
 
-/// How a call is made.
+/// An HTTP method.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// Asks for something.
+    /// GET.
     Get,
-    /// Sends something.
+    /// POST.
     Post,
-    /// Puts something in its place.
+    /// PUT.
     Put,
-    /// Changes something.
+    /// PATCH.
     Patch,
-    /// Takes something away.
+    /// DELETE.
     Delete,
 }
 
@@ -33,7 +33,7 @@ impl Method {
     /// Every method.
     pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
 
-    /// The spelling in content and on the wire.
+    /// The form in content and on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl Method {
         }
     }
 
-    /// The method of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 
-    /// Whether what is said goes into a body; otherwise it goes into the query.
+    /// Whether the arguments go into a body; otherwise they go into the query.
     #[must_use]
     pub const fn has_body(self) -> bool {
         match self {
@@ -61,61 +61,61 @@ impl Method {
     }
 }
 
-/// One call of an address.
+/// One HTTP call.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutwardCall {
-    /// The address.
+    /// The base URL.
     pub address: String,
-    /// What follows it, beginning with a slash; empty for the address itself.
+    /// The path suffix, with a leading slash; empty for the base URL itself.
     pub path: String,
-    /// How.
+    /// The method.
     pub method: Method,
-    /// What is said: a JSON object, or the parts of a query.
+    /// The arguments: a JSON object, or query parameters.
     pub said: Map<String, Value>,
-    /// What opens it, sent as a bearer token.
+    /// The secret to send as bearer token.
     pub secret: Option<SecretRef>,
-    /// What names the call, the same however often it is sent: header `Idempotency-Key`.
+    /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
     pub call_id: String,
-    /// Longest time; never longer than [`LONGEST`].
+    /// The timeout; at most [`MAX_DURATION`].
     pub time: Duration,
-    /// Hosts that it may go to, `*.` standing for any name below; `None` where every host is as good as another.
+    /// The allowed hosts, where `*.` matches any subdomain; `None` allows all hosts.
     pub hosts: Option<Vec<String>>,
 }
 
-/// Why a call has no answer that could be used. Nothing here repeats an address, a secret or a byte of an answer.
+/// The failure of a call. No message repeats an address, a secret or response bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OutwardError {
-    /// Nothing may be sent there.
-    #[error("nothing may be sent to this address")]
+    /// The destination is not allowed.
+    #[error("calls to this address are not allowed")]
     Forbidden,
-    /// This server could not find out whose secrets to take.
+    /// The tenant whose secrets apply could not be determined.
     #[error("the call could not be prepared")]
     Unprepared,
-    /// What opens it cannot be read.
+    /// The secret could not be read.
     #[error("the secret of the call cannot be read")]
     Secret,
-    /// Nobody took the connection.
-    #[error("nobody answers at this address")]
+    /// The connection failed.
+    #[error("the address is unreachable")]
     Unreachable,
-    /// It was sent, and no whole answer came in time: whether it had an effect is not known.
-    #[error("there was no answer in time")]
+    /// The request was sent, but no complete response arrived in time. Its effect is unknown.
+    #[error("the call timed out")]
     TimedOut,
-    /// It was sent, and the answer broke off: whether it had an effect is not known.
-    #[error("the answer broke off")]
+    /// The request was sent, but the response was truncated. Its effect is unknown.
+    #[error("the response was cut off")]
     Broken,
-    /// The answer is longer than it may be.
-    #[error("the answer is too long")]
+    /// The response exceeds [`MAX_RESPONSE_BYTES`].
+    #[error("the response is too long")]
     TooLong,
-    /// It was answered with a status that is no success, or with a redirection, which nobody follows.
-    #[error("it was answered with a refusal")]
+    /// The response status is not a success, or is a redirection, which is never followed.
+    #[error("the server responded with an error status")]
     Refused,
-    /// The answer is neither JSON nor text.
-    #[error("the answer cannot be read")]
+    /// The response is neither JSON nor text.
+    #[error("the response could not be read")]
     Malformed,
 }
 
 impl OutwardError {
-    /// Every one.
+    /// Every failure.
     pub const ALL: [Self; 9] = [
         Self::Forbidden,
         Self::Unprepared,
@@ -144,21 +144,21 @@ impl OutwardError {
         }
     }
 
-    /// The failure of that code.
+    /// Parses a code.
     #[must_use]
     pub fn of_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.code() == code)
     }
 }
 
-/// Makes calls.
+/// Makes HTTP calls.
 #[async_trait]
 pub trait Outward: Send + Sync {
-    /// Makes a call once, with the secrets of this tenant. The answer is JSON, or a text where it says that it is one;
-    /// an empty one is null.
+    /// Makes one call with the tenant's secrets. The response is JSON, or text if it declares so; an empty response is
+    /// null.
     async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError>;
 
-    /// Calls a tool of a server once, with the secrets of this tenant, if it is what was pinned: what it says of itself is
-    /// read in front of the call. The result is JSON, or a text.
+    /// Calls an MCP server's tool once with the tenant's secrets, after checking its description against the pin. The
+    /// result is JSON or text.
     async fn use_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError>;
 }

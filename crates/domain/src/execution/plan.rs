@@ -1,4 +1,4 @@
-//! What a run goes by: the bound contents, read once for a release, and who asks.
+//! The run plan: the bound contents of a release, parsed once, and the attributes that policies read.
 
 use crate::{
     asset::{
@@ -20,8 +20,8 @@ use crate::{
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Obligations that a run fulfils. A policy that may impose another one is not activated: a control that is not enforced
-/// must not look as if it were.
+/// The obligations that a run can fulfil. A release whose policy may impose another one is not activated, because an
+/// unenforced control must not appear enforced.
 pub const FULFILLED: &[Obligation] = &[
     Obligation::RecordTranscript,
     Obligation::RedactOutput,
@@ -30,7 +30,7 @@ pub const FULFILLED: &[Obligation] = &[
     Obligation::HumanReview,
 ];
 
-/// Whether a run can do what a task asks for.
+/// Whether a run supports the action of a task.
 #[must_use]
 pub const fn runs(action: Action) -> bool {
     match action {
@@ -38,111 +38,111 @@ pub const fn runs(action: Action) -> bool {
     }
 }
 
-/// Everything that the runs of one release go by.
+/// The parsed contents that all runs of a release share.
 #[derive(Debug)]
 pub struct RunPlan {
     /// The bound policy.
     pub policy: CompiledPolicy,
-    /// The bound flow, or the one step that stands for none.
+    /// The bound flow, or the implicit one-step flow.
     pub flow: Flow,
-    /// The bound prompt, with the bodies of what it includes.
+    /// The bound prompt, with the bodies of its includes.
     pub prompt: Option<ComposedPrompt>,
-    /// The bound model policy; without one, what a bound legacy configuration says.
+    /// The bound model policy, or one derived from a bound legacy configuration.
     pub model_policy: Option<ModelPolicy>,
-    /// Which of its routes may be called.
+    /// The routes of the model policy that may be called.
     pub routing: Routing,
-    /// The bound sovereignty profile: it decides which accounts may turn a query into a vector.
+    /// The bound sovereignty profile; it decides which accounts may embed a query.
     pub sovereignty: Option<SovereigntyProfile>,
-    /// The knowledge bases that the release binds, in the order of the bindings.
+    /// The bound knowledge bases, in binding order.
     pub knowledge: Vec<BoundKnowledge>,
-    /// The memory that the release binds; `None` where it asks for what cannot be done: then nothing is remembered.
+    /// The bound memory; `None` when its configuration is unsupported, which disables memory.
     pub memory: Option<BoundMemory>,
-    /// The tools that the release binds, in the order of the bindings.
+    /// The bound tools, in binding order.
     pub tools: Vec<BoundTool>,
-    /// The guardrails that the release binds.
+    /// The bound guardrails.
     pub guardrails: Arc<Guardrails>,
-    /// The hooks that it binds.
+    /// The bound hooks.
     pub hooks: Hooks,
-    /// The sandbox profile that it binds: scripts go by it.
+    /// The bound sandbox profile, for scripts.
     pub sandbox: Option<SandboxProfile>,
-    /// What the release binds, by role.
+    /// The bound assets, by role.
     pub bound: Vec<BoundAsset>,
-    /// What the prompt includes, each version once.
+    /// The prompt's includes, each version once.
     pub included: Vec<Source>,
-    /// The release's identifier, as policies read it.
+    /// The release's identifier, in the form that policies read.
     pub release_id: String,
-    /// The workload's identifier, as policies read it.
+    /// The workload's identifier, in the form that policies read.
     pub workload_id: String,
 }
 
-/// A tool that a release binds.
+/// A bound tool.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundTool {
     /// The asset's slug.
     pub slug: String,
     /// The version.
     pub source: Source,
-    /// What it says.
+    /// The parsed content.
     pub tool: Tool,
-    /// The server that it is a tool of, where it is one of a server.
+    /// The tool server, for a tool of a server.
     pub server: Option<BoundServer>,
 }
 
-/// A server of tools, of the version that the release has frozen.
+/// A tool server, at the version that the release has frozen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundServer {
     /// The asset.
     pub asset: AssetId,
-    /// The version, slug and label.
+    /// The version as slug and label.
     pub reference: String,
-    /// What it says.
+    /// The parsed content.
     pub server: McpServer,
 }
 
 impl BoundTool {
-    /// Whether an agent that names its tools may mean this one: by what models call it, or by its slug.
+    /// Whether an agent's tool name refers to this tool, by model-facing name or slug.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.tool.name == name || self.slug == name
     }
 }
 
-/// A version that is bound in a role.
+/// A version bound in a role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundAsset {
     /// The role.
     pub role: AssetKind,
     /// The asset's slug.
     pub slug: String,
-    /// The version, where runs read what it says.
+    /// The version, if runs read its content.
     pub source: Option<Source>,
 }
 
-/// A version whose text goes into runs.
+/// A version whose content runs read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Source {
-    /// Slug and label, as in `triage-prompt@v2`.
+    /// Slug and label, such as `triage-prompt@v2`.
     pub reference: String,
     /// The checksum of its content.
     pub checksum: Checksum,
-    /// Length of its canonical bytes.
+    /// Length of its canonical form, in bytes.
     pub size_bytes: u64,
 }
 
 impl RunPlan {
-    /// What is bound in a role.
+    /// The asset bound in a role.
     #[must_use]
     pub fn bound(&self, role: AssetKind) -> Option<&BoundAsset> {
         self.bound.iter().find(|asset| asset.role == role)
     }
 
-    /// Whether there is anything to run: a flow, or what its one step needs that stands for none.
+    /// Whether the plan is executable: it has a flow, or the prompt and model policy of the implicit step.
     #[must_use]
     pub fn is_runnable(&self) -> bool {
         self.bound(AssetKind::OrchestrationFlow).is_some() || (self.prompt.is_some() && self.model_policy.is_some())
     }
 
-    /// Whether some decision of a run may impose this.
+    /// Whether any policy of the run may impose the obligation.
     pub(super) fn may_impose(&self, obligation: Obligation) -> bool {
         let asked = self.hooks.iter().filter_map(|hook| match &hook.handler {
             Handler::Policy(policy) => Some(policy.as_ref()),
@@ -151,41 +151,41 @@ impl RunPlan {
         asked.chain([&self.policy]).any(|policy| policy.obligations().any(|imposed| imposed == obligation))
     }
 
-    /// Whether a guardrail or a hook may change answers, hold them back, or let a person look at them first.
+    /// Whether a guardrail or a hook may change answers, withhold them, or require a review.
     pub(super) fn holds_answers_back(&self) -> bool {
         self.guardrails.hold_answers_back() || self.hooks.iter().any(Hook::holds_answers_back)
     }
 }
 
-/// Who runs what: the words that policies read.
+/// The attributes of a run that policies read.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
-    /// Who asks, such as `user:ada`.
+    /// The actor, such as `user:ada`.
     pub actor: String,
-    /// What that is, such as `user`.
+    /// The actor's kind, such as `user`.
     pub actor_kind: &'static str,
-    /// The groups of who asks.
+    /// The actor's groups.
     pub groups: Vec<String>,
-    /// The roles of who asks, where the workload is.
+    /// The actor's roles at the workload.
     pub roles: Vec<String>,
     /// The workload's slug.
     pub workload_slug: String,
-    /// Who answers for the workload.
+    /// The workload's owner.
     pub owner_ref: String,
-    /// In which environment.
+    /// The environment.
     pub environment: String,
-    /// On which lane.
+    /// The lane.
     pub lane: Lane,
 }
 
 impl RunFacts {
-    /// Asks the policy of a plan about a run with these inputs.
+    /// Evaluates the plan's policy for a run with these inputs.
     #[must_use]
     pub fn decide(&self, plan: &RunPlan, inputs: &Map<String, Value>, now: Timestamp) -> PolicyDecision {
         self.ask(&plan.policy, plan, inputs, now)
     }
 
-    /// The same of another policy.
+    /// Evaluates another policy for a run with these inputs.
     #[must_use]
     pub fn ask(
         &self,

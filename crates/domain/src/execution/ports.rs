@@ -1,4 +1,4 @@
-//! Where executions are kept.
+//! The execution store port.
 
 use super::{
     Acceptance, Ending, Execution, Payload, Status, StepRow,
@@ -23,111 +23,111 @@ use crate::{
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// What must still be true when a run is accepted, or it is decided again.
+/// The revisions on which an accept decision depends. If one changed, the decision is taken again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AcceptedOn {
-    /// The deployment's revision: who holds the lanes.
+    /// The deployment's revision, which covers the lane holders.
     pub deployment: Revision,
-    /// The workload's revision: whether it takes runs.
+    /// The workload's revision, which covers its status.
     pub workload: Revision,
-    /// The tenant's access revision: who may do what.
+    /// The tenant's access revision, which covers roles and bindings.
     pub access: Revision,
 }
 
-/// A workload with the lanes of one environment.
+/// A workload and its lanes in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RuntimeEntry {
     /// The workload.
     pub workload: Workload,
-    /// Who holds its lanes; `None` before the first release there.
+    /// The lane holders; `None` before the first release in the environment.
     pub deployment: Option<Deployment>,
 }
 
-/// Which runs are ended where their lease has lapsed.
+/// Which runs with lapsed leases are ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lapsed {
-    /// Every one: nobody goes on with any.
+    /// All runs: no worker resumes any.
     All,
-    /// Scripts: workers go on with the others.
+    /// Scripts only: workers resume the others.
     Scripts,
 }
 
-/// What a lapsed run was doing.
+/// The kind of work of a lapsed run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doing {
-    /// Taking steps.
+    /// Executing steps.
     Steps,
-    /// Waiting for a script, which may have been handed over or not.
+    /// Awaiting a script that may or may not have been handed over.
     Script,
 }
 
-/// A run whose lease has lapsed, and what is needed to end it.
+/// A run with a lapsed lease, and the data needed to end it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LapsedRun {
-    /// Whose it is.
+    /// Its tenant.
     pub scope: TenantScope,
     /// The run.
     pub execution: Execution,
-    /// Digest of what was sent.
+    /// Digest of the inputs.
     pub input_digest: [u8; 32],
-    /// The lease that was taken over to end it.
+    /// The lease taken to end it.
     pub lease: Uuid,
-    /// What it was doing.
+    /// Its kind of work.
     pub doing: Doing,
-    /// Whether its deadline has passed too.
+    /// Whether its deadline has passed.
     pub overdue: bool,
-    /// Who asked that it be stopped.
+    /// The actor that requested its cancellation.
     pub cancelled_by: Option<ActorRef>,
-    /// The owner that has to be told of its end, if a decision before it began imposed that.
+    /// The owner to notify of its end, if an earlier decision imposed that.
     pub tells_owner: Option<String>,
 }
 
-/// How a lease stands.
+/// The state of a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LeaseState {
-    /// It is held, and the workload takes runs.
+    /// Held; the workload accepts runs.
     Held,
-    /// It is held, and somebody asked that the run be stopped.
+    /// Held; an actor requested cancellation.
     Cancelled(ActorRef),
-    /// It is held, and the workload was suspended or retired meanwhile.
+    /// Held; the workload was suspended or retired.
     WorkloadStopped,
-    /// Somebody else holds it, or the run has ended.
+    /// Lost: another holder took it, or the run has ended.
     Lost,
 }
 
-/// What became of an accept.
+/// The result of an accept commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
-    /// It is stored.
+    /// The run was stored.
     Yes,
-    /// The idempotency key is known already: nothing was stored.
+    /// The idempotency key already exists; nothing was stored.
     KeyTaken,
-    /// The share link starts no run any more: nothing was stored.
+    /// The share link no longer admits runs; nothing was stored.
     LinkClosed,
-    /// Something it was decided on has moved: nothing was stored.
+    /// A revision changed since the decision; nothing was stored.
     Moved,
-    /// As many of the tenant's runs wait as may: nothing was stored.
+    /// The tenant's queue is full; nothing was stored.
     LineFull,
 }
 
-/// Which executions a list shows.
+/// The filter of an execution listing.
 #[derive(Clone, Debug, Default)]
 pub struct ExecutionFilter {
-    /// Those of this workload.
+    /// Runs of this workload.
     pub workload: Option<WorkloadId>,
-    /// Those under this release.
+    /// Runs of this release.
     pub release: Option<ReleaseId>,
-    /// Those in this status.
+    /// Runs with this status.
     pub status: Option<Status>,
-    /// Those whose identifier was made at this moment or later, to the millisecond.
+    /// Runs whose identifier was created at or after this time, to the millisecond.
     pub since: Option<Timestamp>,
-    /// Those whose identifier was made before this moment, to the millisecond.
+    /// Runs whose identifier was created before this time, to the millisecond.
     pub until: Option<Timestamp>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
+    /// Runs within the caller's visible scopes; `None` covers the whole tenant.
     pub reach: Option<Reach>,
 }
 
-/// Where a run is, and whose it is.
+/// The location of a run and its submitter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RunHome {
     /// The workspace of its workload.
@@ -138,37 +138,37 @@ pub struct RunHome {
     pub submitter: ActorRef,
 }
 
-/// A run as it stands, without a large answer.
+/// A run without a large answer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RunState {
-    /// The run, with its answer while that is kept, unless it is large.
+    /// The run, with its answer while retained and not large.
     pub execution: Execution,
-    /// Whether its answer is kept and was left out.
+    /// Whether a retained answer was omitted.
     pub is_output_left_out: bool,
 }
 
-/// A part of what a run said of how far it came.
+/// A page of a run's progress records.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct EventPage {
-    /// Pieces, in order.
+    /// The records, in order.
     pub pieces: Vec<Progress>,
-    /// Whether another page may follow.
+    /// Whether more records may follow.
     pub has_more: bool,
 }
 
-/// Keeps executions.
+/// Stores executions.
 #[async_trait]
 pub trait ExecutionStore: Send + Sync {
-    /// A workload by slug, with the lanes of an environment.
+    /// Loads a workload by slug with the lanes of an environment.
     async fn runtime_entry(
         &self,
         scope: TenantScope,
         slug: &Slug,
         environment: &Slug,
     ) -> Result<Option<RuntimeEntry>, StoreError>;
-    /// Keeps a governance chain that runs will refer to; the same one again changes nothing.
+    /// Stores a governance chain for runs to refer to; storing it again has no effect.
     async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
-    /// Stores run, decision, inputs and key in one statement, if what it was decided on still holds.
+    /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
     async fn accept(
         &self,
         scope: TenantScope,
@@ -176,24 +176,23 @@ pub trait ExecutionStore: Send + Sync {
         on: AcceptedOn,
         key: Option<&RequestKey>,
     ) -> Result<Accepted, CommitError>;
-    /// Ends a run in one statement. Stale when the lease is not held any more.
+    /// Ends a run in one statement. Stale when the lease is no longer held.
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError>;
-    /// Prolongs a lease by the time it was taken for, and says how it and the workload stand.
+    /// Extends a lease by its duration, and returns the state of the lease and the workload.
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError>;
-    /// Hands back a lease that is held: it lapses at once, and whoever held it writes nothing any more.
+    /// Releases a held lease: it lapses at once, and its former holder can write nothing.
     async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError>;
-    /// Takes over lapsed leases, a few at a time, so that their runs can be ended.
+    /// Claims a batch of lapsed leases so that their runs can be ended.
     async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError>;
-    /// Takes runs out of the line, and over from those who fell silent.
+    /// Claims runs from the queue, and reclaims runs whose leases lapsed.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
-    /// What was sent with a run; `None` once it is erased.
+    /// The inputs of a run; `None` once erased.
     async fn inputs(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Payload>, StoreError>;
-    /// Starts a run that was taken out of the line, if what that was decided on still holds. Stale when the lease is not
-    /// held any more.
+    /// Starts a claimed run, if the expected revisions are current. Stale when the lease is no longer held.
     async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError>;
-    /// Keeps how far a run came, and prolongs its lease. Stale when that is not held any more.
+    /// Stores a progress record and extends the lease. Stale when the lease is no longer held.
     async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError>;
-    /// Asks that a run be stopped. One that waits in line is taken out of it under the token.
+    /// Requests cancellation of a run. A queued run is claimed under the given token.
     async fn stop(
         &self,
         scope: TenantScope,
@@ -201,27 +200,27 @@ pub trait ExecutionStore: Send + Sync {
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
     ) -> Result<Stopping, StoreError>;
-    /// Takes a run over, whoever works on it; whether there was one to take.
+    /// Takes over a run's lease from any holder; returns whether there was a run to take.
     async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
-    /// What a run said of how far it came since this piece, in order and without the answers that it got: 32 KiB at most,
-    /// or one piece. What models say is told for as long as the run's own answer is kept.
+    /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
+    /// record. Model output is included while the run's own answer is retained.
     async fn events(&self, scope: TenantScope, id: ExecutionId, after: u16) -> Result<EventPage, StoreError>;
-    /// One execution, with its answer while that is kept.
+    /// Finds an execution, with its answer while it is retained.
     async fn find(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<Execution>, StoreError>;
-    /// The same without a large answer.
+    /// Finds an execution, without a large answer.
     async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
-    /// Where one execution is, and nothing of what it did.
+    /// The location and submitter of an execution.
     async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError>;
-    /// What the steps of one execution did, in order.
+    /// The steps of an execution, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
-    /// A page of what the steps of one execution read, newest first.
+    /// A page of an execution's lineage, newest first.
     async fn lineage(
         &self,
         scope: TenantScope,
         id: ExecutionId,
         page: (LineageFilter, u32, u32),
     ) -> Result<Option<LineagePage>, StoreError>;
-    /// One document of an execution's evidence, with the execution.
+    /// An evidence artifact, with its execution.
     async fn artifact(
         &self,
         scope: TenantScope,
@@ -234,9 +233,9 @@ pub trait ExecutionStore: Send + Sync {
         filter: &ExecutionFilter,
         page: Paging,
     ) -> Result<Listed<Execution>, StoreError>;
-    /// All that stands behind one execution, without the notes to approvals.
+    /// The evidence of an execution, without the notes of approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
-    /// The notes to these approvals that still exist, in no order.
+    /// The existing notes of these approvals, unordered.
     async fn approval_notes(
         &self,
         scope: TenantScope,

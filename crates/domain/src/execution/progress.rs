@@ -1,4 +1,4 @@
-//! How far a run came: what happened in it, in order, and what providers answered.
+//! Run progress: events in order, and provider and tool responses, stored so that a run can resume.
 
 use super::{
     Execution, StepRecord, StepRow,
@@ -11,28 +11,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// What can happen in a run before its end.
+/// The kinds of events before a run's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum EventKind {
-    /// It began.
+    /// The run started.
     #[serde(rename = "execution.started")]
     ExecutionStarted,
-    /// A step began.
+    /// A step started.
     #[serde(rename = "step.started")]
     StepStarted,
-    /// A part of an answer came.
+    /// A part of the model output arrived.
     #[serde(rename = "output.delta")]
     OutputDelta,
-    /// A step came to its end.
+    /// A step completed.
     #[serde(rename = "step.completed")]
     StepCompleted,
-    /// Its steps are over, and its answer awaits a review.
+    /// The steps completed; the answer awaits review.
     #[serde(rename = "execution.awaiting_review")]
     AwaitingReview,
 }
 
 impl EventKind {
-    /// The name of the event.
+    /// The wire name of the event.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl EventKind {
         }
     }
 
-    /// Whether it says what models say, which is for the submitter alone.
+    /// Whether the event holds model output, which only the submitter may read.
     #[must_use]
     pub const fn is_answer(self) -> bool {
         match self {
@@ -54,48 +54,48 @@ impl EventKind {
     }
 }
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct RunEvent {
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
-    /// What is to be said of it.
+    /// The event's data.
     pub data: Map<String, Value>,
 }
 
 impl RunEvent {
-    /// A step began.
+    /// A step started.
     #[must_use]
     pub fn step_started(step_id: &str, step_type: &str) -> Self {
         Self::of(EventKind::StepStarted, [("step_id", json!(step_id)), ("step_type", json!(step_type))])
     }
 
-    /// A step came to its end, with a code if it failed.
+    /// A step completed, with an error code if it failed.
     #[must_use]
     pub fn step_completed(step_id: &str, failure: Option<&str>) -> Self {
         Self::of(EventKind::StepCompleted, [("step_id", json!(step_id)), ("error_code", json!(failure))])
     }
 
-    /// The run's steps are over, and its answer awaits a review.
+    /// The steps completed; the answer awaits review.
     #[must_use]
     pub fn awaiting_review(execution_id: ExecutionId) -> Self {
         Self::of(EventKind::AwaitingReview, [("execution_id", json!(execution_id)), ("review", json!("pending"))])
     }
 
-    /// A part of the answer that a step waits for.
+    /// A part of the model output that a step awaits.
     #[must_use]
     pub fn delta(step_id: &str, text: &str) -> Self {
         Self::of(EventKind::OutputDelta, [("step_id", json!(step_id)), ("delta", json!(text))])
     }
 
-    /// Adds to a part of an answer what was said next.
+    /// Appends text to the delta.
     pub fn goes_on(&mut self, text: &str) {
         if let Some(Value::String(said)) = self.data.get_mut("delta") {
             said.push_str(text);
         }
     }
 
-    /// The run began.
+    /// The run started.
     #[must_use]
     pub fn started(execution: &Execution) -> Self {
         let at: Timestamp = execution.started_at;
@@ -103,12 +103,12 @@ impl RunEvent {
         Self::of(EventKind::ExecutionStarted, named)
     }
 
-    /// Takes out what models say.
+    /// Removes the model output.
     pub fn withhold(&mut self) {
         self.data.insert("delta".to_owned(), Value::Null);
     }
 
-    /// How long the part of an answer is that it tells, in bytes.
+    /// The length of the delta, in bytes.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
         self.data.get("delta").and_then(Value::as_str).map_or(0, str::len)
@@ -119,14 +119,14 @@ impl RunEvent {
     }
 }
 
-/// The events of a run that kept none while it ran, told from what its steps did.
+/// Reconstructs the events of a finished run from its steps, for a run that stored none.
 #[must_use]
 pub fn told_afterwards(steps: &[StepRow]) -> Vec<RunEvent> {
     let of = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
 }
 
-/// The same for a run whose steps are not stored yet.
+/// Reconstructs the events of a run whose steps are not stored yet.
 #[must_use]
 pub fn events_of_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
     let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
@@ -137,79 +137,79 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
     [RunEvent::step_started(step_id, step_type), RunEvent::step_completed(step_id, failure)]
 }
 
-/// What a provider or a tool answered to a step, kept so that nobody asks it twice.
+/// A provider or tool response to a step, stored so that a resumed run does not repeat the call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KeptAnswer {
-    /// The step that asked.
+    /// The requesting step.
     pub step_id: String,
-    /// The calls that were made for it.
+    /// The call attempts.
     #[serde(default)]
     pub attempts: Vec<KeptAttempt>,
-    /// Whether it was told while it came.
+    /// Whether it was streamed.
     #[serde(default)]
     pub was_told: bool,
-    /// What came back.
+    /// The response.
     #[serde(flatten)]
     pub said: Said,
 }
 
-/// A call that was made.
+/// A call attempt.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct KeptAttempt {
-    /// Which of the question's routes.
+    /// The index of the route in the request.
     pub route: usize,
-    /// The code of its failure, if it failed.
+    /// The error code, if the attempt failed.
     pub failure: Option<String>,
-    /// How long it took.
+    /// The latency in microseconds.
     pub latency_us: u64,
 }
 
-/// What came back from a provider.
+/// A response of a provider or a tool.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Said {
-    /// An answer.
+    /// A completion.
     Answer {
-        /// What it says.
+        /// The text.
         text: String,
-        /// The tools that it wants to be called first.
+        /// The tool calls that the model requests.
         #[serde(default)]
         tool_calls: Vec<ToolCall>,
-        /// The vector that was asked for.
+        /// The embedding vector, if requested.
         #[serde(default)]
         vector: Vec<f32>,
-        /// Tokens read.
+        /// Input tokens.
         tokens_in: u64,
-        /// Tokens written.
+        /// Output tokens.
         tokens_out: u64,
-        /// What that cost.
+        /// The cost in millionths of the account's currency.
         #[serde(default)]
         cost_micros: Option<u64>,
-        /// What else it told.
+        /// Further provider metadata.
         metadata: Map<String, Value>,
     },
-    /// None, and why.
+    /// A provider failure.
     Failure {
-        /// The code of the failure.
+        /// The error code.
         error: String,
     },
-    /// What a tool gave.
+    /// A tool result.
     Tool {
-        /// Its result.
+        /// The result.
         tool_result: Value,
     },
-    /// A tool gave nothing, and why.
+    /// A tool failure.
     ToolFailure {
-        /// The code of the failure.
+        /// The error code.
         tool_error: String,
-        /// The digest of what a drifted tool says of itself.
+        /// The digest of a drifted tool's current description.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         found: Option<String>,
     },
 }
 
 impl KeptAnswer {
-    /// An answer, to be kept.
+    /// Converts a provider answer into its stored form.
     #[must_use]
     pub fn of(step_id: &str, answer: &Answer) -> Self {
         let said = match &answer.completion {
@@ -233,7 +233,7 @@ impl KeptAnswer {
         Self { step_id: step_id.to_owned(), attempts, was_told: answer.was_told, said }
     }
 
-    /// What a tool gave, to be kept.
+    /// Converts a tool result into its stored form.
     #[must_use]
     pub fn of_tool(step_id: &str, result: &ToolResult) -> Self {
         let said = match result {
@@ -249,7 +249,7 @@ impl KeptAnswer {
         Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said }
     }
 
-    /// What a tool gave, where it is that.
+    /// The tool result, if this is one.
     #[must_use]
     pub fn tool(self) -> Option<ToolResult> {
         match self.said {
@@ -262,7 +262,7 @@ impl KeptAnswer {
         }
     }
 
-    /// The answer of a provider as it came, whole, where it is one.
+    /// The provider answer, if this is one.
     #[must_use]
     pub fn answer(self) -> Option<Answer> {
         let completion = match self.said {
@@ -283,19 +283,19 @@ impl KeptAnswer {
     }
 }
 
-/// The failure of that code. One that nobody knows any more counts as a provider that is not available.
+/// The error of a code. Unknown codes count as an unavailable provider.
 fn failure(code: &str) -> ProviderError {
     ProviderError::ALL.into_iter().find(|known| known.code() == code).unwrap_or(ProviderError::Unavailable)
 }
 
-/// What a run stores on its way, in one piece.
+/// A progress record of a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Progress {
-    /// Which piece it is, from 1.
+    /// Its position, from 1.
     pub position: u16,
-    /// The answer that came, if one did.
+    /// The response received, if any.
     pub answer: Option<KeptAnswer>,
-    /// What happened since the piece before.
+    /// The events since the previous record.
     pub events: Vec<RunEvent>,
 }
 

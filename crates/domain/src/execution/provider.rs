@@ -1,35 +1,35 @@
-//! Model providers, as the engine sees them.
+//! The model provider port.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 
-/// One message of a conversation.
+/// A message of a conversation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// Who speaks.
+    /// The author's role.
     pub role: MessageRole,
-    /// What is said.
+    /// The text.
     pub content: String,
-    /// The tools that the model wants to be called, beside what it says.
+    /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
-    /// The call that this is the result of, in the message of a tool.
+    /// The id of the tool call that this message answers; set for tool messages.
     pub answers: Option<String>,
 }
 
 impl Message {
-    /// Words of a person or a model.
+    /// A plain text message.
     #[must_use]
     pub const fn of(role: MessageRole, content: String) -> Self {
         Self { role, content, tool_calls: Vec::new(), answers: None }
     }
 }
 
-/// Who speaks.
+/// The author's role.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MessageRole {
-    /// The person, or the program that stands in for one.
+    /// A person, or a program acting for one.
     User,
     /// The model.
     Assistant,
@@ -38,7 +38,7 @@ pub enum MessageRole {
 }
 
 impl MessageRole {
-    /// The spelling in messages.
+    /// The form in messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,132 +49,132 @@ impl MessageRole {
     }
 }
 
-/// A tool that a model may call.
+/// A tool definition, as offered to a model.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolOffer {
     /// Its name.
     pub name: String,
-    /// What it does, for the model.
+    /// The description for the model.
     pub description: String,
-    /// JSON Schema of its arguments. Each question of an agent shares it with the run plan.
+    /// JSON Schema of the arguments, shared with the run plan.
     pub input_schema: Arc<Value>,
 }
 
-/// A tool that a model wants to be called.
+/// A tool call that a model requests.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToolCall {
-    /// What the model calls this call; its result names it.
+    /// The model's id of this call; the result refers to it.
     pub id: String,
-    /// The tool.
+    /// The tool's name.
     pub name: String,
-    /// The arguments, as the model wrote them: text that may be no JSON.
+    /// The arguments as the model wrote them; they may be invalid JSON.
     pub arguments: String,
 }
 
-/// What a model is asked with, by whatever route.
+/// A model request, independent of the route.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Conversation {
-    /// The instructions.
+    /// The system instructions.
     pub system_prompt: String,
-    /// The conversation.
+    /// The messages.
     pub messages: Vec<Message>,
-    /// The tools that it may call.
+    /// The available tools.
     pub tools: Vec<ToolOffer>,
-    /// 0 to 2.
+    /// The sampling temperature, 0 to 2.
     pub temperature: Option<f64>,
-    /// Most tokens to answer with.
+    /// The maximum number of output tokens.
     pub max_tokens: Option<u32>,
 }
 
-/// One way to a model: what a route says to whoever calls it.
+/// A route's target.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RoutePoint {
     /// The route's name in its policy.
     pub route_id: String,
-    /// The provider's name, as the route says.
+    /// The provider's name in the route.
     pub provider: String,
     /// The model's name.
     pub model: String,
-    /// The configured endpoint to ask.
+    /// The name of the configured endpoint.
     pub account_slot: String,
 }
 
-/// One request to a provider.
+/// A request to a provider.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ProviderCall {
-    /// By which route.
+    /// The route's target.
     pub route: RoutePoint,
-    /// What is asked.
+    /// The model request.
     pub conversation: Arc<Conversation>,
 }
 
-/// A provider's answer.
+/// A provider's completion.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Completion {
-    /// What it says.
+    /// The text.
     pub text: String,
-    /// The tools that it wants to be called first.
+    /// The tool calls that the model requests.
     pub tool_calls: Vec<ToolCall>,
-    /// The vector of the text that one was asked for.
+    /// The embedding vector, if one was requested.
     pub vector: Vec<f32>,
-    /// Tokens read, as the provider counts them.
+    /// Input tokens, as the provider reports them.
     pub tokens_in: u64,
-    /// Tokens written, as the provider counts them.
+    /// Output tokens, as the provider reports them.
     pub tokens_out: u64,
-    /// What the account's prices make of that, in millionths of its currency; `None` where it has none.
+    /// The cost by the account's prices, in millionths of its currency; `None` without prices.
     pub cost_micros: Option<u64>,
-    /// What else it tells, for the output's metadata.
+    /// Further metadata for the run's output.
     pub metadata: Map<String, Value>,
 }
 
-/// Texts that are to become vectors.
+/// A request to embed texts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct EmbeddingCall {
-    /// By which route.
+    /// The route's target.
     pub route: RoutePoint,
     /// The texts.
     pub texts: Vec<String>,
 }
 
-/// The vectors of texts, one for each, in their order and all of one length.
+/// The embedding vectors, one for each text in order, all of one length.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Embeddings {
     /// The vectors.
     pub vectors: Vec<Vec<f32>>,
-    /// Tokens read, as the provider counts them.
+    /// Input tokens, as the provider reports them.
     pub tokens_in: u64,
-    /// What the account's prices make of that.
+    /// The cost by the account's prices, in millionths of its currency.
     pub cost_micros: Option<u64>,
 }
 
-/// Why a provider gave no answer.
+/// The failure of a provider call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProviderError {
-    /// No endpoint of that slot is configured.
-    #[error("no provider account of that name is configured")]
+    /// No endpoint with that slot name is configured.
+    #[error("no provider account with this name is configured")]
     UnknownAccount,
-    /// It could not be reached, or said that it cannot serve now (409, 5xx).
+    /// The provider is unreachable, or reports that it is unavailable (409, 5xx).
     #[error("the provider is not available")]
     Unavailable,
-    /// It has too much to do (429), or its account here has.
-    #[error("the provider has too much to do")]
+    /// The provider (429) or its local account is overloaded.
+    #[error("the provider is overloaded")]
     Busy,
-    /// It did not answer in time, or said so (408).
+    /// The provider did not respond in time, or reported a timeout (408).
     #[error("the provider did not answer in time")]
     TimedOut,
-    /// What it said is no answer, or broke off.
-    #[error("the provider's answer cannot be read")]
+    /// The response is malformed or truncated.
+    #[error("the provider's response could not be read")]
     Malformed,
-    /// It refused the request (any other 4xx).
+    /// The provider rejected the request (any other 4xx).
     #[error("the provider refused the request")]
     Refused,
-    /// It cannot do what is asked of it: its account has no model for this.
-    #[error("the provider cannot do this")]
+    /// The account has no model for this request.
+    #[error("the provider does not support this request")]
     Unsupported,
 }
 
 impl ProviderError {
-    /// Every one.
+    /// Every error.
     pub const ALL: [Self; 7] = [
         Self::UnknownAccount,
         Self::Unavailable,
@@ -199,7 +199,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the same question may be answered by another route.
+    /// Whether another route may succeed with the same request.
     #[must_use]
     pub const fn lets_others_try(self) -> bool {
         match self {
@@ -208,7 +208,7 @@ impl ProviderError {
         }
     }
 
-    /// Whether the same route may answer a moment later.
+    /// Whether the same route may succeed after a delay.
     #[must_use]
     pub const fn passes(self) -> bool {
         match self {
@@ -218,12 +218,12 @@ impl ProviderError {
     }
 }
 
-/// A call that failed.
+/// A failed call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProviderFailure {
-    /// Why.
+    /// The error.
     pub error: ProviderError,
-    /// How long the provider asked to be left alone.
+    /// The delay that the provider requests before a retry.
     pub retry_after: Option<Duration>,
 }
 
@@ -233,27 +233,26 @@ impl From<ProviderError> for ProviderFailure {
     }
 }
 
-/// Hears what a model says while it says it.
+/// Receives model output while it streams.
 pub trait Listener: Send + Sync {
-    /// The next part of the answer. What was said until then stays said, also when the call fails.
+    /// Handles the next delta. Delivered output stands even if the call fails later.
     fn said(&self, part: &str);
 }
 
-/// Asks models.
+/// Calls models.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Asks once. Whoever listens hears the answer while it comes, where the provider tells it so; the completion holds all
-    /// of it.
+    /// Sends one request. The listener receives deltas if the provider streams; the completion holds the whole output.
     async fn complete(
         &self,
         call: &ProviderCall,
         listener: Option<&dyn Listener>,
     ) -> Result<Completion, ProviderFailure>;
 
-    /// Turns texts into vectors.
+    /// Embeds texts.
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure>;
 
-    /// Where the endpoint of a slot keeps what it is sent, if that is configured.
+    /// The data residency of a slot's endpoint, if configured.
     fn residency(&self, account_slot: &str) -> Option<&str>;
 
     /// Whether an endpoint is configured for a slot.

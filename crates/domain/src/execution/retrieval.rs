@@ -1,4 +1,4 @@
-//! Documents for runs: which knowledge bases a release binds, what a run wants from one, and what came of it.
+//! Retrieval for runs: bound knowledge bases, queries and results.
 
 use crate::{
     execution::routing::Embedding,
@@ -12,60 +12,59 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// A knowledge base that a release binds.
+/// A bound knowledge base.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BoundKnowledge {
     /// The asset.
     pub asset: AssetId,
     /// Its name.
     pub slug: String,
-    /// What the bound version of it says.
+    /// The content of the bound version.
     pub base: KnowledgeBase,
 }
 
-/// What a run wants from a knowledge base.
+/// A query to a knowledge base.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lookup {
-    /// Which of those that the release binds.
+    /// The index of the bound knowledge base.
     pub knowledge: usize,
-    /// What it looks for.
+    /// The query text.
     pub query: String,
-    /// Most pieces, where fewer are wanted than the knowledge base gives.
+    /// The maximum number of chunks, if lower than the knowledge base's own.
     pub top_k: Option<u32>,
 }
 
-/// What was retrieved, with all that evidence says of it.
+/// A retrieval result, with the data that evidence records.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Retrieved {
-    /// Why it could be read.
+    /// The access contract's decision.
     pub decision: ContractDecision,
     /// The revision of the index that was searched.
     pub index_revision: IndexRevision,
-    /// How it was searched.
+    /// The search strategy.
     pub strategy: Strategy,
-    /// What was found, best first.
+    /// The retrieved chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether pieces that might have been found were not ranked.
+    /// Whether the ranking skipped candidates because of a cap.
     pub capped: bool,
-    /// What turning the query into a vector took, where that was done.
+    /// The cost of embedding the query, if it was embedded.
     pub embedded: Option<Embedded>,
-    /// When.
+    /// The time.
     pub retrieved_at: Timestamp,
 }
 
-/// Why nothing was retrieved.
+/// The reason a retrieval failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unretrieved {
-    /// The contract does not allow it. That ends the run.
+    /// The access contract refused it, which ends the run.
     Refused(Box<ContractDecision>),
-    /// What was looked for may not go to the account that would turn it into a vector: the route, and what speaks against
-    /// it.
+    /// No embedding account may receive the query; holds the route and the reasons against it.
     NoRoute(Box<Embedding>),
-    /// The index could not be searched; a code says why.
+    /// The search failed with this code.
     Failed(&'static str),
 }
 
-/// A decision of a contract, as documents of evidence tell it.
+/// The members that evidence records of a contract decision.
 #[must_use]
 pub fn told(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();

@@ -1,7 +1,7 @@
-//! Reviews: where a policy wants it, a person looks at the answer of a run before it counts.
+//! Human review: a policy can require a person's verdict on a run's answer.
 //!
-//! The steps of such a run are over and nobody works on it. It ends by a verdict, by being stopped, or when nobody gave a
-//! verdict in time; whoever takes its row out of the waiting ones writes the end.
+//! The steps of such a run are complete and no worker holds it. A verdict, a cancellation or an expired deadline ends
+//! it. The process that removes the pending row writes the end.
 
 use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -21,18 +21,18 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// Longest note to a verdict, in characters.
+/// The maximum length of a note, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
-/// The code of a run whose answer a person refused.
+/// The code of a run whose answer a reviewer rejected.
 pub const REJECTED: &str = "review_rejected";
 
-/// What a person says of an answer.
+/// A reviewer's verdict on an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It may be shown.
+    /// The answer may be shown.
     Approved,
-    /// It may not.
+    /// The answer may not be shown.
     Rejected,
 }
 
@@ -40,7 +40,7 @@ impl Verdict {
     /// Every verdict.
     pub const ALL: [Self; 2] = [Self::Approved, Self::Rejected];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -49,32 +49,32 @@ impl Verdict {
         }
     }
 
-    /// The verdict of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
     }
 }
 
-/// What whoever gives a verdict looks at.
+/// The answer under review.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AwaitingAnswer {
-    /// The answer as it is kept: `output`, and `metadata` by which providers told of it.
+    /// The stored answer: `output`, and the providers' `metadata`.
     pub kept: String,
-    /// Since when it waits.
+    /// The start of the review period.
     pub asked_at: Timestamp,
-    /// Until when.
+    /// The end of the review period.
     pub lapses_at: Timestamp,
 }
 
-/// Why a verdict is not taken.
+/// The reason a verdict is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReviewRefusal {
-    /// The run does not wait for one, or not any more.
-    #[error("the run waits for no verdict")]
+    /// The run does not await a review.
+    #[error("the run does not await a review")]
     NotPending,
-    /// The run is the reviewer's own, or was sent by it.
-    #[error("who sent a run may not review it")]
+    /// The reviewer is the run's submitter or delegate.
+    #[error("the submitter of a run may not review it")]
     Own,
 }
 
@@ -89,47 +89,47 @@ impl ReviewRefusal {
     }
 }
 
-/// Whether an end has to come before the time for a verdict is over.
+/// Whether the commit must precede the review deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InTime {
-    /// It has to.
+    /// It must.
     Needed,
-    /// It comes when it comes.
+    /// It need not.
     Unneeded,
 }
 
-/// The end of a run that waited: what its commit stores.
+/// The end of a reviewed run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct ReviewEnd {
     /// The run.
     pub execution_id: ExecutionId,
-    /// Where it is now. Whatever is not completed has no answer, and the one that was kept is erased.
+    /// The new status. Unless it is completed, the stored answer is erased.
     pub status: Status,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it has no answer.
+    /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// What was said of the answer, and by whom.
+    /// The evidence of the verdict and its author.
     pub artifact: Option<EvidenceArtifact>,
-    /// Obligations that were fulfilled by it.
+    /// The obligations that the end fulfils.
     pub fulfilled: Vec<Obligation>,
-    /// Whether it is in time.
+    /// Whether the review deadline applies.
     pub in_time: InTime,
-    /// When.
+    /// The time.
     pub finished_at: Timestamp,
-    /// The one fact of it.
+    /// The fact of the end.
     pub fact: Fact,
 }
 
-/// A run that waits for a person, as it was read.
+/// A run that awaits review, as loaded.
 #[derive(Clone, Copy, Debug)]
 pub struct PendingReview<'r>(&'r EvidenceRecord);
 
 impl<'r> PendingReview<'r> {
-    /// The run of that record.
+    /// The pending review of a record.
     ///
     /// # Errors
-    /// When it does not wait.
+    /// When the run does not await a review.
     pub fn of(record: &'r EvidenceRecord) -> Result<Self, ReviewRefusal> {
         match record.execution.status {
             Status::AwaitingReview => Ok(Self(record)),
@@ -143,15 +143,15 @@ impl<'r> PendingReview<'r> {
         }
     }
 
-    /// Whether somebody may look at the answer before giving a verdict on it.
+    /// Authorizes an actor to read the answer before a verdict.
     ///
     /// # Errors
-    /// When the run is its own: its submitter sees the answer when somebody else has approved it.
+    /// When the run is the actor's own: a submitter sees the answer only after another person approves it.
     pub fn show_to(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
         if self.is_own(actor) { Err(ReviewRefusal::Own) } else { Ok(()) }
     }
 
-    /// Ends it by a person's verdict. Its note is kept apart from the rest, where it can be erased.
+    /// Ends the run with a reviewer's verdict. The note is stored separately, so that it can be erased.
     ///
     /// # Errors
     /// When the run is the reviewer's own.
@@ -167,7 +167,7 @@ impl<'r> PendingReview<'r> {
         let (status, outcome, error) = match verdict {
             Verdict::Approved => (Status::Completed, Outcome::Success, None),
             Verdict::Rejected => {
-                let error = RunError::new(REJECTED, "a person looked at the answer and refused it");
+                let error = RunError::new(REJECTED, "a reviewer rejected the answer");
                 (Status::Denied, Outcome::Denied, Some(error))
             }
         };
@@ -188,24 +188,24 @@ impl<'r> PendingReview<'r> {
         Ok(ReviewEnd { artifact, in_time: InTime::Needed, ..end })
     }
 
-    /// Ends it because somebody stops it.
+    /// Ends the run because of a cancellation.
     #[must_use]
     pub fn cancel(self, stamp: &Stamp) -> ReviewEnd {
         self.without_answer("cancelled", "the run was cancelled", stamp)
     }
 
-    /// Ends it because its workload takes no runs any more, or because nobody gave a verdict in time.
+    /// Ends the run because its workload no longer accepts runs, or because the review period expired.
     #[must_use]
     pub fn lapse(self, workload: workload::Status, stamp: &Stamp) -> ReviewEnd {
         let (code, message) = match workload {
-            workload::Status::Registered => ("review_lapsed", "nobody reviewed the answer in time"),
+            workload::Status::Registered => ("review_lapsed", "the answer was not reviewed in time"),
             workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),
             workload::Status::Retired => ("workload_retired", "the workload was retired"),
         };
         self.without_answer(code, message, stamp)
     }
 
-    /// The fact that somebody wanted to review a run of its own.
+    /// The fact of a refused attempt to review one's own run.
     #[must_use]
     pub fn self_review_refused(self, stamp: &Stamp) -> Fact {
         let fact = self.run().fact(FactKind::SelfReviewRefused, json!({}), stamp);
@@ -234,7 +234,7 @@ impl<'r> PendingReview<'r> {
         self.end((Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message))), fact, stamp)
     }
 
-    /// The owner is told of the end by its fact, where any decision imposed that.
+    /// Builds the end record. The fact notifies the owner if any decision of the run imposed that.
     fn end(
         self,
         (status, outcome, error): (Status, Outcome, Option<RunError>),
@@ -283,7 +283,7 @@ impl<'r> PendingReview<'r> {
 }
 
 impl RunRef<'_> {
-    /// The fact that the answer of the run waits for a person.
+    /// The fact that the answer of the run awaits review.
     #[must_use]
     pub fn review_asked(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
@@ -291,29 +291,30 @@ impl RunRef<'_> {
     }
 }
 
-/// A run that waited long enough, or whose workload takes no runs any more.
+/// A pending review whose period expired, or whose workload no longer accepts runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overdue {
-    /// Whose it is.
+    /// Its tenant.
     pub scope: TenantScope,
     /// The run.
     pub execution_id: ExecutionId,
-    /// How its workload stands.
+    /// The status of its workload.
     pub workload: workload::Status,
 }
 
-/// Keeps the runs that wait for a person.
+/// Stores pending reviews.
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
-    /// The answer of a run that waits; `None` where it does not wait any more.
+    /// The answer under review; `None` when the run no longer awaits one.
     async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError>;
-    /// Ends one in one statement. Stale when it does not wait any more, or when it is too late for a verdict.
+    /// Ends a review in one statement. Stale when the run no longer awaits one, or when the deadline for a verdict
+    /// passed.
     async fn commit_end(
         &self,
         scope: TenantScope,
         end: &ReviewEnd,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// A few of those whose time is over, by the store's clock.
+    /// A batch of expired reviews, by the store's clock.
     async fn overdue(&self) -> Result<Vec<Overdue>, StoreError>;
 }

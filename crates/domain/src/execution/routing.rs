@@ -1,46 +1,46 @@
-//! Which routes a question may take, and which of them is tried next.
+//! Routing: the routes that a model request may take, and the order of attempts.
 
 use super::provider::{Completion, Conversation, ProviderCall, ProviderError, RoutePoint};
 use crate::asset::content::{ModelPolicy, Route, SovereigntyProfile};
 use std::{sync::Arc, time::Duration};
 
-/// How often one route may be asked the same question: once, and once again.
+/// The maximum number of attempts per route and request.
 const ROUNDS: usize = 2;
-/// The pause before a route is asked again, before it is jittered.
+/// The delay before a route is retried, without jitter.
 pub const BACK_OFF: Duration = Duration::from_millis(250);
-/// Longest time that a provider may ask to be left alone and is still asked again.
+/// The maximum retry delay that a provider can request; routes with a longer delay are not retried.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The routes of a release: those that may be called, the first one first, and those that never are.
+/// The routes of a release, allowed and refused.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Routing {
-    /// Those that may be called.
+    /// The allowed routes, in order of preference.
     pub open: Vec<RoutePoint>,
-    /// Those that may not, each with everything that speaks against it.
+    /// The refused routes with all reasons.
     pub refused: Vec<RefusedRoute>,
 }
 
-/// A route that is never called.
+/// A refused route.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RefusedRoute {
     /// The route.
     pub route: Route,
-    /// Everything that speaks against it.
+    /// All reasons.
     pub reasons: Vec<RouteRefusal>,
 }
 
-/// Why a route is never called.
+/// The reason a route is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum RouteRefusal {
-    /// The bound version does not approve it.
+    /// The bound version does not approve the route.
     NotApproved,
-    /// Its data would lie where it may not, or it is not known where.
+    /// The route's jurisdiction is unknown or not allowed.
     Jurisdiction,
-    /// Its account is known to keep data elsewhere than the route says, and not where it may lie.
+    /// The account's configured jurisdiction is not allowed.
     AccountJurisdiction,
-    /// Its region is none of those that may be used, or it is not known.
+    /// The route's region is unknown or not allowed.
     Region,
-    /// Its provider is none of those that may be used.
+    /// The route's provider is not allowed.
     Provider,
 }
 
@@ -59,7 +59,7 @@ impl RouteRefusal {
 }
 
 impl Routing {
-    /// The routes of a policy under a profile. `residency` says where an account keeps data, where that is configured.
+    /// Evaluates the routes of a policy under a profile. `residency` returns the configured jurisdiction of an account.
     #[must_use]
     pub fn of<'a>(
         policy: &ModelPolicy,
@@ -90,29 +90,29 @@ impl Routing {
     }
 }
 
-/// The account that is always there: it answers inside this process.
+/// The built-in account, which runs inside this process.
 const WITHIN: &str = "local";
 
-/// Whether what a run looks for may be turned into a vector by the account that does so.
+/// Whether the embedding account may receive a query.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub enum Embedding {
     /// It may.
     #[default]
     Allowed,
-    /// The bound profile does not allow it: the route, as far as anybody knows it, with everything that speaks against it.
+    /// The bound profile refuses it; holds the known parts of the route and all reasons.
     Refused {
-        /// By which it would go.
+        /// The route.
         route: RoutePoint,
-        /// Where its account keeps data, where that is configured.
+        /// The account's configured jurisdiction.
         residency: Option<String>,
-        /// What speaks against it.
+        /// All reasons.
         reasons: Vec<RouteRefusal>,
     },
 }
 
 impl Embedding {
-    /// What a profile says of a route whose account keeps data there. Nobody knows an account's region, so that a profile
-    /// with a list of regions refuses it; what stays inside this process goes nowhere.
+    /// Evaluates the embedding route under a profile. An account's region is unknown, so a profile with a region list
+    /// refuses it. The built-in account is allowed, because its data stays in this process.
     #[must_use]
     pub fn of(profile: Option<&SovereigntyProfile>, route: RoutePoint, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
@@ -136,7 +136,7 @@ impl Embedding {
     }
 }
 
-/// What a profile has against a route. What is not known is not allowed.
+/// The reasons a profile refuses a route. Unknown properties are refused.
 fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -> Vec<RouteRefusal> {
     let mut reasons = Vec::new();
     if !route.residency.as_deref().is_some_and(|place| profile.allows_jurisdiction(place)) {
@@ -154,73 +154,73 @@ fn against(profile: &SovereigntyProfile, route: &Route, account: Option<&str>) -
     reasons
 }
 
-/// What is wanted of a model.
+/// The kind of a model request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// Words, in answer to a conversation.
+    /// A completion of a conversation.
     Words,
-    /// The vector of this text.
+    /// An embedding of this text.
     Vector(String),
 }
 
-/// A question to a model: what is asked, and the routes that it may take.
+/// A model request and its routes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Question {
-    /// What is wanted.
+    /// The kind of request.
     pub wanted: Wanted,
-    /// What is asked.
+    /// The conversation.
     pub conversation: Arc<Conversation>,
-    /// By which routes, the first one first. There is at least one.
+    /// The routes in order of preference; at least one.
     pub routes: Vec<RoutePoint>,
-    /// Whether the answer may be told while it comes: nothing in the release may hold it back.
+    /// Whether the output may be streamed: nothing in the release may withhold it.
     pub is_shown: bool,
 }
 
-/// One call of a route that was made for a question.
+/// An attempt at a request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attempt {
-    /// Which of the question's routes.
+    /// The index of the route in the request.
     pub route: usize,
-    /// How it went.
+    /// The result.
     pub result: Result<(), ProviderError>,
-    /// How long the provider asked to be left alone.
+    /// The retry delay that the provider requests.
     pub retry_after: Option<Duration>,
-    /// How long it took.
+    /// The latency.
     pub latency: Duration,
 }
 
-/// What came of a question.
+/// The response to a model request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
-    /// The calls that were made for it, the first first.
+    /// The attempts, in order.
     pub attempts: Vec<Attempt>,
-    /// Whether it was told while it came.
+    /// Whether the output was streamed.
     pub was_told: bool,
-    /// What came back in the end.
+    /// The final result.
     pub completion: Result<Completion, ProviderError>,
 }
 
-/// The next call of a question.
+/// The next attempt at a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextAttempt {
-    /// By which of its routes.
+    /// The index of the route.
     pub route: usize,
-    /// After which pause, which is still to be jittered; none where it is another provider's turn.
+    /// The delay without jitter; zero when another route follows.
     pub pause: Duration,
 }
 
 impl Question {
-    /// The call by one of the routes.
+    /// The provider call for a route.
     #[must_use]
     pub fn call(&self, route: usize) -> Option<ProviderCall> {
         let route = self.routes.get(route)?.clone();
         Some(ProviderCall { route, conversation: Arc::clone(&self.conversation) })
     }
 
-    /// The call that follows these, all of which failed. `None` when there is none: the last failure is the answer.
+    /// The next attempt after these failed ones; `None` when the last failure is final.
     ///
-    /// Every route has its turn, one after the other and at once. After a pause, those whose failure may pass have
-    /// another turn (contract: at most one retry a route). A failure that says that the question itself is wrong ends it.
+    /// Each route is tried once without delay. After a delay, routes with transient failures are retried once
+    /// (contract: at most one retry a route). A failure that rejects the request itself ends the attempts.
     #[must_use]
     pub fn next(&self, attempts: &[Attempt]) -> Option<NextAttempt> {
         let last = attempts.last();
@@ -251,7 +251,7 @@ mod tests {
         let content = json!({ "provider_route": routes[0], "fallback_routes": routes[1..] });
         match content::read(AssetKind::ModelPolicy, &content) {
             Ok(CheckedContent::ModelPolicy(policy)) => policy,
-            other => panic!("a model policy is read as one: {other:?}"),
+            other => panic!("expected a model policy: {other:?}"),
         }
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["FR"] })), 1);
     }
 
-    /// The codes of what speaks against an account for vectors.
+    /// The refusal codes of an embedding account.
     fn against_vectors(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
         let route = RoutePoint {
             route_id: "embedding".to_owned(),
@@ -341,8 +341,8 @@ mod tests {
         assert!(against_vectors(&providers, "acme", Some("DE")).is_empty());
         assert_eq!(against_vectors(&providers, "other", Some("DE")), ["provider_not_allowed"]);
         let regions = json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": ["eu-central"] });
-        assert_eq!(against_vectors(&regions, "acme", Some("DE")), ["region_not_allowed"], "nobody knows it");
-        assert!(against_vectors(&regions, WITHIN, None).is_empty(), "it goes nowhere");
+        assert_eq!(against_vectors(&regions, "acme", Some("DE")), ["region_not_allowed"], "the region is unknown");
+        assert!(against_vectors(&regions, WITHIN, None).is_empty(), "the data stays in this process");
     }
 
     fn question(routes: usize) -> Question {
@@ -360,14 +360,14 @@ mod tests {
         }
     }
 
-    /// The routes that are asked when every call fails in the given way, with the pause before each in milliseconds.
+    /// The attempted routes when each call fails in the given way, with the delay in milliseconds.
     fn asked(routes: usize, failure: impl Fn(usize) -> (ProviderError, Option<Duration>)) -> Vec<(usize, u128)> {
         let (question, mut attempts, mut asked) = (question(routes), Vec::new(), Vec::new());
         while let Some(next) = question.next(&attempts) {
             asked.push((next.route, next.pause.as_millis()));
             let (error, retry_after) = failure(next.route);
             attempts.push(Attempt { route: next.route, result: Err(error), retry_after, latency: Duration::ZERO });
-            assert!(attempts.len() < 100, "it never ends");
+            assert!(attempts.len() < 100, "the attempts do not end");
         }
         asked
     }
@@ -393,6 +393,6 @@ mod tests {
     fn a_wish_to_be_left_alone_is_heard() {
         let wish = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
         assert_eq!(asked(1, wish(3)), [(0, 0), (0, 3_000)]);
-        assert_eq!(asked(1, wish(60)), [(0, 0)], "nobody waits so long");
+        assert_eq!(asked(1, wish(60)), [(0, 0)], "a longer delay is not awaited");
     }
 }

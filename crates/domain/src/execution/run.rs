@@ -1,7 +1,7 @@
-//! One run, from its first step to its end: a state machine that asks for what is outside and never reaches out itself.
+//! The run state machine: it requests external effects and never performs them.
 //!
-//! [`Run::start`] and [`Run::answered`] go on until the run needs a model's answer or has ended. Whoever drives it asks the
-//! provider, keeps time and leases, and may stop at any question: what the run did until then is in it.
+//! [`Run::start`] and [`Run::on_model`] advance until the run needs an effect or has ended. The driver performs the
+//! effect and maintains time and leases. It can stop at any effect; the run then holds its state so far.
 
 mod agent;
 mod call;
@@ -55,65 +55,66 @@ use std::{
 use turn::{Awaits, Reached, Waiting};
 pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
-/// Steps that one run may take. A sound flow has no cycle and at most 200 steps; this holds even if it had.
+/// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a
+/// cycle.
 pub const STEP_BUDGET: usize = 1_000;
-/// Room for the values of one run, in bytes: as much as the content of an asset takes, and four times the longest request.
+/// The memory for a run's values, in bytes: the size limit of asset content, and four times that of a request.
 pub const VALUE_BYTES: usize = 4 << 20;
 
-/// What a policy may ask for that answers are held back for until the end.
+/// Obligations that withhold answers until the run's end.
 const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
-/// One run under way.
+/// A run in progress.
 pub struct Run<'a> {
     subject: Subject<'a>,
     outside: Outside<'a>,
-    /// What was sent, as steps read it.
+    /// The inputs, as steps read them.
     inputs: Cow<'a, Map<String, Value>>,
     outputs: BTreeMap<String, Value>,
-    /// Why outputs are not to be trusted, by step.
+    /// The untrusted outputs and the reason, by step.
     doubts: BTreeMap<String, UntrustedReason>,
     allowance: Allowance,
     metadata: Map<String, Value>,
     transcript: Vec<Value>,
     keeps_transcript: bool,
-    /// Whether what models say may be shown before the end.
+    /// Whether model output may be streamed before the end.
     shows_answers: bool,
-    /// What any decision of the run imposed, the first first.
+    /// The obligations that any decision of the run imposed, oldest first.
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
-    /// The verdict of a long schema check, until the run resumes where it asked for it.
+    /// The result of an offloaded schema check, until the run resumes at the point that requested it.
     verdict: Option<SchemaVerdict>,
-    /// The agent of the step under way, where it has one.
+    /// The agent of the current step, if it is an agent step.
     agent: Option<Box<Agent<'a>>>,
-    /// A value that guardrails or hooks are at.
+    /// A value that guardrails or hooks are processing.
     passage: Option<Passage<'a>>,
-    /// Bytes that guardrails may still look at.
+    /// The remaining bytes that guardrails may evaluate.
     looks_left: usize,
     hook_calls: u32,
-    /// Calls that agents wanted so far, whichever step they are of.
+    /// The number of tool calls so far, across all agent steps.
     tool_calls: u32,
-    /// Servers of which no tool is called any more.
+    /// Quarantined tool servers.
     set_apart: BTreeSet<AssetId>,
-    /// The documents that were retrieved.
+    /// The retrieved documents, which answers may cite.
     citable: BTreeSet<String>,
-    /// The steps whose search left candidates out.
+    /// The steps whose search was capped.
     capped_steps: BTreeSet<String>,
     conversing: Conversing,
-    /// Whether it was noted which routes are never called.
+    /// Whether the refused routes were recorded.
     told_routes: bool,
-    /// The same of the route by which queries would become vectors.
+    /// Whether the refused embedding route was recorded.
     told_embedding: bool,
-    /// What happened and was not taken yet; `None` where nobody wants to be told.
+    /// Events that the driver has not taken yet; `None` when events are disabled.
     events: Option<Vec<RunEvent>>,
-    /// Whether the driver holds a reservation for a run with large values.
+    /// Whether the driver holds a memory reservation for a run with large values.
     is_reserved: bool,
-    /// Where the run waits for one.
+    /// The point at which the run waits for a reservation.
     paused: Option<Paused<'a>>,
     ended: Ended,
 }
 
 impl<'a> Run<'a> {
-    /// A run that was let in under a decision.
+    /// Creates a run that the given decision admitted.
     #[must_use]
     pub fn new(subject: Subject<'a>, decision: PolicyDecision, outside: Outside<'a>) -> Self {
         let owed = decision.obligations.clone();
@@ -131,7 +132,7 @@ impl<'a> Run<'a> {
             turn: None,
         };
         Self {
-            // Which decision counts is known at the end alone, and then it is too late to listen.
+            // The strictest decision is known only at the end, which is too late to start recording.
             keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
             shows_answers: !subject.plan.holds_answers_back()
                 && HOLD_BACK.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
@@ -164,19 +165,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The same, with somebody who wants to be told what happens.
+    /// Enables events.
     #[must_use]
     pub fn telling(mut self) -> Self {
         self.events = Some(Vec::new());
         self
     }
 
-    /// What happened since this was last asked.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<RunEvent> {
         self.events.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The step that waits for an answer.
+    /// The step that awaits a response.
     #[must_use]
     pub fn asking(&self) -> Option<&'a Step> {
         self.waiting.as_ref().map(|waiting| waiting.step)
@@ -188,7 +189,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins.
+    /// Starts the run.
     pub fn start(&mut self) -> Turn {
         if self.subject.plan.knowledge.is_empty() { self.begin() } else { Turn::Check }
     }
@@ -207,7 +208,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with the answer to the last question. An answer to no question changes nothing.
+    /// Resumes with the response to the last request. A response without a request has no effect.
     pub fn answered(&mut self, answer: Answer) -> Turn {
         let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
             return Turn::Ended;
@@ -235,7 +236,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with the documents that were looked up. Documents for no step change nothing.
+    /// Resumes with retrieved documents. Documents without a query have no effect.
     pub fn looked_up(&mut self, found: Result<Retrieved, Unretrieved>) -> Turn {
         let Some(Waiting { step, began, awaits: Awaits::Documents(lookup) }) = self.waiting.take() else {
             return Turn::Ended;
@@ -247,7 +248,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells what a model said, unless that was told while it said it or may not be told.
+    /// Emits model output, unless it was streamed already or must be withheld.
     fn tell_answer(&mut self, step: &Step, was_told: bool, text: &str) {
         if self.shows_answers && !was_told {
             self.tell(|| RunEvent::delta(&step.id, text));
@@ -261,14 +262,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the run where it is, and fulfils what it owes.
+    /// Ends the run at its current point, and fulfils its obligations.
     #[must_use]
     pub fn conclude(self, cut: Option<Cut>) -> Ended {
         let outside = self.outside;
         self.close(cut).fulfil(outside)
     }
 
-    /// Ends the run where it is. What it owes is still to be fulfilled, which may take a while where the answer is long.
+    /// Ends the run at its current point. The obligations remain to be fulfilled, which can be slow for a long answer.
     #[must_use]
     pub fn close(mut self, cut: Option<Cut>) -> Closed {
         if let Some(cut) = cut {
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes the question that the run was cut at: it was asked, and nobody waits for what is answered.
+    /// Records the step at which the run was interrupted; its response is no longer awaited.
     fn leave_unanswered(&mut self, code: &str) {
         let (step, began) = match self.waiting.take() {
             Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) => {
@@ -320,11 +321,11 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Takes steps until one asks, or the run ends.
+    /// Executes steps until one requests an effect, or the run ends.
     fn walk(&mut self, mut step: &'a Step) -> Turn {
         loop {
             if self.ended.steps.len() >= STEP_BUDGET {
-                return self.fail(RunError::new("step_budget_exceeded", "the run took more steps than a run may"));
+                return self.fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
             if self.is_large_at(step) {
                 return self.pause(Paused::Step(step));
@@ -348,7 +349,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes how a step went, and finds the next one.
+    /// Records the result of a step, and finds the next step.
     fn leave(&mut self, step: &Step, began: Timestamp, done: Result<Value, StepFailure>) -> Result<&'a Step, Turn> {
         self.agent = None;
         let plan = self.subject.plan;
@@ -381,7 +382,7 @@ impl<'a> Run<'a> {
             (Next::Step(next), _) => Ok(next),
             (Next::Returns, None) => Err(self.complete(&step.id)),
             (Next::Returns | Next::Fails, Some(error)) => Err(self.fail(error)),
-            (Next::Fails, None) => Err(self.fail(RunError::new("flow_invalid", "the flow leads nowhere from here"))),
+            (Next::Fails, None) => Err(self.fail(RunError::new("flow_invalid", "the flow has no next step"))),
         }
     }
 
@@ -412,7 +413,7 @@ impl<'a> Run<'a> {
     fn take(&mut self, step: &'a Step) -> Result<Reached, StepFailure> {
         let mut inputs = Map::new();
         for (name, template) in &step.inputs {
-            // The prompt is resolved where it is rendered: the bound one is a template of its own.
+            // The prompt is resolved when it is rendered, because the bound prompt is a template.
             if name != "prompt" {
                 inputs.insert(name.clone(), self.resolve(template, None)?);
             }
@@ -434,10 +435,10 @@ impl<'a> Run<'a> {
         self.produced(step, produced).map(Reached::Done)
     }
 
-    /// What later steps see of what a step produced.
+    /// The output of a step, as later steps see it.
     fn produced(&mut self, step: &Step, value: Value) -> Result<Value, StepFailure> {
         match &step.output {
-            // A name is another way to read the whole (see `scope::member`).
+            // A named output is an alias of the whole output (see `scope::member`).
             None | Some(Output::Named(_)) => Ok(value),
             Some(Output::Mapped(template)) => self.resolve(template, Some((&step.id, value))),
         }
@@ -448,7 +449,8 @@ impl<'a> Run<'a> {
         Ok(template.resolve(&known, &mut self.allowance)?)
     }
 
-    /// Decides again with the step's inputs laid over the run's. The strictest decision of a run counts.
+    /// Evaluates the policy again with the step's inputs merged over the run's. The strictest decision of a run is
+    /// effective.
     fn evaluate_policy(&mut self, inputs: Map<String, Value>) -> Result<Value, StepFailure> {
         let Subject { plan, facts, .. } = self.subject;
         let mut merged = Map::clone(&self.inputs);
@@ -465,7 +467,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// From one moment to another; none where a clock was set back.
+/// The time between two timestamps; zero if the clock was set back.
 fn span(from: Timestamp, to: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(to.micros().saturating_sub(from.micros())).unwrap_or(0))
 }

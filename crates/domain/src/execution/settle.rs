@@ -1,4 +1,4 @@
-//! Settling: a person says how a run came out of which nobody else can say so.
+//! Resolution: a person decides the outcome of a run whose outcome is unknown.
 
 use super::{Outcome, Payload, RunError, RunRef, Status, digest_text};
 use crate::{
@@ -14,25 +14,25 @@ use crate::{
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-/// Longest note, in characters.
+/// The maximum length of a note, in characters.
 pub const MAX_NOTE: usize = 2_000;
-/// The code of a run that was settled as a failure.
+/// The code of a run that was resolved as a failure.
 pub const FAILED: &str = "settled_as_failure";
 
-/// What a person says of it.
+/// The outcome that a person decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settled {
-    /// It did what it should.
+    /// The run succeeded.
     Success,
-    /// It did not.
+    /// The run failed.
     Failure,
 }
 
 impl Settled {
-    /// Both.
+    /// Every resolution.
     pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,17 +41,17 @@ impl Settled {
         }
     }
 
-    /// The one of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|settled| settled.as_str() == text)
     }
 }
 
-/// Why a run is not settled.
+/// The reason a resolution is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettleRefusal {
-    /// It is known how it came out, or will be.
+    /// The outcome of the run is known or still pending.
     #[error("the run is not unknown")]
     NotUnknown,
 }
@@ -66,27 +66,27 @@ impl SettleRefusal {
     }
 }
 
-/// What the commit of a settlement stores.
+/// A resolved run, as the commit stores it.
 #[derive(Clone, Debug)]
 pub struct Settlement {
     /// The run.
     pub execution_id: ExecutionId,
-    /// Where it is now.
+    /// The new status.
     pub status: Status,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it has no answer; `None` where it did what it should.
+    /// The error; `None` for a success.
     pub error: Option<RunError>,
-    /// Who said so, and what besides.
+    /// The evidence of the resolution and its author.
     pub artifact: EvidenceArtifact,
-    /// The one fact of it.
+    /// The fact of the resolution.
     pub fact: Fact,
 }
 
-/// Settles the run of that record. The note is kept apart from the rest, where it can be erased.
+/// Resolves the run of a record. The note is stored separately, so that it can be erased.
 ///
 /// # Errors
-/// When it is known how the run came out, or will be.
+/// When the outcome of the run is known or still pending.
 pub fn settle(
     record: &EvidenceRecord,
     (settled, note): (Settled, Option<&str>),
@@ -107,7 +107,7 @@ pub fn settle(
     let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
         Settled::Success => (Status::Completed, Outcome::Success, None, &[]),
         Settled::Failure => {
-            let error = RunError::new(FAILED, "a person found that the run failed");
+            let error = RunError::new(FAILED, "a person resolved the run as failed");
             (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
         }
     };
@@ -140,10 +140,10 @@ pub fn settle(
     Ok(Settlement { execution_id: run.execution_id, status, outcome, error, artifact, fact })
 }
 
-/// Keeps what people say of runs.
+/// Stores resolutions.
 #[async_trait]
 pub trait SettlementStore: Send + Sync {
-    /// Settles a run in one statement. Stale when it is not unknown any more.
+    /// Resolves a run in one statement. Stale when its outcome is no longer unknown.
     async fn commit_settlement(
         &self,
         scope: TenantScope,

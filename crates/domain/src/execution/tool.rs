@@ -1,4 +1,4 @@
-//! Calls of tools, as a run asks for them and hears of them.
+//! Tool calls and their results.
 
 use super::outward::{OutwardCall, OutwardError};
 use crate::{
@@ -12,67 +12,67 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// A call that a run asks for.
+/// A tool call that a run requests.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolRequest {
-    /// What is called.
+    /// The target of the call.
     pub call: Outgoing,
-    /// What a second call would do.
+    /// Whether a repeated call is safe.
     pub repeat: Repeat,
 }
 
-/// What is called.
+/// The target of a tool call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outgoing {
-    /// An address.
+    /// An HTTP address.
     Address(OutwardCall),
-    /// A tool of a server that speaks the Model Context Protocol.
+    /// A tool of an MCP server.
     Server(McpCall),
 }
 
-/// One call of a tool of a server.
+/// A call of an MCP server's tool.
 #[derive(Clone, PartialEq, Debug)]
 pub struct McpCall {
-    /// The server's asset, and the version of it that the release has frozen.
+    /// The server's asset, and its version as the release has frozen it.
     pub server: (AssetId, String),
-    /// The way to it; its bearer token is that of the tool where the tool has one.
+    /// The server's transport; the tool's own bearer token overrides the server's.
     pub way: McpWay,
-    /// Hosts that the tool may be at besides, by its own definition; `None` where it says nothing.
+    /// The hosts that the tool's definition allows; `None` adds no restriction.
     pub hosts: Option<Vec<String>>,
-    /// The tool.
+    /// The tool's name.
     pub tool: String,
-    /// Its arguments.
+    /// The arguments.
     pub said: Map<String, Value>,
-    /// What names the call, the same however often it is sent: header `Idempotency-Key`.
+    /// The idempotency key of the call, the same for each retry: header `Idempotency-Key`.
     pub call_id: String,
-    /// What the tool has to say of itself.
+    /// The pin of the tool's description.
     pub pin: ToolPin,
 }
 
-/// Why a server's tool gave nothing.
+/// The failure of an MCP call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum McpError {
-    /// The call went wrong.
+    /// The call failed.
     #[error(transparent)]
     Call(#[from] OutwardError),
-    /// The tool is not what was pinned, so it was not called: what it says now; `None` where there is no such tool, or
-    /// what it says cannot be pinned.
-    #[error("the tool is not what was pinned")]
+    /// The tool does not match its pin and was not called. Holds its current pin; `None` when the tool is gone or
+    /// cannot be pinned.
+    #[error("the tool does not match its pin")]
     Drifted(Option<ToolPin>),
 }
 
-/// Why a tool gave no result.
+/// The failure of a tool call.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ToolFailure {
-    /// The call went wrong.
+    /// The call failed.
     #[error(transparent)]
     Call(#[from] OutwardError),
-    /// The tool is not what its release pinned, so it was not called: what it says now; `None` where there is no such tool, or
-    /// what it says cannot be pinned.
-    #[error("the tool is not what its release pinned")]
+    /// The tool does not match the release's pin and was not called. Holds its current pin; `None` when the tool is
+    /// gone or cannot be pinned.
+    #[error("the tool does not match the release's pin")]
     Drifted(Option<ToolPin>),
-    /// The run went on elsewhere, and it is not known whether the call was made. It is not made again.
-    #[error("whether the tool was called is not known")]
+    /// Another worker resumed the run, and whether the call was made is unknown. It is not repeated.
+    #[error("the tool may have been called")]
     OutcomeUnknown,
 }
 
@@ -87,8 +87,7 @@ impl ToolFailure {
         }
     }
 
-    /// The failure of that code, with what was found where a tool has drifted. One that nobody knows any more says as little
-    /// as can be said.
+    /// Parses a code, with the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
     #[must_use]
     pub fn of_code(code: &str, found: Option<ToolPin>) -> Self {
         let drifted = Self::Drifted(found);
@@ -99,11 +98,11 @@ impl ToolFailure {
     }
 }
 
-/// What a tool gave.
+/// The result of a tool call.
 pub type ToolResult = Result<Value, ToolFailure>;
 
 impl McpCall {
-    /// The fact that the tool is not what was pinned. What it says of itself is somebody else's text and stays out.
+    /// The fact that a tool does not match its pin. Its current description is untrusted text and is omitted.
     #[must_use]
     pub fn drifted(
         &self,

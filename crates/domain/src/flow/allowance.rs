@@ -1,54 +1,54 @@
-//! How much the values of one run may take together.
+//! The memory budget for the values of a run.
 //!
-//! A flow is short and what it makes can be long: a step that writes the output before it sixty times grows it sixtyfold,
-//! and six such steps in a row are more than any machine has. Nothing of that waits for anything, so no deadline ends it.
-//! Whatever a reference copies is therefore paid for before it is copied.
+//! A short flow can create huge values: a step that repeats the previous output sixty times grows it sixtyfold, and six
+//! such steps exceed any machine's memory. No such step awaits anything, so no deadline ends it. Each reference is
+//! therefore charged before its value is copied.
 
 use serde_json::Value;
 
-/// What one value takes beside its text: two of its slots, because a list that grows may have twice the slots it needs.
+/// The overhead of a value beyond its text, in bytes: two slots, because a growing list can hold twice the capacity
+/// that it needs.
 const VALUE: usize = 2 * size_of::<Value>();
-/// What a member of an object takes beside its key's text and its value.
+/// The overhead of an object member beyond its key's text and its value, in bytes.
 const MEMBER: usize = 64;
-/// Most values inside one another. Whoever writes, compares or drops a value goes down in it, and each step of a flow
-/// can wrap the output before it once more. What is stored wraps an answer again, and is read back by a parser that goes
-/// 127 deep.
+/// The maximum nesting of values. Writing, comparing and dropping a value recurse, and each step can wrap the previous
+/// output once more. A stored answer is wrapped again, and its parser recurses at most 127 levels.
 pub const MAX_NESTING: usize = 120;
 
-/// What is left of the room for the values of one run, in bytes: as much as a value takes in memory or as JSON text,
-/// whichever is more.
+/// The remaining budget for the values of a run, in bytes. A value costs its size in memory or as JSON text, whichever
+/// is larger.
 #[derive(Debug)]
 pub struct Allowance {
     left: usize,
 }
 
-/// The values of a run take more room than they have, or one is nested too deep.
+/// The values of a run exceed the budget, or one is nested too deep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the values of the run take more room than a run has")]
+#[error("the values of the run exceed its memory limit")]
 pub struct Exhausted;
 
 impl Allowance {
-    /// Room of so many bytes.
+    /// A budget of the given number of bytes.
     #[must_use]
     pub const fn of(bytes: usize) -> Self {
         Self { left: bytes }
     }
 
-    /// How much is left.
+    /// The remaining bytes.
     #[must_use]
     pub const fn left(&self) -> usize {
         self.left
     }
 
-    /// Takes what a value needs that stands by itself.
+    /// Charges a top-level value.
     ///
     /// # Errors
-    /// When there is not as much, or the value is nested too deep.
+    /// When the budget is exhausted, or the value is nested too deep.
     pub fn take_for(&mut self, value: &Value) -> Result<(), Exhausted> {
         self.take_at(value, 0)
     }
 
-    /// Takes what a value needs that stands `above` levels deep in another. Goes no further than there is room.
+    /// Charges a value that is nested `above` levels deep. Stops as soon as the budget is exhausted.
     pub(super) fn take_at(&mut self, value: &Value, above: usize) -> Result<(), Exhausted> {
         self.take_level(above)?;
         match value {
@@ -62,7 +62,7 @@ impl Allowance {
         }
     }
 
-    /// Takes what a value needs beside what is in it.
+    /// Charges a value without its contents.
     pub(super) fn take_level(&mut self, above: usize) -> Result<(), Exhausted> {
         if above >= MAX_NESTING { Err(Exhausted) } else { self.take(VALUE) }
     }
@@ -72,24 +72,24 @@ impl Allowance {
         self.take_text(key)
     }
 
-    /// Takes what a text needs as JSON: an answer is stored as that, and there a control character has six.
+    /// Charges a text by its JSON form, in which a control character takes six bytes.
     pub(super) fn take_text(&mut self, text: &str) -> Result<(), Exhausted> {
         let written = |byte: u8| match byte {
             b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
             0x00..=0x1f => 6,
             _ => 1,
         };
-        // No byte needs less than one, so a text that is too long need not be looked at.
+        // Each byte costs at least one, so an oversized text is refused without a scan.
         if text.len() > self.left {
             return Err(Exhausted);
         }
         self.take(text.bytes().map(written).sum())
     }
 
-    /// Takes so many bytes.
+    /// Charges a number of bytes.
     ///
     /// # Errors
-    /// When there are not as many.
+    /// When the budget is exhausted.
     pub fn take_bytes(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.take(bytes)
     }

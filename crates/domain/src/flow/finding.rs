@@ -1,14 +1,14 @@
-//! What is wrong with a flow, and where.
+//! Problems of a flow with their paths.
 
 use serde_json::{Map, Value};
 use std::{fmt::Write as _, rc::Rc};
 
-/// Most problems reported at once.
+/// The maximum number of reported problems.
 pub(super) const MAX_FINDINGS: usize = 1_000;
-/// The code of a key that no flow has there.
+/// The code of an unknown key.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 
-/// One segment of a path into content.
+/// A segment of a content path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Segment {
     /// A member of an object.
@@ -17,7 +17,7 @@ pub(super) enum Segment {
     Index(usize),
 }
 
-/// One thing that is wrong, with the path to it.
+/// A problem and its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Finding {
     pub(super) path: Vec<Segment>,
@@ -39,8 +39,8 @@ impl Finding {
     }
 }
 
-/// A path, grown by one segment at a time. It shares what it grew from: most paths are never told to anybody, and there
-/// is one for every value.
+/// A path that grows by one segment at a time. Paths share their prefixes, because each value has one and most are
+/// never reported.
 #[derive(Clone, Default)]
 pub(super) struct Path(Option<Rc<Link>>);
 
@@ -70,7 +70,7 @@ impl Path {
     }
 }
 
-/// Everything found so far.
+/// The problems found so far.
 #[derive(Default)]
 pub(super) struct Findings(pub(super) Vec<Finding>);
 
@@ -90,14 +90,14 @@ impl Findings {
     }
 
     pub(super) fn wrong_type(&mut self, path: &Path) {
-        self.note(path, "wrong_type", "the value has another type than this key takes");
+        self.note(path, "wrong_type", "the value has the wrong type for this key");
     }
 
     pub(super) fn invalid(&mut self, path: &Path, message: &'static str) {
         self.note(path, "invalid_value", message);
     }
 
-    /// An object with no other keys than the allowed ones.
+    /// Reads an object, and reports all keys that are not allowed.
     pub(super) fn object<'v>(
         &mut self,
         value: &'v Value,
@@ -109,7 +109,7 @@ impl Findings {
             return None;
         };
         for key in map.keys().filter(|key| !allowed.contains(&key.as_str())) {
-            self.note(&path.key(key), UNKNOWN_KEY, "this key is not known here");
+            self.note(&path.key(key), UNKNOWN_KEY, "this key is unknown here");
         }
         Some(map)
     }

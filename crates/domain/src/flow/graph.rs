@@ -1,8 +1,7 @@
 //! The rules between the steps of a flow.
 //!
-//! They are checked over whatever could be read, because whoever wrote the flow wants to hear of everything at once. What
-//! could not be read has been told already; here it only means that less is known, and nothing is said that the missing
-//! part could make untrue.
+//! The rules apply to the readable parts, so that all problems are reported at once. Unreadable parts are already
+//! reported; here they count as unknown, and no problem is reported that their correction could resolve.
 
 use super::{
     MAX_STEPS,
@@ -16,13 +15,13 @@ use std::{
     rc::Rc,
 };
 
-/// Most steps between which paths are looked for. A flow with more steps than are allowed is still told of its cycles,
-/// one that is no flow at all is not: paths take the square of the steps.
+/// The maximum number of steps with path analysis, which takes quadratic space. It exceeds [`MAX_STEPS`], so that
+/// moderately oversized flows still report their cycles.
 const MAX_CHARTED: usize = 5 * MAX_STEPS;
 
 const TARGETS: [&str; 3] = ["next", "on_success", "on_failure"];
 
-/// Notes every broken rule between the steps of a flow.
+/// Reports all violated rules between the steps of a flow.
 pub(super) fn check(content: &Map<String, Value>, findings: &mut Findings) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
     let steps = Steps::named(list, findings);
@@ -43,7 +42,7 @@ fn form(step: &Value) -> Option<StepType> {
     StepType::parse(step.get("type")?.as_str()?)
 }
 
-/// The inputs that the trigger declares, or `None` where they cannot be read.
+/// The inputs that the trigger declares; `None` when they are unreadable.
 fn declared(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     let Some(trigger) = content.get("trigger") else { return Some(BTreeSet::new()) };
     match trigger.as_object()?.get("inputs_schema") {
@@ -52,20 +51,20 @@ fn declared(content: &Map<String, Value>) -> Option<BTreeSet<&str>> {
     }
 }
 
-/// Which steps there are.
+/// The steps by id.
 struct Steps<'c> {
     list: &'c [Value],
-    /// Where the step of an id stands, or `None` where several have it.
+    /// The position of each id's step; `None` for a duplicate id.
     positions: BTreeMap<&'c str, Option<usize>>,
-    /// Whether every step has an id: else any target might be the step without one.
+    /// Whether every step has an id; otherwise any target could be a step without one.
     all_named: bool,
 }
 
-/// What an id names.
+/// The result of a step lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Named {
     Step(usize),
-    /// One of several steps, or one whose id could not be read.
+    /// One of several steps, or a step with an unreadable id.
     Some,
     Nothing,
 }
@@ -97,7 +96,7 @@ impl<'c> Steps<'c> {
         }
     }
 
-    /// The step that a value names, if it is known to name one.
+    /// The step that a value names, if it is unique.
     fn target(&self, value: &Value, path: &Path, findings: &mut Findings) -> Option<usize> {
         match self.find(value.as_str()?) {
             Named::Step(position) => Some(position),
@@ -110,23 +109,23 @@ impl<'c> Steps<'c> {
     }
 }
 
-/// Where a run can go from each step, as far as it is known.
+/// The control flow between steps, as far as it is known.
 #[derive(Default)]
 struct Chart {
     entry: Option<usize>,
-    /// Ways that are there, whatever becomes of what could not be read.
+    /// Edges that exist regardless of the unreadable parts.
     sure: Vec<Vec<usize>>,
-    /// Ways that may be there besides.
+    /// Further edges that may exist.
     perhaps: Vec<Vec<usize>>,
-    /// Whether there may be ways from anywhere to anywhere.
+    /// Whether any edge may exist.
     open: bool,
     reach: Rc<Reach>,
-    /// With the ways that may be there; `None` where everything may lead anywhere.
+    /// Reachability including possible edges; `None` when any edge may exist.
     widest: Option<Rc<Reach>>,
 }
 
 impl Chart {
-    /// Notes targets that do not exist and ends that are none.
+    /// Builds the control flow, and reports unknown targets and missing returns.
     fn of(content: &Map<String, Value>, steps: &Steps<'_>, findings: &mut Findings) -> Self {
         let mut chart = Self::default();
         if let Some(entry) = content.get("entry_step") {
@@ -152,7 +151,7 @@ impl Chart {
 
     fn step(&mut self, index: usize, step: &Value, steps: &Steps<'_>, findings: &mut Findings) {
         let (mut sure, mut perhaps) = (Vec::new(), Vec::new());
-        // What is no object could become anything; a `return` leads nowhere, whatever it says.
+        // A step that is not an object could have any edge; a `return` has none.
         self.open |= !step.is_object();
         let form = form(step);
         if form != Some(StepType::Return) {
@@ -179,7 +178,7 @@ impl Chart {
         self.perhaps.push(perhaps);
     }
 
-    /// Notes steps that no path reaches, and cycles.
+    /// Reports unreachable steps and cycles.
     fn paths(&self, findings: &mut Findings) {
         let positions = 0..self.sure.len();
         if let (Some(entry), Some(widest)) = (self.entry, &self.widest) {
@@ -196,14 +195,14 @@ impl Chart {
         self.sure.get(index).into_iter().flatten().any(|target| self.reach.leads(*target, index))
     }
 
-    /// Whether one step can never run before another, however what could not be read is mended.
+    /// Whether the first step can never run before the second, for any correction of the unreadable parts.
     fn never_before(&self, first: usize, second: usize) -> bool {
         let apart = self.widest.as_ref().is_some_and(|widest| !widest.leads(first, second));
         apart || (self.reach.leads(second, first) && !self.reach.leads(first, second))
     }
 }
 
-/// Which steps can be reached from one, that one included.
+/// The steps reachable from a step, including itself.
 fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
     let mut seen = vec![false; outgoing.len()];
     let mut waiting = vec![from];
@@ -217,7 +216,7 @@ fn reachable(outgoing: &[Vec<usize>], from: usize) -> Vec<bool> {
     seen
 }
 
-/// Which steps lead to which, themselves included.
+/// The reachability relation between steps; it is reflexive.
 #[derive(Default)]
 struct Reach(Vec<Vec<bool>>);
 
@@ -231,7 +230,7 @@ impl Reach {
     }
 }
 
-/// One step, and all that its references can name.
+/// A step with the scope of its references.
 struct Scene<'c> {
     steps: &'c Steps<'c>,
     chart: &'c Chart,
@@ -241,17 +240,17 @@ struct Scene<'c> {
 }
 
 impl Scene<'_> {
-    /// Notes the references of the step that name nothing, or something that comes too late.
+    /// Reports references that name nothing, or a step that runs later.
     fn references(&self, findings: &mut Findings) {
         for key in ["inputs", "model_policy", "output"] {
             let Some(value) = self.step.get(key) else { continue };
-            // A step's own output is there when its `output` mapping is made, and not before.
+            // A step's own output is visible only to its `output` mapping.
             let sees_own = key == "output" && form(self.step) != Some(StepType::Return);
             self.value(value, (&at(self.index).key(key), sees_own), findings);
         }
     }
 
-    /// INVARIANT: recursion ends, because every call goes one level down in a value of bounded nesting.
+    /// INVARIANT: the recursion terminates, because each call descends one level in a value of bounded nesting.
     fn value(&self, value: &Value, (path, sees_own): (&Path, bool), findings: &mut Findings) {
         match value {
             Value::String(text) => {

@@ -1,4 +1,4 @@
-//! Content into a flow: every key of every step, with everything that is wrong at once.
+//! Parses content into a flow, and reports all problems of all steps at once.
 
 use super::{
     Action, Flow, MAX_AGENT_STEPS, MAX_STEPS, Output, Step, StepKind, Successor, ToolChoice, Trigger,
@@ -10,14 +10,14 @@ use crate::number;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What starts a flow that does not say.
+/// The default trigger.
 pub(super) const DEFAULT_TRIGGER: &str = "api_request";
-/// Most values in one flow, whichever way it was written.
+/// The maximum number of values in a flow, in YAML and JSON.
 pub(super) const MAX_VALUES: usize = 20_000;
-/// Longest name and description, in bytes.
+/// The maximum length of the name, in bytes; the next constant bounds the description.
 const MAX_FLOW_NAME: usize = 200;
 const MAX_DESCRIPTION: usize = 4_000;
-/// Types that a declared input may have.
+/// The types of declared inputs.
 const INPUT_TYPES: [&str; 8] = ["string", "text", "number", "integer", "boolean", "date", "array", "object"];
 
 const FLOW_KEYS: [&str; 6] = ["name", "description", "labels", "trigger", "entry_step", "steps"];
@@ -26,7 +26,7 @@ const CALL_KEYS: [&str; 8] = ["id", "type", "model_policy", "inputs", "on_succes
 const AGENT_KEYS: [&str; 10] =
     ["id", "type", "model_policy", "tools", "max_steps", "inputs", "on_success", "on_failure", "next", "output"];
 const RETURN_KEYS: [&str; 3] = ["id", "type", "output"];
-/// Keys that some step has: what may stand in one whose type is not known.
+/// The union of all step keys, for a step of unknown type.
 const STEP_KEYS: [&str; 11] = [
     "id",
     "type",
@@ -41,8 +41,8 @@ const STEP_KEYS: [&str; 11] = [
     "output",
 ];
 
-/// The types of steps: what may and must stand in a step follows from its type alone, whether or not the rest of it can
-/// be read.
+/// Step types. The allowed and required keys of a step depend only on its type, so they are checked even if other parts
+/// are unreadable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StepType {
     Task,
@@ -73,7 +73,7 @@ impl StepType {
         }
     }
 
-    /// The input that it cannot do without.
+    /// The required input of the step type.
     const fn needed(self) -> Option<&'static str> {
         match self {
             Self::LlmCall | Self::Agent => Some("prompt"),
@@ -86,7 +86,7 @@ impl StepType {
 /// Reads a flow.
 ///
 /// # Errors
-/// With everything that is wrong, at most a thousand things.
+/// With all problems, at most 1000.
 pub(super) fn read(content: &Value) -> Result<Flow, Vec<Finding>> {
     let mut findings = Findings::default();
     match flow(content, &mut findings) {
@@ -112,8 +112,8 @@ fn flow(content: &Value, findings: &mut Findings) -> Option<Flow> {
     Some(Flow { name, description, labels, trigger, entry_step: entry_step?, steps: steps? })
 }
 
-/// Whether a value holds no more values than are left. Content that came as YAML was bounded before; content that came
-/// as JSON may be sixteen times as long.
+/// Whether a value holds at most `left` values. YAML content was bounded before; JSON content can be sixteen times as
+/// long.
 fn is_bounded(value: &Value, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -166,7 +166,7 @@ fn trigger(map: &Map<String, Value>, findings: &mut Findings) -> Trigger {
     };
     for (name, kind) in inputs {
         let path = path.key(name);
-        // Names with two leading underscores are left to the languages around us.
+        // Names with two leading underscores are reserved for host languages.
         if !is_name(name) || name.starts_with("__") {
             findings.invalid(&path, "an input has a name of letters, digits and underscores");
         }
@@ -178,13 +178,13 @@ fn trigger(map: &Map<String, Value>, findings: &mut Findings) -> Trigger {
             }
             Some(_) => {}
         }
-        // Declared even if wrongly, so that one mistake is not reported again at every reference.
+        // An invalid input counts as declared, so that each reference to it does not repeat the problem.
         trigger.inputs.insert(name.clone(), kind.as_str().unwrap_or_default().to_owned());
     }
     trigger
 }
 
-/// The steps, or `None` when one of them could not be read.
+/// The steps; `None` when one of them is unreadable.
 fn steps(map: &Map<String, Value>, findings: &mut Findings) -> Option<Vec<Step>> {
     let path = Path::default().key("steps");
     let Some(value) = map.get("steps") else {
@@ -206,7 +206,7 @@ fn steps(map: &Map<String, Value>, findings: &mut Findings) -> Option<Vec<Step>>
     read.into_iter().collect()
 }
 
-/// A step. Each of its keys is looked at, whichever of the others can be read.
+/// Reads a step. All keys are checked, even if other keys are unreadable.
 fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
     let Some(map) = value.as_object() else {
         findings.wrong_type(path);
@@ -243,7 +243,7 @@ fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
     Some(Step { id: id?.to_owned(), kind: kind?, inputs, on_success, on_failure, output })
 }
 
-/// What can be said of a step whose type is not known: only what holds for every type.
+/// Checks a step of unknown type by the rules common to all types.
 fn unknown(map: &Map<String, Value>, path: &Path, findings: &mut Findings) {
     model_policy(map, path, findings);
     tools(map, path, findings);
@@ -297,14 +297,14 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut Findings) 
         Reference::Release { role } => matches!(role.as_str(), "model_policy" | "model_config"),
         Reference::Trigger { .. } | Reference::Step { .. } => false,
     };
-    // The caller must not choose the route: only what the release binds can stand here.
+    // Only a bound policy is allowed here, because the caller must not choose the route.
     if text.references().count() != 1 || !text.references().all(role) || !is_whole(word) {
         findings.invalid(&path, "expected `{{release.model_policy}}`");
     }
     Some(text)
 }
 
-/// Whether nothing stands around the reference.
+/// Whether the text consists of the reference only.
 fn is_whole(word: &str) -> bool {
     word.starts_with("{{") && word.ends_with("}}")
 }

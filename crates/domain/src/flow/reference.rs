@@ -1,6 +1,6 @@
-//! References inside a flow: `{{trigger.<input>}}`, `{{release.<role>}}` and `{{steps.<step>.output}}`.
+//! References in a flow: `{{trigger.<input>}}`, `{{release.<role>}}` and `{{steps.<step>.output}}`.
 //!
-//! They are parsed once, when the flow is read, and resolved in one pass; a value that is put in is never read again.
+//! References are parsed with the flow and resolved in one pass; inserted values are never parsed for references.
 
 mod measure;
 
@@ -12,10 +12,10 @@ use std::{
     fmt::{self, Write as _},
 };
 
-/// Longest name of an input, a step or a field, in characters.
+/// The maximum length of an input, step or field name, in characters.
 pub const MAX_NAME: usize = 63;
 
-/// Something that a flow reads while it runs.
+/// A reference that a flow resolves at run time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Reference {
     /// An input of the run.
@@ -23,16 +23,16 @@ pub enum Reference {
         /// Its name.
         input: String,
     },
-    /// What the release binds in a role.
+    /// The asset bound in a role.
     Release {
         /// The role.
         role: AssetKind,
     },
-    /// The output of another step.
+    /// The output of a step.
     Step {
         /// The step's id.
         step: String,
-        /// Members to follow inside the output, outermost first; empty for the whole.
+        /// The path inside the output, outermost member first; empty for the whole output.
         fields: Vec<String>,
     },
 }
@@ -50,13 +50,13 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Why a text with references is refused.
+/// The reason a text with references is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum ReferenceRefusal {
-    /// Double braces that hold no reference, or are not closed.
+    /// Double braces without a valid reference, or unclosed.
     #[error("double braces must hold `trigger.<input>`, `release.<role>` or `steps.<step>.output`")]
     Malformed,
-    /// A role that no asset kind has.
+    /// An unknown role.
     #[error("a reference names an unknown role")]
     UnknownRole,
 }
@@ -72,20 +72,20 @@ impl ReferenceRefusal {
     }
 }
 
-/// Why a text or a template has no value in this run.
+/// The reason a text or template cannot be resolved.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unresolvable {
-    /// A reference that has no value.
+    /// A reference without a value.
     #[error("a referenced value is missing")]
     Missing(Reference),
-    /// The value would take more room than there is.
+    /// The value exceeds the budget.
     #[error(transparent)]
     TooLarge(#[from] Exhausted),
 }
 
-/// Where a running flow finds the values of its references.
+/// The source of reference values in a run.
 pub trait ReferenceScope {
-    /// The value of a reference, `None` where there is none. It is lent: whoever copies it pays for the copy first.
+    /// The value of a reference, if it exists. It is borrowed, because a copy must be charged first.
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
 }
 
@@ -93,7 +93,7 @@ fn find<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<
     scope.value(reference).ok_or_else(|| Unresolvable::Missing(reference.clone()))
 }
 
-/// A text with references in it.
+/// A text with references.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Text {
     source: String,
@@ -110,7 +110,7 @@ impl Text {
     /// Parses a text.
     ///
     /// # Errors
-    /// When double braces hold anything else than a reference.
+    /// When double braces hold anything but a reference.
     pub fn parse(source: &str) -> Result<Self, ReferenceRefusal> {
         let mut parts = Vec::new();
         let mut rest = source;
@@ -128,8 +128,7 @@ impl Text {
         Ok(Self { source: source.to_owned(), parts })
     }
 
-    /// What stands in each pair of double braces of a text, from left to right, read or refused: one mistake does not
-    /// keep the others from being told.
+    /// Parses each pair of double braces from left to right. A malformed reference does not stop the scan.
     pub(super) fn scan(source: &str) -> impl Iterator<Item = Result<Reference, ReferenceRefusal>> {
         let mut rest = source;
         std::iter::from_fn(move || {
@@ -143,13 +142,13 @@ impl Text {
         })
     }
 
-    /// A text that is exactly one reference.
+    /// A text that consists of one reference.
     #[must_use]
     pub fn of(reference: Reference) -> Self {
         Self { source: format!("{{{{{reference}}}}}"), parts: vec![Part::Reference(reference)] }
     }
 
-    /// The text as written.
+    /// The source text.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
@@ -163,9 +162,9 @@ impl Text {
         })
     }
 
-    /// The value of the text: a text that is exactly one reference has that reference's value, any other is a string
-    /// with the values written into it (strings as they are, null as nothing, the rest as JSON). It stands `above` levels
-    /// deep in another value.
+    /// Resolves the text at `above` levels of nesting. A text that consists of one reference has that reference's
+    /// value. Any other text is a string in which values are inserted: strings verbatim, null as nothing, other values
+    /// as JSON.
     fn resolve(
         &self,
         scope: &dyn ReferenceScope,
@@ -185,7 +184,7 @@ impl Text {
                     Value::Null => {}
                     Value::String(text) => written.push(text)?,
                     value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                        // Writing fails for want of room alone.
+                        // Writing fails only when the budget is exhausted.
                         write!(written, "{value}").map_err(|_| Exhausted)?;
                     }
                 },
@@ -195,7 +194,7 @@ impl Text {
     }
 }
 
-/// A text under way, paid for piece by piece.
+/// A writer that charges each piece of text.
 struct Writing<'a> {
     text: String,
     allowance: &'a mut Allowance,
@@ -232,20 +231,20 @@ fn reference(inner: &str) -> Result<Reference, ReferenceRefusal> {
     }
 }
 
-/// Names of inputs and fields: a letter or underscore, then letters, digits and underscores.
+/// Whether a text is a valid input or field name: a letter or underscore, then letters, digits and underscores.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     begins && text.len() <= MAX_NAME && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Ids of steps: like names, with hyphens after the first character.
+/// Whether a text is a valid step id: a name that may contain hyphens after the first character.
 #[must_use]
 pub fn is_step_id(text: &str) -> bool {
     is_name(&text.replace('-', "_")) && !text.starts_with('-')
 }
 
-/// Any JSON value in which texts may hold references.
+/// A JSON value whose strings can hold references.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Template {
     /// Null, a boolean or a number.
@@ -259,10 +258,10 @@ pub enum Template {
 }
 
 impl Template {
-    /// The value with every reference resolved, paid for out of what the run has left.
+    /// Resolves every reference, and charges the budget.
     ///
     /// # Errors
-    /// When a referenced value is missing, or there is no room for the value.
+    /// When a referenced value is missing, or the value exceeds the budget.
     pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<Value, Unresolvable> {
         self.resolve_at(scope, (allowance, 0))
     }
@@ -294,7 +293,7 @@ impl Template {
         }
     }
 
-    /// The value as written.
+    /// The source value.
     #[must_use]
     pub fn source(&self) -> Value {
         match self {
@@ -305,7 +304,7 @@ impl Template {
         }
     }
 
-    /// Whether it says anything itself, beside what its references do.
+    /// Whether the template contributes literal content besides its references.
     #[must_use]
     pub fn has_words(&self) -> bool {
         match self {

@@ -47,7 +47,7 @@ fn codes(text: &str) -> Vec<(&'static str, Option<u32>)> {
     parse_yaml(text).err().unwrap_or_default().into_iter().map(|problem| (problem.code, problem.line)).collect()
 }
 
-/// The good flow with one text in it replaced.
+/// The problems of the valid flow with one text replaced.
 fn changed(from: &str, to: &str) -> Vec<(&'static str, Option<u32>)> {
     assert!(GOOD.contains(from), "{from}");
     codes(&GOOD.replacen(from, to, 1))
@@ -137,7 +137,7 @@ fn several_problems_come_at_once() {
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
 
-/// The codes of everything that is wrong with a flow, with their lines and in the order of those.
+/// All problems of a flow as codes with lines, ordered by line.
 fn all(text: &str) -> Vec<(&'static str, u32)> {
     let mut found: Vec<_> = codes(text).into_iter().map(|(code, line)| (code, line.unwrap_or_default())).collect();
     found.sort_by_key(|(code, line)| (*line, *code));
@@ -171,17 +171,17 @@ fn paths_are_judged_as_far_as_they_are_known() {
     let task = |id: &str, more: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{more}}}\n");
     let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
-    // A cycle stays one, whatever the target becomes that does not exist.
+    // A cycle is certain, whatever the unknown target becomes.
     let text = flow(&[task("a", ", on_failure: gone"), task("b", ", next: a"), end("c")]);
     assert_eq!(all(&text), [("cycle", 3), ("unknown_step", 3), ("cycle", 4)]);
-    // Whoever names what surely comes later names it too early.
+    // A reference to a step that certainly runs later is reported.
     let text = flow(&[task("a", ", inputs: {x: '{{steps.b.output}}'}"), task("b", ", on_failure: gone"), end("c")]);
     assert_eq!(all(&text), [("step_not_earlier", 3), ("unknown_step", 4)]);
-    // A step of unknown type goes on to the next one, or nowhere; either way, nothing leads to `c`.
+    // A step of unknown type continues with the next step or ends; either way `c` is unreachable.
     let odd = "  - {id: b, type: odd}\n".to_owned();
     let text = flow(&[task("a", ""), odd.clone(), end("c"), end("d")]);
     assert_eq!(all(&text), [("unknown_step_type", 4), ("unreachable_step", 6)]);
-    // Where a cycle is, the rest of the paths is looked at too.
+    // A cycle does not hide other path problems.
     let text = flow(&[
         task("a", ", next: a"),
         "  - {id: b, type: return, output: '{{steps.c.output}}'}\n".to_owned(),
@@ -195,7 +195,7 @@ fn paths_are_judged_as_far_as_they_are_known() {
 fn what_cannot_be_read_causes_nothing_else() {
     let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
-    // Each could be the step that others name, lead wherever the others do not, or be the end that is missing.
+    // Each broken step could be the missing target, edge or end.
     for (step, code) in [
         ("  - 7\n", "wrong_type"),
         ("  - {type: task, action: evaluate_policy, next: z}\n", "missing_key"),
@@ -237,7 +237,7 @@ fn problems_of_yaml_and_of_the_flow_come_at_once() {
         ("yaml_key_no_text", 7),
     ];
     assert_eq!(all(text), expected);
-    // What is broken causes nothing: a number that is none is no wrong type, and a step may have the id that is lost.
+    // A broken value causes no follow-up problems.
     let ends = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     for (step, code) in [
         ("{id: 1e999, type: task, action: evaluate_policy}", "yaml_number"),
@@ -306,9 +306,9 @@ fn a_key_that_should_not_be_there_is_shown_where_it_stands() {
     assert_eq!(places, [("unknown_key", Some(5), Some(5))]);
 }
 
-/// The longest way through a flow, whatever its steps do, in steps; gives up beyond `budget`.
+/// The number of steps of the longest path; panics beyond `budget`.
 fn longest(flow: &Flow, from: &Step, budget: usize) -> usize {
-    assert!(budget > 0, "a run of this flow may take more steps than it has");
+    assert!(budget > 0, "a path of this flow is longer than its number of steps");
     let after = |success| match flow.next_after(from, success) {
         Next::Step(step) => longest(flow, step, budget - 1),
         Next::Returns | Next::Fails => 0,
@@ -316,7 +316,7 @@ fn longest(flow: &Flow, from: &Step, budget: usize) -> usize {
     1 + after(true).max(after(false))
 }
 
-/// A step's targets: indexes of steps, of which those beyond the last mean none.
+/// Builds a flow from each step's targets; indexes beyond the last step mean no target.
 fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
     let count = targets.len();
     let target = |from: usize, to: usize| {
@@ -329,7 +329,7 @@ fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
         }
         let mut step = json!({"id": format!("s{index}"), "type": "task", "action": "evaluate_policy"});
         let members = step.as_object_mut().unwrap();
-        // Two of three follow the list, so that enough of the flows leave no step out.
+        // Two of three steps follow the list, so that enough flows reach all steps.
         members.extend(target(index, *next).filter(|_| next % 3 == 0).map(|to| ("next".to_owned(), to)));
         members.extend(target(index, *failure).map(|to| ("on_failure".to_owned(), to)));
         step
@@ -346,7 +346,7 @@ fn the_flows_below_are_accepted_often_enough_to_say_something() {
     assert!(accepted.count() > 100);
 }
 
-/// The outputs of the steps so far.
+/// The outputs of the completed steps.
 struct Outputs(BTreeMap<String, Value>);
 
 impl ReferenceScope for Outputs {
@@ -358,17 +358,17 @@ impl ReferenceScope for Outputs {
     }
 }
 
-/// How an output uses the one before it.
+/// The way in which an output uses the previous one.
 #[derive(Clone, Copy, Debug)]
 enum Growth {
     Texts,
     Lists,
     Objects,
-    /// Every control character and quote has to be written anew at each step.
+    /// Each step must escape every control character and quote again.
     Escapes,
 }
 
-/// A flow whose every step says the output before it some times over.
+/// A flow in which each step repeats the previous output.
 fn growing(steps: &[(Growth, usize)]) -> Value {
     let mut list =
         vec![json!({"id": "s0", "type": "task", "action": "evaluate_policy", "output": {"a": "\u{1}\"0123456789"}})];
@@ -388,14 +388,13 @@ fn growing(steps: &[(Growth, usize)]) -> Value {
     json!({"entry_step": "s0", "steps": list})
 }
 
-/// Runs the steps of a flow in their order as the engine does, with nothing else in it. Comes back with the outputs,
-/// and with whether it came to its end.
+/// Resolves the steps of a flow in order, like the engine. Returns the outputs, and whether all steps completed.
 fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
     let (mut outputs, mut allowance) = (Outputs(BTreeMap::new()), Allowance::of(bytes));
     for step in flow.steps() {
         let template = match (&step.kind, &step.output) {
             (StepKind::Return { output }, _) | (_, Some(Output::Mapped(output))) => output,
-            _ => panic!("every step of these flows says its output"),
+            _ => panic!("expected an output mapping on every step"),
         };
         match template.resolve(&outputs, &mut allowance) {
             Ok(value) => outputs.0.insert(step.id.clone(), value),
@@ -412,11 +411,11 @@ fn what_a_short_flow_multiplies_ends_at_its_allowance() {
     let flow = Flow::from_content(&growing(&[(Growth::Texts, 60); 6])).unwrap();
     let (outputs, ended) = kept(&flow, 1 << 20);
     assert!(!ended && outputs.0.len() < 5, "{}", outputs.0.len());
-    // Each step wraps the one before: far too deep for whoever writes it or lets it go.
+    // Each step wraps the previous output, too deep for recursive writing and dropping.
     let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 190])).unwrap();
     assert!(!kept(&flow, 1 << 30).1);
     let flow = Flow::from_content(&growing(&[(Growth::Lists, 1); 50])).unwrap();
-    assert!(kept(&flow, 1 << 20).1, "what is modest runs to its end");
+    assert!(kept(&flow, 1 << 20).1, "a moderate flow completes");
 }
 
 proptest! {

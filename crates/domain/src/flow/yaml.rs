@@ -1,8 +1,7 @@
-//! YAML text into a tree of values that know their places, within bounds.
+//! Parses YAML text into a bounded tree of values with positions.
 //!
-//! The tree is built here from the events of the parser, because that is where duplicate keys, tags, and aliases that
-//! would expand without end can be refused with their place, and where every value still has one. An alias shares the
-//! node that it names; what it would cost once written out is counted before it is.
+//! The tree is built from parser events, because duplicate keys, tags and unbounded aliases can be located only there.
+//! An alias shares its node; its expanded size is charged in advance.
 
 mod scalar;
 
@@ -18,17 +17,17 @@ use std::{
     rc::Rc,
 };
 
-/// Longest text, in bytes.
+/// The maximum text length, in bytes.
 pub(super) const MAX_TEXT: usize = 256 << 10;
-/// Most characters that structure flow collections, wherever they stand. The parser looks ahead of itself inside of
-/// those, so they are counted before it sees them; a flow that people write has a tenth of this.
+/// The maximum number of flow collection characters in the text. The parser looks ahead inside flow collections, so
+/// they are counted before parsing. Realistic flows have a tenth of this number.
 const MAX_INDICATORS: usize = 2 * MAX_VALUES;
-/// Most bytes of text values in one document, aliases counted as often as they are used.
+/// The maximum size of text values in a document, in bytes; aliased values count for each use.
 const MAX_BYTES: usize = 1 << 20;
-/// Deepest nesting, as for JSON bodies; aliases count with what they name.
+/// The maximum nesting, as for JSON bodies; aliased values count at each use.
 const MAX_DEPTH: usize = 64;
 
-/// Line and column in the text, both from 1; columns count characters.
+/// Line and column in the text, from 1; columns count characters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) line: u32,
@@ -50,7 +49,7 @@ impl Place {
     }
 }
 
-/// Why a text is refused before it is looked at as a flow.
+/// The reason a text is refused before it is read as a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fault {
     TooLarge,
@@ -83,12 +82,12 @@ impl Fault {
         match self {
             Self::TooLarge => "the text is longer than 256 KiB",
             Self::Syntax => "the text is not one YAML document",
-            Self::DuplicateKey => "a key stands twice in the same mapping",
-            Self::KeyNoText => "a key must be a text",
-            Self::Expansion => "the document holds too much, its aliases written out",
+            Self::DuplicateKey => "a key occurs twice in the same mapping",
+            Self::KeyNoText => "a key must be a string",
+            Self::Expansion => "the document is too large with its aliases expanded",
             Self::TooDeep => "the document nests deeper than 64",
             Self::Number => "a number is out of range",
-            Self::Nul => "a text holds a NUL character",
+            Self::Nul => "a string contains a NUL character",
             Self::Tag => "tags are not allowed",
         }
     }
@@ -102,16 +101,16 @@ impl Fault {
     }
 }
 
-/// A YAML document, read as far as it can be.
+/// A YAML document, as far as it is readable.
 #[derive(Debug)]
 pub(super) struct Document {
     root: Rc<Node>,
-    /// What is wrong with it, in the order of the text.
+    /// The problems, in text order.
     pub(super) problems: Vec<FlowProblem>,
 }
 
-/// One value. INVARIANT: `values`, `bytes` and `height` are those of the node with every alias below it written out,
-/// and within the bounds, so that walking and copying it is bounded too.
+/// A value. INVARIANT: `values`, `bytes` and `height` include the expansion of all nested aliases and are within the
+/// bounds, so that walking and copying the node is bounded.
 #[derive(Debug)]
 struct Node {
     place: Place,
@@ -119,7 +118,7 @@ struct Node {
     values: usize,
     bytes: usize,
     height: usize,
-    /// Whether something is wrong with the value itself, so that nothing else need be said of it.
+    /// Whether the value itself has a problem, which suppresses follow-up problems.
     broken: bool,
 }
 
@@ -130,20 +129,20 @@ enum NodeKind {
     Mapping(BTreeMap<String, (Place, Rc<Node>)>),
 }
 
-/// Which of a member's two places is meant.
+/// The part of a member whose position is requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    /// Where its key stands.
+    /// The key.
     Key,
-    /// Where its value stands.
+    /// The value.
     Value,
 }
 
-/// Reads one YAML 1.2 document. What can be passed over is noted beside it: duplicate keys, keys that are no text, tags,
-/// and what no value can hold.
+/// Parses one YAML 1.2 document. Recoverable problems are collected: duplicate keys, non-string keys, tags, and
+/// unrepresentable values.
 ///
 /// # Errors
-/// With everything found so far, when the text is too long, is no YAML, holds several documents, or expands too far.
+/// With all problems found so far, when the text is too long, is not one YAML document, or expands too far.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT {
         return Err(vec![Fault::TooLarge.found_at(Place::at(1, 0))]);
@@ -168,8 +167,8 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     }
 }
 
-/// The place of the first structuring character that is one too many. What a flow reads, `{{trigger.q}}`, has braces that
-/// structure nothing where people write it, and too many letters to be of use to anybody who means harm.
+/// The position of the first flow indicator beyond the maximum. The braces of references such as `{{trigger.q}}` are
+/// exempt: they are usually quoted, and they contain too much text to serve an attack.
 fn beyond_indicators(text: &str) -> Option<Place> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
     let (mut count, mut rest) = (0_usize, text);
@@ -190,7 +189,7 @@ fn beyond_indicators(text: &str) -> Option<Place> {
     None
 }
 
-/// What comes behind the reference with which a text begins, if it does.
+/// The text after a leading reference, if there is one.
 fn behind_reference(text: &str) -> Option<&str> {
     let inside = text.strip_prefix("{{")?.trim_start_matches(' ');
     let named = ["trigger.", "release.", "steps."].iter().find_map(|root| inside.strip_prefix(root))?;
@@ -199,13 +198,13 @@ fn behind_reference(text: &str) -> Option<&str> {
 }
 
 impl Document {
-    /// The document as JSON, with its aliases written out.
+    /// The document as JSON, with expanded aliases.
     pub(super) fn value(&self) -> Value {
         self.root.value()
     }
 
-    /// The place of the value at `path` or of its key, or of the nearest value around it that exists; `None` where that
-    /// value is broken itself.
+    /// The position of the value or key at `path`, or of the nearest existing value around it; `None` if that value is
+    /// broken.
     pub(super) fn place(&self, path: &[Segment], part: Part) -> Option<Place> {
         let (mut node, mut place) = (&self.root, self.root.place);
         for segment in path {
@@ -238,7 +237,7 @@ impl Node {
 
 type Refused = (Fault, Place);
 
-/// Builds the tree. Recursion is as deep as the document, which is bounded.
+/// Builds the tree. The recursion depth equals the document's depth, which is bounded.
 struct Composer<'t> {
     events: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, Rc<Node>>,
@@ -248,7 +247,7 @@ struct Composer<'t> {
 }
 
 impl<'t> Composer<'t> {
-    /// Notes what does not end the reading.
+    /// Reports a recoverable problem.
     fn note(&mut self, fault: Fault, place: Place) {
         if self.problems.len() < MAX_FINDINGS {
             self.problems.push(fault.found_at(place));
@@ -287,7 +286,7 @@ impl<'t> Composer<'t> {
                 self.spend(1, text.len(), place)?;
                 let tagged = self.tagged(tag.is_some(), place);
                 let mut node = self.scalar(&text, style, place)?;
-                // A tag would say what the text means, and it is not looked at.
+                // A tag would define the text's meaning but is ignored, so the value counts as broken.
                 node.broken |= tagged;
                 (node, anchor)
             }
@@ -309,7 +308,7 @@ impl<'t> Composer<'t> {
             | Event::MappingEnd => return Err((Fault::Syntax, place)),
         };
         let node = Rc::new(node);
-        // Zero stands for no anchor. A node gets its anchor once it is whole, so no alias can name what is around it.
+        // Zero means no anchor. A node gets its anchor when it is complete, so an alias cannot name an enclosing node.
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
@@ -349,7 +348,7 @@ impl<'t> Composer<'t> {
     }
 
     fn alias(&mut self, anchor: usize, place: Place, depth: usize) -> Result<Rc<Node>, Refused> {
-        // The parser knows the name, so a node that is not there yet is one around the alias: a cycle.
+        // The parser knows the anchor, so a missing node is one that encloses the alias: a cycle.
         let node = self.anchors.get(&anchor).map(Rc::clone).ok_or((Fault::Expansion, place))?;
         if depth + node.height > MAX_DEPTH + 1 {
             return Err((Fault::TooDeep, place));
@@ -390,7 +389,7 @@ impl<'t> Composer<'t> {
             let (event, span) = self.next()?;
             let member = self.node(event, span, depth + 1)?;
             whole.take(&member);
-            // Nobody knows which member this is, so nothing is said of what the mapping seems to lack.
+            // The member is unknown, so missing members of this mapping are not reported.
             let Some((key, at)) = key else {
                 whole.broken = true;
                 continue;
@@ -400,7 +399,7 @@ impl<'t> Composer<'t> {
                 Entry::Vacant(entry) => {
                     entry.insert((at, member));
                 }
-                // Nor which of the two was meant.
+                // It is unknown which of the two was meant.
                 Entry::Occupied(mut entry) => {
                     self.note(Fault::DuplicateKey, at);
                     entry.insert((at, Rc::new(Node::broken(at))));
@@ -411,8 +410,8 @@ impl<'t> Composer<'t> {
         Ok(whole)
     }
 
-    /// A key is a text that stands there: not a number, not a collection, and not an alias, behind which it would hide.
-    /// `None` where it is none, which is noted.
+    /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
+    /// `None` for an invalid key, which is reported.
     fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, Place)>, Refused> {
         let place = Place::of(span);
         if let Event::Alias(_) = event {
@@ -425,7 +424,7 @@ impl<'t> Composer<'t> {
             return Ok(None);
         }
         let key = self.node(event, span, depth + 1)?;
-        // Keys are no values, in YAML as in JSON. The one that comes behind this one is counted.
+        // Keys do not count as values; the member's value does.
         self.values = self.values.saturating_sub(1);
         match &key.kind {
             _ if key.broken => Ok(None),
@@ -439,7 +438,7 @@ impl<'t> Composer<'t> {
 }
 
 impl Node {
-    /// Stands where nothing is known.
+    /// A placeholder for an unknown value.
     const fn broken(place: Place) -> Self {
         Self { place, kind: NodeKind::Scalar(Value::Null), values: 1, bytes: 0, height: 1, broken: true }
     }

@@ -1,19 +1,19 @@
-//! Names of members that say in whose name a script is run, or in which way.
+//! Request member names that select the identity or mode of a script run.
 
 use std::sync::LazyLock;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::skeleton;
 
-/// What says it wherever a word begins: `my-actor-ref` and `context.actor` do, `reactor` does not.
+/// Prefixes forbidden at each word start: `my-actor-ref` and `context.actor` match, `reactor` does not.
 const STEMS: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
-/// What says it wherever it stands, because no other name has these letters in a row.
+/// Substrings forbidden anywhere, because no legitimate name contains them.
 const ANYWHERE: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
-/// What says it as a word of its own: `run_as`, and the `sub` and `act` of tokens.
+/// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
 const WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
-/// More letters than a stem or a word has, and a few `x` in front of them.
+/// Longer than any stem or word plus a few leading `x`.
 const LONGEST: usize = 16;
-/// Bytes of a name beyond which nobody looks: whoever sends one hides something, or makes work.
+/// Longer names are rejected without inspection, which bounds the work.
 const MOST: usize = 256;
 
 static LOOKS: LazyLock<Looks> = LazyLock::new(|| Looks {
@@ -27,26 +27,27 @@ struct Looks {
     stems: [String; STEMS.len()],
     anywhere: [String; ANYWHERE.len()],
     words: [String; WORDS.len()],
-    /// Of ASCII, by its codes: most names hold nothing else, and it looks the same wherever it stands.
+    /// Skeletons of the ASCII characters by code. An ASCII character has the same skeleton in each context, and most
+    /// names are ASCII.
     plain: Vec<String>,
 }
 
-/// Whether the name of a member of a request, however it is spelled, says in whose name or by which way a script is run.
-/// Nobody may send such a member: who asks is told by the request, and the rest is settled by the release.
+/// Whether a request member name, in any spelling, selects the identity or mode of a script run. The request
+/// authenticates the caller and the release fixes the mode, so such members are refused.
 ///
-/// Names are compared as they look: compatibility forms (NFKD), marks, case and letters of other scripts that are drawn alike
-/// make no difference, and neither does what stands between letters. Words begin behind what is no letter, and at capitals. A
-/// name of more than 256 bytes is forbidden whatever it says. The work grows with the length of the name and no faster.
+/// Names are compared by their UTS 39 skeleton. Compatibility forms (NFKD), marks, case, confusable letters and
+/// separators make no difference. Words start after a non-letter and at capitals. A name of more than 256 bytes is
+/// always forbidden. The cost is linear in the length.
 #[must_use]
 pub fn is_forbidden(name: &str) -> bool {
     name.len() > MOST || Spelling::of(name).is_forbidden()
 }
 
-/// The letters of a name as they look, with nothing between them.
+/// The skeleton of a name without separators.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Spelling {
     letters: String,
-    /// Where words begin, and where the last one ends; in order.
+    /// Word starts and the final end, in ascending order.
     bounds: Vec<usize>,
 }
 
@@ -60,7 +61,7 @@ impl Spelling {
         Self::of_any(name)
     }
 
-    /// The same for letters of every script, which may become others and look different beside each other.
+    /// Normalizes any Unicode name; letters may combine or change their skeleton in context.
     fn of_any(name: &str) -> Self {
         Self::read(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
     }
@@ -85,7 +86,7 @@ impl Spelling {
         spelling
     }
 
-    /// Takes a word over. One that cannot be seen is none.
+    /// Appends a word. A word with an empty skeleton is dropped.
     fn end(&mut self, word: &mut String, look: impl Fn(&str, &mut String)) {
         let begin = self.letters.len();
         look(word, &mut self.letters);
@@ -100,12 +101,12 @@ impl Spelling {
             || self.bounds.iter().any(|begin| self.begins(*begin) || self.is_word(*begin))
     }
 
-    /// What is left of the letters.
+    /// The letters from a position on.
     fn behind(&self, begin: usize) -> &[u8] {
         self.letters.as_bytes().get(begin..).unwrap_or_default()
     }
 
-    /// Whether a stem begins here, `x` in front of it or not. It may be torn apart into several words.
+    /// Whether a forbidden prefix starts here, after any number of `x`. The prefix may span several words.
     fn begins(&self, begin: usize) -> bool {
         let behind = self.behind(begin);
         let here = behind.get(..LONGEST).unwrap_or(behind);
@@ -113,7 +114,7 @@ impl Spelling {
         here.get(crosses..).is_some_and(|here| LOOKS.stems.iter().any(|stem| here.starts_with(stem.as_bytes())))
     }
 
-    /// Whether the words from here on begin with some that are together one that stands alone.
+    /// Whether a forbidden whole word starts here. It may span several words.
     fn is_word(&self, begin: usize) -> bool {
         let behind = self.behind(begin);
         LOOKS.words.iter().any(|word| {
@@ -122,7 +123,7 @@ impl Spelling {
     }
 }
 
-/// Whether a word begins with a letter: `actorRef`, `XActor`, `2actor`.
+/// Whether a word starts at this letter: `actorRef`, `XActor`, `2actor`.
 fn is_beginning(before: char, letter: char, next: Option<char>) -> bool {
     let capital = letter.is_uppercase();
     (capital && before.is_lowercase())
@@ -130,7 +131,7 @@ fn is_beginning(before: char, letter: char, next: Option<char>) -> bool {
         || (letter.is_alphabetic() && before.is_numeric())
 }
 
-/// What a word looks like, whichever scripts its letters are of (UTS 39).
+/// The UTS 39 skeleton of a word.
 fn look(word: &str) -> String {
     skeleton(word).collect()
 }

@@ -1,5 +1,5 @@
-//! What a bound `sandbox_profile` means for scripts: limits below those of every script, the languages that may run, and what
-//! no gateway here provides.
+//! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and requirements that no
+//! gateway provides.
 
 use super::{LONGEST, Language, MEMORY, MOST_OUTPUT};
 use crate::number::optional_whole;
@@ -7,24 +7,24 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What one script may use.
+/// The resource limits of a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScriptLimits {
-    /// Time from the hand-over to the end.
+    /// Wall-clock time from the hand-over.
     pub wall: Duration,
     /// Processor time.
     pub cpu: Duration,
     /// Memory of the engine, in bytes.
     pub memory: usize,
-    /// What it says and its result as JSON, together, in bytes.
+    /// Output and result as JSON, together, in bytes.
     pub output: usize,
 }
 
 impl ScriptLimits {
-    /// The limits of every script: a profile lowers them and never raises them.
+    /// The upper limits of all scripts: a profile can lower them, never raise them.
     pub const GREATEST: Self = Self { wall: LONGEST, cpu: LONGEST, memory: MEMORY, output: MOST_OUTPUT };
 
-    /// The limits as evidence shows them.
+    /// The limits in the form of evidence.
     #[must_use]
     pub fn as_json(&self) -> Value {
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -37,29 +37,29 @@ impl ScriptLimits {
     }
 }
 
-/// Why a script does not run under a profile.
+/// The reason a profile refuses a script.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SandboxRefusal {
     /// The profile does not list the script's language.
     #[error("the sandbox profile of the release does not allow this language")]
     Language,
-    /// The profile asks for a runtime or an image, and scripts run in a process of this server's own program.
-    #[error("the sandbox profile of the release asks for a runtime or an image that scripts do not get here")]
+    /// The profile requires a runtime or an image, but scripts run in a child process of the server binary.
+    #[error("the sandbox profile of the release requires a runtime or an image that is not available for scripts")]
     Unavailable,
 }
 
-/// A `sandbox_profile` that a release binds, as far as scripts go by it.
+/// The parts of a bound `sandbox_profile` that apply to scripts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SandboxProfile {
     limits: ScriptLimits,
-    /// The languages that may run; `None` where the profile says nothing of them.
+    /// The allowed languages; `None` allows all.
     languages: Option<Vec<String>>,
     has_process: bool,
 }
 
-/// The content is no sandbox profile.
+/// The content is not a valid sandbox profile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the content is no sandbox profile")]
+#[error("the content is not a valid sandbox profile")]
 pub struct MalformedProfile;
 
 #[derive(Deserialize)]
@@ -85,10 +85,10 @@ struct Limits {
 }
 
 impl SandboxProfile {
-    /// Reads content that has passed the checks of its kind.
+    /// Parses content that passed its kind's validation.
     ///
     /// # Errors
-    /// When the content is no sandbox profile.
+    /// When the content is not a valid sandbox profile.
     pub fn parse(content: &Value) -> Result<Self, MalformedProfile> {
         let content = Content::deserialize(content).map_err(|_| MalformedProfile)?;
         let greatest = ScriptLimits::GREATEST;
@@ -112,7 +112,7 @@ impl SandboxProfile {
     /// The limits of a script in a language.
     ///
     /// # Errors
-    /// When the profile does not allow the language, or asks for what no script gets here.
+    /// When the profile does not allow the language, or requires an unavailable runtime or image.
     pub fn limits(&self, language: Language) -> Result<ScriptLimits, SandboxRefusal> {
         if !self.has_process {
             return Err(SandboxRefusal::Unavailable);

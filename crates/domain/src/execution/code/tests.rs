@@ -106,7 +106,7 @@ fn no_spelling_of_a_forbidden_name_passes() {
     }
 }
 
-/// A name is a stranger's, and may be as long as a body: nobody reads it to its end.
+/// Names are untrusted and may be as long as a request body, so long ones are refused unread.
 #[test]
 fn a_name_beyond_all_measure_is_forbidden() {
     assert!(!is_forbidden(&"a".repeat(256)));

@@ -1,8 +1,8 @@
-//! Agents: a model that calls the tools it is given, turn after turn, until it answers or its turns are over.
+//! Agents: a model that calls the offered tools, turn by turn, until it answers or its turns are used up.
 //!
-//! What the model wants to call is data that somebody else wrote: the tool has to be one that the release binds and the
-//! step may use, the arguments have to satisfy its schema, and whatever is wrong with a call is told to the model, which
-//! may do better. Guardrails and hooks stand around each call as they stand around everything else.
+//! Requested calls are untrusted: the release must bind the tool, the step must allow it, and the arguments must
+//! satisfy its schema. A refused call is reported to the model, which can correct it. Guardrails and hooks intercept
+//! each call.
 
 use super::{
     Run, StepFailure, Turn,
@@ -29,49 +29,49 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Turns of an agent whose step does not say.
+/// The turn limit of an agent step without its own.
 const DEFAULT_TURNS: u64 = 10;
-/// Most calls that one answer may want.
+/// The maximum number of tool calls per answer.
 const CALLS: usize = 16;
-/// What a model is told of arguments that its tool does not take.
+/// The code for arguments that do not satisfy the tool's schema.
 const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
-/// What a model is told of a result that is not what its tool gives.
+/// The code for a result that does not satisfy the tool's schema.
 const RESULT_INVALID: &str = "tool_result_invalid";
 
-/// An agent at work.
+/// The state of an agent step.
 pub(super) struct Agent<'a> {
     system_prompt: String,
     messages: Vec<Message>,
-    /// How many of them the transcript has.
+    /// The number of messages already in the transcript.
     told: usize,
     tools: Vec<&'a BoundTool>,
     turns_left: u64,
-    /// What the last answer wants to be called.
+    /// The requested calls that remain.
     wanted: VecDeque<ToolCall>,
     under_way: Option<UnderWay<'a>>,
 }
 
-/// A call under way.
+/// A call in progress.
 struct UnderWay<'a> {
-    /// What the model calls the call.
+    /// The model's id of the call.
     id: String,
-    /// The tool, where there is one of the name.
+    /// The tool; `None` when no tool has the name.
     tool: Option<&'a BoundTool>,
     arguments: Value,
     at: crate::time::Timestamp,
-    /// How the tool is not what it was, where it is not.
+    /// The detected drift of the tool, if any.
     drift: Option<Drift>,
 }
 
-/// What a tool should have said of itself, and what it says.
+/// A tool's pinned and current description.
 struct Drift {
     pinned: ToolPin,
-    /// `None` where there is no such tool any more, or what it says cannot be pinned.
+    /// `None` when the tool no longer exists, or its description cannot be pinned.
     found: Option<ToolPin>,
 }
 
 impl<'a> Run<'a> {
-    /// The first question of an agent.
+    /// Starts an agent with its first request.
     pub(super) fn engage(
         &mut self,
         step: &'a Step,
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
             ToolChoice::Named(names) => bound.filter(|tool| names.iter().any(|name| tool.is_called(name))).collect(),
         };
         if !tools.is_empty() && !plan.model_policy.as_ref().is_some_and(|policy| policy.supports_tool_use) {
-            let message = "the model policy does not say that its routes can use tools";
+            let message = "the model policy does not declare that its routes support tools";
             return Err(StepFailure::of("tool_use_unsupported", message));
         }
         let agent = Agent {
@@ -101,10 +101,10 @@ impl<'a> Run<'a> {
         self.ask_agent(step, agent)
     }
 
-    /// The next question of an agent, if it has a turn left.
+    /// The agent's next request, if it has a turn left.
     fn ask_agent(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<Reached, StepFailure> {
         let Some(left) = agent.turns_left.checked_sub(1) else {
-            let message = "the agent took all its turns and came to no answer";
+            let message = "the agent reached its turn limit without an answer";
             return Err(StepFailure::of("agent_step_limit", message));
         };
         agent.turns_left = left;
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         Ok(reached)
     }
 
-    /// Goes on with an answer to an agent: it is its last, or wants tools to be called.
+    /// Handles a response to an agent: the final answer, or tool calls.
     pub(super) fn agent_answered(
         &mut self,
         walking: Walking<'a>,
@@ -135,14 +135,14 @@ impl<'a> Run<'a> {
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
         let mut wants = completion.tool_calls.clone();
-        // Each call is a document of evidence, and of so many nobody could look at one.
+        // Each call becomes an evidence artifact, so their number is bounded.
         let beyond = wants.len().saturating_sub(CALLS);
         wants.truncate(CALLS);
         if beyond > 0 {
             self.keep_calls_beyond(step, beyond);
         }
         if wants.is_empty() {
-            // What it said on the way is no part of the answer, so nothing was told before.
+            // Text before a tool call is not part of the answer, so only the final text is emitted.
             self.tell_answer(step, was_told, &completion.text);
         }
         let text = match self.answer_of(step, completion, verdict) {
@@ -160,12 +160,12 @@ impl<'a> Run<'a> {
         self.pass_with(text, Then::Answered(walking))
     }
 
-    /// Whether the model wants tools to be called before it goes on.
+    /// Whether the agent has pending tool calls.
     pub(super) fn agent_wants(&self) -> bool {
         self.agent.as_ref().is_some_and(|agent| !agent.wanted.is_empty())
     }
 
-    /// Puts other words into the mouth of the model, where a hook changed them.
+    /// Replaces the model's last message with the text that a hook returned.
     pub(super) fn agent_said(&mut self, text: &Value) {
         let last = self.agent.as_mut().and_then(|agent| agent.messages.last_mut());
         if let (Some(last), Some(text)) = (last, text.as_str()) {
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Calls what is wanted, one after the other, and asks the model again.
+    /// Executes the pending calls in order, then sends the agent's next request.
     pub(super) fn agent_works(&mut self, walking: Walking<'a>) -> Turn {
         let Walking { step, began } = walking;
         loop {
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The verdict on the arguments of the next call, where there is a tool that may take them.
+    /// Checks the arguments of the next call against its tool's schema, if a tool accepts them.
     fn arguments_verdict(&mut self, walking: Walking<'a>) -> Result<SchemaVerdict, Turn> {
         let wanted = self.agent.as_ref().and_then(|agent| {
             let wanted = agent.wanted.front()?;
@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         self.schema_verdict(walking, Some(tool.tool.input()), (Value::Object(arguments), |_| Resume::Works))
     }
 
-    /// The name of the tool that is under way.
+    /// The name of the tool that is being called.
     pub(super) fn tool_under_way(&self) -> Option<&str> {
         Some(self.under_way()?.tool?.tool.name.as_str())
     }
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
         self.agent.as_ref()?.under_way.as_ref()
     }
 
-    /// Calls the tool under way with these arguments.
+    /// Calls the active tool with these arguments.
     pub(super) fn use_tool(&mut self, walking: Walking<'a>, arguments: Value) -> Turn {
         let Walking { step, began } = walking;
         let execution = self.subject.execution_id;
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         let call_id = format!("{execution}.tool.{}", self.tool_calls);
         under_way.arguments.clone_from(&arguments);
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
-        // Whoever changed them may have changed them for the worse.
+        // A hook may have made the arguments invalid, so they are checked again.
         let again = Value::Object(said.clone());
         match self.schema_verdict(walking, Some(bound.tool.input()), (again, Resume::UseTool)) {
             Ok(Ok(())) => {}
@@ -277,7 +277,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with what a tool gave. A result that nobody waits for changes nothing.
+    /// Resumes with a tool result. A result without a call has no effect.
     pub fn called(&mut self, result: ToolResult) -> Turn {
         let Some(Waiting { step, began, awaits: Awaits::Tool }) = self.waiting.take() else { return Turn::Ended };
         let walking = Walking { step, began };
@@ -295,7 +295,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes that the tool under way is not what was pinned, and sets its server apart where that is what its definition wants.
+    /// Records the drift of the active tool, and quarantines its server if its definition requires that.
     fn tool_drifted(&mut self, found: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.under_way.as_mut());
         let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with a result, if it may be one.
+    /// Validates a result and passes it to guardrails and hooks.
     pub(super) fn tool_answered(&mut self, walking: Walking<'a>, given: Value) -> Turn {
         match self.result_verdict(walking, &given, Resume::ToolAnswered) {
             Ok(Ok(())) => self.pass_with(given, Then::ToolGave(walking)),
@@ -315,16 +315,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with what guardrails and hooks left of what a tool gave.
+    /// Handles a result after guardrails and hooks.
     pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
-        // Whoever changed it may have changed it for the worse.
+        // A hook may have made the result invalid, so it is checked again.
         match self.result_verdict(walking, &given, Resume::ToolGave) {
             Ok(checked) => self.tool_told(walking, checked.map(|()| given)),
             Err(turn) => turn,
         }
     }
 
-    /// Checks a result against what the tool under way may give; the error is the code that the model is told.
+    /// Checks a result against the active tool's output schema; the error is the code for the model.
     fn result_verdict(
         &mut self,
         walking: Walking<'a>,
@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
-    /// Goes on without a result.
+    /// Reports a failed call to the model.
     pub(super) fn tool_refused(&mut self, walking: Walking<'a>, code: &'static str) -> Turn {
         self.tool_told(walking, Err(code))
     }
@@ -348,7 +348,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on after a failure inside a call: what a step could catch is told to the model, everything else ends the run.
+    /// Handles a failure inside a call: catchable ones are reported to the model, all others end the run.
     pub(super) fn tool_failed(&mut self, walking: Walking<'a>, failure: StepFailure) -> Turn {
         match failure {
             StepFailure::Failed(_) => self.tool_refused(walking, "tool_failed"),
@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Tells the model what came of a call, and notes it.
+    /// Sends the result of a call to the model, and records it.
     fn tool_said(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return Ok(()) };
         let content = match &result {
@@ -375,13 +375,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Notes the call that the run was cut at.
+    /// Records the call at which the run was interrupted.
     pub(super) fn leave_agent(&mut self, step: &Step) {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return };
         self.keep_tool_call(step, &call, &Err("not_waited_for"));
     }
 
-    /// Notes that an answer wanted more calls than are looked at. The model is asked as if it had not said them.
+    /// Records that an answer exceeded the limit of calls. The excess calls are dropped from the conversation.
     fn keep_calls_beyond(&mut self, step: &Step, beyond: usize) {
         let body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
         self.keep_document("tool_call", "tool-call.json", body);
     }
 
-    /// What was called and how it went: codes and lengths, and beside them, where they can be erased, the words.
+    /// Records a call and its result: codes and lengths, with the texts as erasable payload.
     fn keep_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = super::span(call.at, self.outside.clock.now());
@@ -419,19 +419,19 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Arguments as an object; `None` where the model wrote something else. None at all are an empty object.
+/// Parses arguments into an object; `None` when they are invalid. Empty text is an empty object.
 fn arguments(text: &str) -> Option<Map<String, Value>> {
     if text.trim().is_empty() {
         return Some(Map::new());
     }
-    // A name that stands twice means one thing to whoever looks and another to whoever is called.
+    // The strict reader rejects duplicate names, which checks and tools could interpret differently.
     match crate::json::read(text.as_bytes()) {
         Ok(Value::Object(arguments)) => Some(arguments),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) | Err(_) => None,
     }
 }
 
-/// Why a call is not made.
+/// The reason a call is refused.
 fn refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
@@ -460,7 +460,7 @@ fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time
     }
 }
 
-/// What a tool of a server has to say of itself, where it is one.
+/// The pin of a tool of a server.
 fn pin(bound: &BoundTool) -> Option<ToolPin> {
     let server = bound.server.as_ref()?;
     match &bound.tool.binding {

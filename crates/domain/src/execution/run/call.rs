@@ -1,4 +1,4 @@
-//! Questions to models: what is asked, and what is made of the answer.
+//! Model requests and the validation of their responses.
 
 use super::{Known, Reached, Run, SchemaVerdict, StepFailure, retrieve::as_message, scope::WithPrompt, span};
 use crate::{
@@ -19,19 +19,19 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// Values of a call that are the conversation, not arguments of its prompt.
+/// The inputs that form the conversation and are not prompt arguments.
 const CONVERSATION: [&str; 3] = ["prompt", "message", "messages"];
 
-/// What is kept of a question until its answer comes.
+/// The state of a request until its response arrives.
 pub(super) struct Asked {
     routes: Vec<RoutePoint>,
     at: Timestamp,
-    /// What was said, where it has to be recorded.
+    /// The transcript entry, if a transcript is required.
     said: Option<Map<String, Value>>,
 }
 
 impl Asked {
-    /// Takes other words for those that were to be said.
+    /// Replaces the recorded messages with those that a hook returned.
     pub(super) fn restate(&mut self, words: &Value) {
         if let (Some(said), Some(words)) = (&mut self.said, words.as_object()) {
             said.extend(words.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -40,13 +40,13 @@ impl Asked {
 }
 
 impl<'a> Run<'a> {
-    /// The question of a step.
+    /// The model request of a step.
     pub(super) fn question(&mut self, step: &'a Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
         let words = self.words(step, inputs)?;
         self.put(step, words, Vec::new(), 0)
     }
 
-    /// What a step says to a model: its instructions, and the conversation.
+    /// The system prompt and the messages of a step.
     pub(super) fn words(
         &mut self,
         step: &'a Step,
@@ -55,11 +55,11 @@ impl<'a> Run<'a> {
         if self.subject.plan.model_policy.is_none() {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         }
-        // Noted before anything of it can be refused: a prompt that cannot be filled was read all the same.
+        // Lineage is recorded first: a prompt that fails to render was still read.
         self.note_call(step);
         let system_prompt = self.prompt_of(step, inputs)?;
         let mut messages = self.conversation(inputs)?;
-        // What others wrote goes with what is asked, and never with the instructions.
+        // Untrusted documents go into user messages, never into the instructions.
         if let Some(documents) = inputs.get("documents").and_then(as_message) {
             messages.insert(0, Message::of(MessageRole::User, documents));
         }
@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
         Ok((system_prompt, messages))
     }
 
-    /// Puts these words to a model that may call these tools. Of the messages the transcript has so many already.
+    /// Builds a request with these messages and tools. The transcript already holds the first `told` messages.
     pub(super) fn put(
         &mut self,
         step: &Step,
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         let routes = self.open_routes(step)?;
         let new = messages.get(told..).unwrap_or_default();
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, new)?) } else { None };
-        // What a model says before it calls a tool is no part of its answer, and only the end shows which it was.
+        // Text before a tool call is not part of the answer, and only the end shows which text was.
         let is_shown = self.shows_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
             system_prompt,
@@ -95,7 +95,7 @@ impl<'a> Run<'a> {
         Ok(Reached::Asks(Box::new(question), Box::new(asked)))
     }
 
-    /// The question of a step that wants a vector. What it is of is read and said to nobody, so no transcript has it.
+    /// The embedding request of a step. Its text reaches no conversation, so the transcript omits it.
     pub(super) fn vector_question(
         &mut self,
         step: &'a Step,
@@ -116,17 +116,17 @@ impl<'a> Run<'a> {
         Ok(Reached::Asks(Box::new(question), Box::new(asked)))
     }
 
-    /// The routes that may be called. Those that may not are noted.
+    /// The allowed routes. Refused routes are recorded.
     fn open_routes(&mut self, step: &Step) -> Result<Vec<RoutePoint>, StepFailure> {
         self.note_refused_routes(step);
         let routes = self.subject.plan.routing.open.clone();
         if routes.is_empty() {
-            return Err(StepFailure::of("no_compliant_route", "no route of the model policy may be called"));
+            return Err(StepFailure::of("no_compliant_route", "no route of the model policy is allowed"));
         }
         Ok(routes)
     }
 
-    /// Notes, once, which routes are never called, and why.
+    /// Records the refused routes and their reasons, once per run.
     fn note_refused_routes(&mut self, step: &Step) {
         if std::mem::replace(&mut self.told_routes, true) {
             return;
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The value of a step whose question was answered.
+    /// The value of a step whose request was answered.
     pub(super) fn take_answer(
         &mut self,
         step: &Step,
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         self.answer_of(step, completion, verdict)
     }
 
-    /// What a provider answered, once it is noted how it went.
+    /// Records a response, and returns the completion.
     pub(super) fn heard(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Completion, StepFailure> {
         let Answer { attempts, was_told: _, completion: answer } = answer;
         self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
                 let text = Value::String(completion.text.clone());
                 said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
                 room = self.allowance.take_for(&text);
-                // An answer that there is no room for ends the run, and the transcript says how long it was.
+                // An answer that exceeds the budget ends the run; the transcript then holds only its length.
                 if room.is_ok() {
                     said.insert("answer".to_owned(), text);
                 }
@@ -187,12 +187,12 @@ impl<'a> Run<'a> {
         answer.map_err(|error| StepFailure::of(error.code(), &error.to_string()))
     }
 
-    /// The bound prompt, where a call is given it: its schema is no concern of a call with words of its own.
+    /// The bound prompt, if the step uses it. Its schema does not apply to a step with its own prompt.
     pub(super) fn prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
         self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")))
     }
 
-    /// The text of an answer, as far as it may be one, with the verdict of the prompt's schema where it is known already.
+    /// Validates the text of an answer, with the result of the schema check if it is already known.
     pub(super) fn answer_of(
         &mut self,
         step: &Step,
@@ -200,10 +200,10 @@ impl<'a> Run<'a> {
         verdict: Option<SchemaVerdict>,
     ) -> Result<Value, StepFailure> {
         if !completion.tool_calls.is_empty() && self.agent.is_none() {
-            let message = "the model wants tools to be called, and was offered none";
+            let message = "the model requested tool calls but was offered no tools";
             return Err(StepFailure::of(ProviderError::Malformed.code(), message));
         }
-        // What a model says before it has called its tools is no answer.
+        // Text before the tool calls is not the answer, so it is not checked.
         let is_last = completion.tool_calls.is_empty();
         let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_answer(&completion.text)).err();
         if is_last && let Some(rejection) = self.prompt_for(step).and_then(check) {
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
             };
             return Err(StepFailure::of(rejection.code("output_schema_mismatch"), message));
         }
-        // What a provider says is as long as the provider likes.
+        // The length of a response is untrusted.
         let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
         self.allowance.take_for(&answer)?;
         self.allowance.take_for(&metadata)?;
@@ -221,13 +221,13 @@ impl<'a> Run<'a> {
         Ok(answer)
     }
 
-    /// What is left of a question that nobody waits for any more.
+    /// Records a request whose response is no longer awaited.
     pub(super) fn keep_unanswered(&mut self, step: &Step, asked: Asked) {
         self.keep_call(step, &asked, &[], None);
         self.transcript.extend(asked.said.map(Value::Object));
     }
 
-    /// The rendered prompt. Arguments come from the step's inputs, else from the run's.
+    /// Renders the prompt. Arguments come from the step's inputs, else from the run's.
     fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, sent) = (self.subject.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// `messages`, else `message`, of the step, else of the run; without either, the run's inputs as JSON.
+    /// The `messages`, else the `message`, of the step, else of the run; without either, the run's inputs as JSON.
     fn conversation(&self, inputs: &Map<String, Value>) -> Result<Vec<Message>, StepFailure> {
         let malformed = || StepFailure::of("messages_malformed", "messages are objects with `role` and `content`");
         for values in [inputs, &*self.inputs] {
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
         Ok(vec![Message::of(MessageRole::User, content)])
     }
 
-    /// The part of a transcript that a question is. Its length is paid for: it is kept until the end.
+    /// The transcript entry of a request. Its size counts against the budget, because it is retained until the end.
     fn said(
         &mut self,
         step: &Step,
@@ -295,8 +295,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What was asked of whom, and how it went: counts and codes, never what was said. The route that is named is the one
-    /// that answered, else the last one that was tried, else the first one.
+    /// Records a call: route, counts and codes, never texts. The recorded route is the one that answered, else the last
+    /// attempt's, else the first.
     fn keep_call(&mut self, step: &Step, asked: &Asked, attempts: &[Attempt], completion: Option<&Completion>) {
         let now = self.outside.clock.now();
         let last = attempts.last().map_or(0, |attempt| attempt.route);
@@ -308,11 +308,11 @@ impl<'a> Run<'a> {
             body.insert("model".to_owned(), json!(model));
             body.insert("account_slot".to_owned(), json!(account_slot));
         }
-        // Of an answer that an earlier worker got, the time until it came is only known from its calls.
+        // For a response that an earlier worker received, only the latencies of its attempts are known.
         let calls: Duration = attempts.iter().map(|attempt| attempt.latency).sum();
         body.insert("latency_us".to_owned(), json!(micros(span(asked.at, now).max(calls))));
         if let Some(completion) = completion {
-            // Whoever counts counts at least what was asked.
+            // A provider that counts tokens reports at least the input tokens.
             let is_told = completion.tokens_in > 0 || completion.tokens_out > 0;
             body.insert("tokens_in".to_owned(), json!(is_told.then_some(completion.tokens_in)));
             body.insert("tokens_out".to_owned(), json!(is_told.then_some(completion.tokens_out)));
@@ -329,12 +329,12 @@ impl<'a> Run<'a> {
         self.keep_document("provider_call", "provider-call.json", body);
     }
 
-    /// Keeps a document of codes and counts as evidence.
+    /// Records an evidence artifact of codes and counts.
     pub(super) fn keep_document(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
         self.keep_artifact(kind, file, (body, None));
     }
 
-    /// The same, with the words beside it, where they can be erased.
+    /// Records an evidence artifact with an erasable payload.
     pub(super) fn keep_words(
         &mut self,
         kind: &'static str,
@@ -372,7 +372,7 @@ pub(super) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Whether a call is given the prompt that its release binds; without a prompt of its own it is.
+/// Whether a call uses the bound prompt; it does when it has no prompt of its own.
 pub(super) fn asks_for_bound_prompt(template: Option<&Template>) -> bool {
     let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
     template.is_none_or(|template| template.references().into_iter().any(is_bound))

@@ -1,5 +1,4 @@
-//! Schema checks of a run: a brief one is done at once, a long one is asked for, so that it is done beside the threads that
-//! serve.
+//! Schema checks of a run: a short check runs at once, a long one is offloaded from the serving threads.
 
 use super::{
     Run, Turn,
@@ -14,10 +13,10 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Whether a value satisfies a schema.
+/// The result of a schema check.
 pub(super) type SchemaVerdict = Result<(), SchemaRejection>;
 
-/// A schema check that takes longer than a thread that serves may compute.
+/// A schema check that is too long for a serving thread.
 #[derive(Clone, Debug)]
 pub struct SchemaCheck {
     schema: EmbeddedSchema,
@@ -27,15 +26,15 @@ pub struct SchemaCheck {
 #[derive(Clone, Debug)]
 enum Checked {
     Value(Value),
-    /// Read as JSON first.
+    /// Text that must be parsed as JSON first.
     Text(String),
 }
 
 impl SchemaCheck {
-    /// Checks, within the budget of the schema.
+    /// Runs the check within the schema's budget.
     ///
     /// # Errors
-    /// When the value does not satisfy the schema, or the check would take more than its budget.
+    /// When the value does not satisfy the schema, or the check exceeds its budget.
     pub fn run(&self) -> Result<(), SchemaRejection> {
         match &self.checked {
             Checked::Value(value) => self.schema.check(value),
@@ -44,22 +43,23 @@ impl SchemaCheck {
     }
 }
 
-/// Where a run resumes with the verdict.
+/// The point at which a run resumes after a schema check.
 pub(super) enum Resume {
-    /// With the answer of a model.
+    /// A model response.
     Answered(Box<Asked>, Answer),
-    /// With the calls that an agent wants.
+    /// The pending tool calls of an agent.
     Works,
-    /// With the arguments of a tool.
+    /// The arguments of a tool.
     UseTool(Value),
-    /// With the result of a tool.
+    /// The result of a tool.
     ToolAnswered(Value),
-    /// With what guardrails and hooks left of the result.
+    /// The result of a tool after guardrails and hooks.
     ToolGave(Value),
 }
 
 impl<'a> Run<'a> {
-    /// The verdict on a value: known already, or found at once. The error is the turn that asks for it.
+    /// Checks a value, or takes the result of the offloaded check. The error is the effect that requests an offloaded
+    /// check.
     pub(super) fn schema_verdict(
         &mut self,
         Walking { step, began }: Walking<'a>,
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
         Err(Turn::CheckSchema(Box::new(check)))
     }
 
-    /// The check of an answer against the schema of the bound prompt, where it takes long.
+    /// The check of an answer against the bound prompt's schema, if it must be offloaded.
     pub(super) fn long_answer_check(&self, step: &Step, answer: &Answer) -> Option<SchemaCheck> {
         let completion = answer.completion.as_ref().ok().filter(|completion| completion.tool_calls.is_empty())?;
         if !matches!(step.kind, StepKind::LlmCall { .. } | StepKind::Agent { .. }) {
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         (!schema.is_brief_text(&completion.text)).then(check)
     }
 
-    /// Resumes with the verdict of the last check. A verdict that nobody waits for changes nothing.
+    /// Resumes with the result of an offloaded check. A result without a request has no effect.
     pub fn schema_checked(&mut self, verdict: Result<(), SchemaRejection>) -> Turn {
         let Some(Waiting { step, began, awaits }) = self.waiting.take() else { return Turn::Ended };
         let Awaits::Check(resume) = awaits else { return Turn::Ended };

@@ -1,27 +1,27 @@
-//! What stops runs from outside.
+//! Interruptions: external reasons that end a run.
 
 use crate::execution::{Outcome, Status};
 
-/// Why a run is stopped before its end.
+/// The reason a run is interrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cut {
-    /// It took longer than a run may.
+    /// Its deadline passed.
     Overdue,
-    /// Somebody else ends it.
+    /// Another process took its lease.
     LeaseLost,
     /// Its workload was suspended or retired.
     Suspended,
-    /// Somebody asked for it.
+    /// An actor cancelled it.
     Cancelled,
 }
 
 impl Cut {
-    /// Where the run is then, how it ended, and what is said of it.
+    /// The resulting status, outcome, error code and message.
     #[must_use]
     pub const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
         match self {
             Self::Overdue => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run took longer than a run may")
+                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
             }
             Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
             Self::Suspended => {

@@ -1,4 +1,4 @@
-//! Why steps do not succeed, and what of that can be caught.
+//! Step failures, and which of them a flow can catch.
 
 use crate::{
     execution::RunError,
@@ -7,17 +7,17 @@ use crate::{
     prompt::PromptRefusal,
 };
 
-/// Why a step did not succeed.
+/// The failure of a step.
 pub(super) enum StepFailure {
-    /// A failure that `on_failure` may catch.
+    /// A failure that `on_failure` can catch.
     Failed(RunError),
-    /// A denial, which nothing catches.
+    /// A policy denial, which cannot be caught.
     Denied,
-    /// The contract of a knowledge base, which nothing catches either.
+    /// A refusal by an access contract, which cannot be caught.
     RefusedByContract,
-    /// A guardrail or a hook, which nothing catches: what they are there for is not undone by a step.
+    /// A refusal by a guardrail or a hook. A step must not undo it, so it cannot be caught.
     Stopped(RunError),
-    /// The run has no room left. Nothing catches that either: there is none for the step that would.
+    /// The run's value budget is exhausted. A handler step would have no memory either, so it cannot be caught.
     NoRoom,
 }
 
@@ -37,9 +37,9 @@ impl From<Unresolvable> for StepFailure {
 }
 
 impl RunError {
-    /// The run has no room left.
+    /// The error of an exhausted value budget.
     pub(super) fn no_room() -> Self {
-        Self::new("value_too_large", "the values of the run take more room than a run has")
+        Self::new("value_too_large", "the values of the run exceed its memory limit")
     }
 }
 

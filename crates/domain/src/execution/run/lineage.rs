@@ -1,4 +1,4 @@
-//! What the steps of a run read, noted when they read it.
+//! Records the lineage of a run's steps as they read their inputs.
 
 use super::{Run, call::asks_for_bound_prompt};
 use crate::{
@@ -15,12 +15,12 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Most things that are noted of one run: far more than any real flow reads, and few enough to be kept.
+/// The maximum number of lineage items per run. No realistic flow reaches it.
 pub(super) const MAX_LINEAGE: usize = 1_000;
-/// What stands for those beyond.
+/// The reference of the item that marks a truncated lineage.
 const TRUNCATED: &str = "lineage_truncated";
 
-/// One thing that is read: where it is from, what it is to the step, and what it is called.
+/// An item that a step reads.
 struct Read {
     origin: Origin,
     influence_role: InfluenceRole,
@@ -31,7 +31,7 @@ struct Read {
 }
 
 impl Read {
-    /// A version: approved with its release, and therefore trusted.
+    /// A version. It was approved with its release and is therefore trusted.
     fn version(origin: Origin, source: &Source, reference: String) -> Self {
         Self {
             origin,
@@ -43,7 +43,7 @@ impl Read {
         }
     }
 
-    /// What stands for everything beyond the bound: nothing is said of it but that it was there.
+    /// The marker for all items beyond the maximum.
     fn truncated() -> Self {
         Self {
             origin: Origin::System,
@@ -57,15 +57,16 @@ impl Read {
 }
 
 impl Run<'_> {
-    /// What a step reads that decides something.
+    /// Records the inputs of a step that decides.
     pub(super) fn note_reading(&mut self, step: &Step) {
         let mut read = vec![self.sent()];
         read.extend(self.outputs_read(step));
         self.note(ActionClass::Read, read);
     }
 
-    /// What a model is asked with: the prompt and all that it includes, the text of the flow around it, the run's inputs,
-    /// which are the prompt's arguments and the conversation where the step names no others, and outputs of earlier steps.
+    /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
+    /// inputs, and referenced step outputs. The run's inputs serve as prompt arguments and conversation where the step
+    /// names no others.
     pub(super) fn note_call(&mut self, step: &Step) {
         let plan = self.subject.plan;
         let template = step.inputs.get("prompt");
@@ -86,7 +87,7 @@ impl Run<'_> {
         self.note(ActionClass::Generate, read);
     }
 
-    /// The pieces of documents that a step found. They are what others wrote.
+    /// Records the chunks that a step retrieved. They are untrusted.
     pub(super) fn note_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
         let read = |chunk: &RetrievedChunk| Read {
             origin: Origin::KnowledgeBase,
@@ -99,7 +100,7 @@ impl Run<'_> {
         self.note(ActionClass::Read, chunks.iter().map(read).collect());
     }
 
-    /// Earlier turns of the run's conversation: a person wrote one half of each, and a model the other.
+    /// Records the earlier turns of a conversation. Each holds a person's message and a model's answer.
     pub(super) fn note_memory(&mut self, memory: &str, turns: &[KeptTurn]) {
         let read = |turn: &KeptTurn| Read {
             origin: Origin::Memory,
@@ -112,7 +113,7 @@ impl Run<'_> {
         self.note(ActionClass::Read, turns.iter().map(read).collect());
     }
 
-    /// What a tool gave. Whoever answers there is nobody of this service.
+    /// Records a tool result. Tool servers are untrusted.
     pub(super) fn note_tool(&mut self, reference: &str, given: &Value) {
         let body = given.to_string();
         let size_bytes = length(body.len());
@@ -139,7 +140,7 @@ impl Run<'_> {
         }
     }
 
-    /// What an answer holds beside what a model said: that is the answer itself.
+    /// Records the parts of an answer other than model output, which is the answer itself.
     pub(super) fn note_return(&mut self, output: &Template) {
         let references = output.references();
         let sent = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
@@ -150,8 +151,7 @@ impl Run<'_> {
         self.note(ActionClass::Write, read);
     }
 
-    /// Why what a step produced is not to be trusted: as a mapping is made of what its references stand for, it deserves no
-    /// more trust than the worst of them.
+    /// The reason a step's output is untrusted. A mapped output is as untrusted as the worst value that it refers to.
     pub(super) fn doubt(&self, step: &Step) -> Option<UntrustedReason> {
         let own = match step.kind {
             StepKind::LlmCall { .. } | StepKind::Agent { .. } | StepKind::Embedding { .. } => {
@@ -170,7 +170,7 @@ impl Run<'_> {
         template.references().into_iter().filter_map(of).max()
     }
 
-    /// The outputs of earlier steps that a step refers to, each once.
+    /// The referenced outputs of earlier steps, without duplicates.
     fn outputs_read(&self, step: &Step) -> Vec<Read> {
         let named: BTreeSet<&str> =
             step.inputs.values().flat_map(|template| template.references()).filter_map(step_of).collect();

@@ -1,5 +1,5 @@
-//! Chat memory in a run: earlier turns go in front of what is asked, and the turn itself is offered when the run has ended
-//! with an answer.
+//! Conversation memory in a run: earlier turns precede the messages, and a completed run offers its own turn for
+//! storage.
 
 use super::{Ended, Outside, Run, Turn};
 use crate::{
@@ -20,42 +20,42 @@ use crate::{
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-/// What a run is told of its conversation.
+/// The conversation history for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recollection {
-    /// What is there. The contracts of the bound knowledge bases said this of it, in their order; where one of them does
-    /// not allow replay, no turns are among it.
+    /// The history, with the decision of each bound knowledge base's contract in binding order. If a contract forbids
+    /// replay, the history has no turns.
     Read(Vec<ContractDecision>, Recalled),
-    /// The same for a run that goes on from answers which another worker kept. That one was told of its conversation when it
-    /// began, and of erasures only those until then: where there was one lately, the run writes nothing.
+    /// The history for a run that resumes from stored answers. The previous worker read the history before it knew of
+    /// later erasures. After a recent erasure the run therefore stores no turn.
     ReadAgain(Vec<ContractDecision>, Recalled),
-    /// Nobody could say. The run goes on without, and writes nothing.
+    /// The history is unavailable. The run continues without it, and stores no turn.
     Unavailable,
 }
 
-/// How a run stands to its conversation.
+/// The conversation state of a run.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Conversing {
-    /// It is in none, or remembers nothing of it.
+    /// The run has no conversation, or no memory.
     #[default]
     No,
-    /// It wants to be told of it.
+    /// The run needs its history.
     Wants,
-    /// It knows of it.
+    /// The history is loaded.
     Knows {
-        /// What was said in it, in order.
+        /// The earlier messages, in order.
         earlier: Vec<Message>,
-        /// What its turn is written by.
+        /// The write condition of the run's turn.
         writing: Writing,
     },
 }
 
-/// Whether a run may write its turn.
+/// Whether a run may store its turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Writing {
-    /// If this is still the last erasure of its conversation.
+    /// It may, if this is still the latest erasure of its conversation.
     Unless(Option<Uuid>),
-    /// It may not: it goes on from answers, and nobody knows whether they hold what was erased.
+    /// It may not: the run resumed from answers that may contain erased content.
     Never,
 }
 
@@ -69,7 +69,7 @@ impl Conversing {
 }
 
 impl<'a> Run<'a> {
-    /// The same, in a conversation that its release remembers. Without a bound memory nothing changes.
+    /// Enables the conversation if the release binds memory; otherwise it has no effect.
     #[must_use]
     pub fn in_conversation(mut self) -> Self {
         if self.subject.plan.memory.is_some() {
@@ -78,7 +78,7 @@ impl<'a> Run<'a> {
         self
     }
 
-    /// Goes on with what there is of its conversation. Where nobody asked for that, nothing changes.
+    /// Resumes with the conversation history. A history without a request has no effect.
     pub fn recalled(&mut self, recollection: Recollection) -> Turn {
         let (Conversing::Wants, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return Turn::Ended;
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         self.begin()
     }
 
-    /// Takes earlier turns up, and says of them what evidence says.
+    /// Takes over the earlier turns, and adds their evidence.
     fn knows(
         &mut self,
         body: &mut Map<String, Value>,
@@ -131,8 +131,8 @@ impl<'a> Run<'a> {
         Conversing::Knows { earlier, writing }
     }
 
-    /// What is to be remembered if the run ends well: what was asked, as guardrails and hooks left it. The answer is not known before everything that the
-    /// run owes is done.
+    /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
+    /// all obligations are fulfilled.
     pub(super) fn to_remember(&self) -> Option<OfferedTurn> {
         let (Conversing::Knows { writing, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return None;
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
 }
 
 impl Ended {
-    /// Puts the answer into the turn that is offered. What ended otherwise, or waits for a person, is not remembered.
+    /// Sets the answer of the offered turn. A run that fails or awaits review stores no turn.
     pub(super) fn offer(&mut self) {
         let answer = self.output.as_ref().filter(|_| self.status == Status::Completed).map(|(output, _)| output);
         let Some((answer, turn)) = answer.zip(self.turn.as_mut()) else {
@@ -160,8 +160,8 @@ impl Ended {
         };
     }
 
-    /// The turn to write, by what the contracts of the bound knowledge bases say of that now, in their order; `None` where
-    /// nobody could say. What became of it is kept as evidence.
+    /// Evaluates whether to store the turn, by the current decisions of the bound knowledge bases' contracts in binding
+    /// order; `None` when they are unavailable. The result is recorded as evidence.
     #[must_use]
     pub fn remember(
         &mut self,
@@ -200,20 +200,20 @@ impl Ended {
     }
 }
 
-/// What becomes of a turn.
+/// The result for an offered turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// It is offered, and written unless its conversation was erased or a contract has ended by then.
+    /// The turn is offered. The store skips it if its conversation is erased or a contract ends before the commit.
     Offered,
-    /// A contract does not allow it.
+    /// A contract forbids it.
     Refused,
-    /// Nobody could say what the contracts allow.
+    /// The contract decisions are unavailable.
     Unavailable,
-    /// It holds personal data.
+    /// It contains personal data.
     PersonalData,
-    /// It is longer than a turn may be.
+    /// It exceeds the maximum size.
     TooLong,
-    /// It holds a NUL, which no column of text takes: its run could not be ended with it.
+    /// It contains a NUL character, which PostgreSQL text columns reject; the finish commit would fail.
     Unstorable,
 }
 
@@ -230,8 +230,8 @@ impl Verdict {
     }
 }
 
-/// Masks what is to be masked, and says whether the turn is offered. It is measured first: what is far too long is not
-/// looked through.
+/// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
+/// oversized text.
 fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict {
     if !allowed {
         return Verdict::Refused;
@@ -252,11 +252,11 @@ fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict
         return Verdict::PersonalData;
     }
     (turn.said, turn.answered) = (said.text, answered.text);
-    // A mask may be longer than what it stands for.
+    // A mask can be longer than the text that it replaces.
     if turn.bytes() > MAX_TURN_BYTES { Verdict::TooLong } else { Verdict::Offered }
 }
 
-/// A text without personal data. What is JSON is looked through as such: there a key may say what a value is.
+/// Masks personal data in a text. JSON is masked as a value, because a key can identify personal data.
 fn masked(text: &str, redactor: &Redactor) -> Redaction {
     match crate::json::read(text.as_bytes()) {
         Ok(mut value @ (Value::Object(_) | Value::Array(_))) => {
@@ -267,7 +267,7 @@ fn masked(text: &str, redactor: &Redactor) -> Redaction {
     }
 }
 
-/// Whether every bound knowledge base has a decision, and each allows it.
+/// Whether every bound knowledge base has a decision, and all allow it.
 #[must_use]
 pub fn allows(knowledge: &[BoundKnowledge], decisions: &[ContractDecision]) -> bool {
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)
@@ -282,7 +282,7 @@ fn about(memory: &BoundMemory, operation: &str) -> Map<String, Value> {
     ])
 }
 
-/// What the contracts said.
+/// The evidence of the contract decisions.
 fn decided(knowledge: &[BoundKnowledge], decisions: &[ContractDecision]) -> Map<String, Value> {
     let contracts: Vec<Value> = knowledge
         .iter()

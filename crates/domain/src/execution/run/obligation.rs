@@ -1,4 +1,4 @@
-//! What a run owes beside its answer, done at its end.
+//! Obligations, fulfilled at the end of a run.
 
 use super::{Closed, Ended, Outside};
 use crate::{
@@ -11,17 +11,17 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 impl Closed {
-    /// About how much has to be looked through for it, in bytes: what the values of the run took.
+    /// The approximate number of bytes to process for fulfilment: the size of the run's values.
     #[must_use]
     pub fn work(&self) -> usize {
         if self.owed.contains(&Obligation::RedactOutput) { self.value_bytes } else { 0 }
     }
 
-    /// The same without its answer and with nothing fulfilled, for when fulfilling comes to no end.
+    /// The outcome without an answer or fulfilled obligations, for when fulfilment does not finish.
     #[must_use]
     pub fn unfulfilled(&self) -> Ended {
         let ended = &self.ended;
-        // The answer is not copied: it may be long, and is not part of this end.
+        // The answer can be long and is not part of this outcome, so it is not copied.
         let mut unfulfilled = Ended {
             status: ended.status,
             outcome: ended.outcome,
@@ -37,18 +37,18 @@ impl Closed {
         };
         if unfulfilled.outcome == Outcome::Success {
             (unfulfilled.status, unfulfilled.outcome) = (Status::Failed, Outcome::Failure);
-            let message = "the policy asks for something that this server cannot do";
+            let message = "the policy imposes an obligation that this server cannot fulfil";
             unfulfilled.error = Some(RunError::new("obligation_unavailable", message));
         }
         unfulfilled
     }
 
-    /// Fulfils what any decision of the run imposed, also where a later one denied it: what was said until then was said
-    /// under that. An obligation that cannot be fulfilled ends the run without an answer, whatever it had found.
+    /// Fulfils the obligations that any decision of the run imposed, including decisions before a denial. An obligation
+    /// that cannot be fulfilled ends the run without an answer.
     #[must_use]
     pub fn fulfil(mut self, outside: Outside<'_>) -> Ended {
         let owed = std::mem::take(&mut self.owed);
-        // What is masked cites nothing any more.
+        // Citations are checked before masking removes them.
         let cites = owed.contains(&Obligation::RequireCitation) && self.require_citation(outside, outside.clock.now());
         for &obligation in &owed {
             let now = outside.clock.now();
@@ -56,9 +56,9 @@ impl Closed {
                 Obligation::RequireCitation => cites,
                 Obligation::RecordTranscript => self.record_transcript(outside, now),
                 Obligation::RedactOutput => self.redact_output(outside, now),
-                // The fact that tells the run's end names the owner.
+                // The fact of the run's end names the owner.
                 Obligation::NotifyOwner => true,
-                // A person's part comes when everything else is done.
+                // Human review follows all other obligations.
                 Obligation::HumanReview => false,
             };
             if fulfilled {
@@ -67,14 +67,14 @@ impl Closed {
         }
         if owed.contains(&Obligation::HumanReview) && self.ended.outcome == Outcome::Success {
             self.ended.status = Status::AwaitingReview;
-            // The owner is told of the end, and this is none.
+            // The owner is notified of the run's end, which a pending review is not.
             self.ended.fulfilled.retain(|(obligation, _)| *obligation != Obligation::NotifyOwner);
         }
         self.ended.offer();
         self.ended
     }
 
-    /// Takes an answer away that cites no document that was retrieved. Without an answer nothing cites.
+    /// Removes an answer that cites no retrieved document. Without an answer the obligation stays unfulfilled.
     fn require_citation(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
         let Some((output, _)) = &self.ended.output else { return false };
         let text = match output {
@@ -90,13 +90,13 @@ impl Closed {
         if !cites {
             self.ended.output = None;
             (self.ended.status, self.ended.outcome) = (Status::Failed, Outcome::Failure);
-            let message = "the answer cites no document that was retrieved";
+            let message = "the answer cites no retrieved document";
             self.ended.error = Some(RunError::new("citation_missing", message));
         }
         cites
     }
 
-    /// Whatever was said until the end, however the run ended.
+    /// Records the transcript, regardless of the outcome.
     fn record_transcript(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
         let said = std::mem::take(&mut self.transcript);
         let (calls, payload) = (said.len(), json!({ "calls": said }).to_string());
@@ -110,7 +110,7 @@ impl Closed {
         true
     }
 
-    /// Masks personal data in the answer and in what providers said of it. Without an answer nothing is masked.
+    /// Masks personal data in the answer and in provider metadata. Without an answer the obligation stays unfulfilled.
     fn redact_output(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
         let Some((output, metadata)) = &mut self.ended.output else { return false };
         let mut masked = outside.redactor.redact(output);

@@ -1,7 +1,7 @@
-//! What stands between the parts of a run: guardrails that look at a value before it goes on, and hooks that are asked.
+//! Interceptors of a run: guardrails evaluate values and hooks are called before the run continues.
 //!
-//! Guardrails look first, so that a hook is told nothing that they would have masked, and they look again at whatever a
-//! hook has changed. What they stop is stopped for good: no step catches it.
+//! Guardrails run first, so that hooks never see what they mask; they run again on each value that a hook modifies. A
+//! blocked value ends the run; no step can catch it.
 
 use super::{
     Run, StepFailure, Turn,
@@ -26,55 +26,55 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};
 
-/// A value on its way.
+/// An intercepted value.
 pub(super) struct Passage<'a> {
-    /// The name of the part: a step, a tool, or the workload where it is about the whole run.
+    /// The subject of the event: a step, a tool, or the workload for the whole run.
     subject: String,
     value: Value,
     then: Then<'a>,
     look: Look,
-    /// The next hook to be asked.
+    /// The index of the next hook.
     next: usize,
-    /// The hook that is asked.
+    /// The hook whose response is pending.
     asked: Option<&'a Hook>,
     is_changed: bool,
-    /// Whether a person would have to agree first.
+    /// Whether a person must approve the value first.
     needs_person: bool,
 }
 
-/// Whether guardrails have seen the value as it is.
+/// Whether guardrails must evaluate the current value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     Due,
     Done,
 }
 
-/// A step under way.
+/// The step that is executing.
 #[derive(Clone, Copy)]
 pub(super) struct Walking<'a> {
     pub(super) step: &'a Step,
     pub(super) began: Timestamp,
 }
 
-/// What goes on with the value.
+/// The continuation after interception.
 pub(super) enum Then<'a> {
-    /// The run begins with what was sent.
+    /// Start the run with its inputs.
     Begin,
-    /// Documents are looked up.
+    /// Query documents.
     LookUp(Walking<'a>, Box<Lookup>),
-    /// A step gets its documents, here as they were found.
+    /// Pass the documents, as retrieved, to a step.
     Documents(Walking<'a>, Value),
-    /// A model is asked.
+    /// Call a model.
     Ask(Walking<'a>, Box<Question>, Box<Asked>),
-    /// A step gets what a model said.
+    /// Pass a model's answer to a step.
     Answered(Walking<'a>),
-    /// A tool is called.
+    /// Call a tool.
     UseTool(Walking<'a>),
-    /// A model gets what a tool gave.
+    /// Pass a tool's result to the model.
     ToolGave(Walking<'a>),
-    /// The run ends with its answer.
+    /// End the run with its answer.
     Return,
-    /// The run ends without one.
+    /// End the run with an error.
     Fail(RunError),
 }
 
@@ -116,7 +116,7 @@ impl Then<'_> {
         }
     }
 
-    /// Whether the value may become another one.
+    /// Whether the continuation accepts the modified value.
     fn takes(&self, modified: &Value) -> bool {
         match self {
             Self::Begin | Self::UseTool(_) => modified.is_object(),
@@ -129,15 +129,15 @@ impl Then<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Goes on, once nothing stands in the way any more.
+    /// Continues after all interceptors pass.
     pub(super) fn pass(&mut self, then: Then<'a>) -> Turn {
         self.pass_with(Value::Null, then)
     }
 
-    /// The same with a value that stands nowhere else.
+    /// The same with an explicit value.
     pub(super) fn pass_with(&mut self, value: Value, then: Then<'a>) -> Turn {
         let plan = self.subject.plan;
-        // Most releases bind none, and then no name is made either.
+        // Most releases bind no interceptors, so the subject is computed only when needed.
         let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if is_free { String::new() } else { self.subject_of(&then) };
         let looks = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         self.proceed(passage)
     }
 
-    /// What passes, where it is made for that.
+    /// The intercepted value, if the continuation derives it.
     fn value_of(&self, then: &Then<'_>) -> Option<Value> {
         match then {
             Then::Begin => Some(Value::Object(Map::clone(&self.inputs))),
@@ -185,7 +185,7 @@ impl<'a> Run<'a> {
         step.unwrap_or_else(|| self.subject.facts.workload_slug.clone())
     }
 
-    /// Lets guardrails look and hooks be asked until one of them takes time, one stops the value, or none is left.
+    /// Runs guardrails and hooks until one needs an effect, one blocks the value, or all pass.
     fn proceed(&mut self, mut passage: Passage<'a>) -> Turn {
         let plan = self.subject.plan;
         loop {
@@ -224,11 +224,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Goes on with what guardrails saw; `None` where the look came to no end. A look that nobody asked for changes nothing.
+    /// Resumes with the result of a guardrail check; `None` when the check did not finish. A result without a check has
+    /// no effect.
     pub fn looked(&mut self, looked: Option<Looked>) -> Turn {
         let Some(mut passage) = self.passage.take() else { return Turn::Ended };
         let unavailable =
-            || RunError::new("guardrail_unavailable", "a guardrail could not look, and lets nothing pass then");
+            || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
         let Some(looked) = looked else { return self.stop(passage, StepFailure::Stopped(unavailable())) };
         self.looks_left = looked.left;
         self.keep_look(&passage, &looked);
@@ -238,7 +239,7 @@ impl<'a> Run<'a> {
         match looked.verdict {
             Verdict::Passes => {}
             Verdict::Blocked => {
-                let blocked = RunError::new("guardrail_blocked", "a guardrail does not let this pass");
+                let blocked = RunError::new("guardrail_blocked", "a guardrail blocked the value");
                 return self.stop(passage, StepFailure::Stopped(blocked));
             }
             Verdict::Unavailable => return self.stop(passage, StepFailure::Stopped(unavailable())),
@@ -256,7 +257,7 @@ impl<'a> Run<'a> {
         self.proceed(passage)
     }
 
-    /// Goes on with what a hook answered. An answer of a hook that nobody asked changes nothing.
+    /// Resumes with the response of a hook. A response without a request has no effect.
     pub fn hooked(&mut self, answer: Result<HookAnswer, HookError>) -> Turn {
         let Some(mut passage) = self.passage.take() else { return Turn::Ended };
         let Some(hook) = passage.asked.take() else { return Turn::Ended };
@@ -266,7 +267,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Does what a hook answered, and notes it.
+    /// Applies and records the response of a hook.
     fn take_hook(
         &mut self,
         hook: &Hook,
@@ -285,7 +286,7 @@ impl<'a> Run<'a> {
             (Ok(answer), _) => answer,
             (Err(_), hook::OnError::FailOpen) => return Ok(()),
             (Err(_), hook::OnError::FailClosed) => {
-                let message = "a hook has no answer that counts, and lets nothing pass then";
+                let message = "a hook has no valid response and blocks the value";
                 return Err(StepFailure::Stopped(RunError::new("hook_unavailable", message)));
             }
         };
@@ -293,7 +294,7 @@ impl<'a> Run<'a> {
         match answer.decision {
             Decision::Allow => {}
             Decision::Deny => {
-                return Err(StepFailure::Stopped(RunError::new("hook_denied", "a hook does not let this pass")));
+                return Err(StepFailure::Stopped(RunError::new("hook_denied", "a hook denied the value")));
             }
             Decision::Ask => self.ask_person(passage),
             Decision::Modify => {
@@ -305,7 +306,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A person has to agree. To a call of a tool nobody can, so it is not made; everything else waits for its review.
+    /// Requires human approval. A tool call cannot wait for a person, so it is refused; other values require a review
+    /// of the answer.
     fn ask_person(&mut self, passage: &mut Passage<'a>) {
         match passage.then {
             Then::UseTool(_) => passage.needs_person = true,
@@ -326,7 +328,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends the run where a value was stopped.
+    /// Ends the run at a blocked value.
     fn stop(&mut self, passage: Passage<'a>, stopped: StepFailure) -> Turn {
         match passage.then {
             Then::LookUp(Walking { step, began }, _)
@@ -335,7 +337,7 @@ impl<'a> Run<'a> {
             | Then::Answered(Walking { step, began })
             | Then::UseTool(Walking { step, began })
             | Then::ToolGave(Walking { step, began }) => self.go_on(step, began, Err(stopped)),
-            // A run that failed has failed, whatever is said of it.
+            // A failed run stays failed, even if an interceptor blocks its error.
             Then::Fail(error) => self.failed(error),
             Then::Begin | Then::Return => match stopped {
                 StepFailure::Stopped(error) | StepFailure::Failed(error) => self.fail(error),
@@ -346,7 +348,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Nothing stands in the way any more.
+    /// Continues after all interceptors have passed.
     fn go_through(&mut self, passage: Passage<'a>) -> Turn {
         let Passage { value, is_changed, needs_person, then, .. } = passage;
         match then {
@@ -393,8 +395,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a policy says of the moment: its variables are those of the run's policy, and `inputs.event` is what the moment
-    /// is about.
+    /// Evaluates a policy for an event. Its variables are those of the run's policy, with the event as `inputs.event`.
     fn decide_about(&self, policy: &CompiledPolicy, passage: &Passage<'a>) -> PolicyDecision {
         let name = passage.then.event().map(Event::as_str);
         let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
@@ -433,7 +434,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes what guardrails found. Where they found nothing there is nothing to be said.
+    /// Records guardrail findings, if any.
     fn keep_look(&mut self, passage: &Passage<'a>, looked: &Looked) {
         if looked.findings.is_empty() && looked.verdict == Verdict::Passes {
             return;
@@ -473,7 +474,7 @@ impl<'a> Run<'a> {
         self.keep_document("hook", "hook.json", body);
     }
 
-    /// Notes that the run was cut while a value was on its way. The step that it was of.
+    /// Takes the step of a value that was being intercepted when the run was interrupted.
     pub(super) fn leave_passage(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.passage.take()?.then {
             Then::LookUp(Walking { step, began }, _)

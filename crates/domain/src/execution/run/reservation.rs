@@ -1,7 +1,7 @@
-//! Runs with large values: they stop before they make such a value, until their driver holds a reservation for them.
+//! Memory reservations: a run pauses before it creates large values, until its driver holds a reservation.
 //!
-//! A process has memory for a few large runs and for many small ones. Each step is measured before it copies anything, so a
-//! run that waits for its reservation holds little.
+//! A process has memory for a few large runs and many small ones. Each step is measured before it copies values, so a
+//! paused run holds little memory.
 
 use super::{
     Run, Turn, VALUE_BYTES,
@@ -11,31 +11,31 @@ use super::{
 use crate::flow::{Output, Step, StepKind, allowance::Allowance, reference::Unresolvable};
 use serde_json::{Value, json};
 
-/// Most bytes that the inputs of a run take, and most that its values take, without a reservation.
+/// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
 pub const SMALL_RUN_BYTES: usize = 128 << 10;
 
-/// Longest reason code of a policy's rule that is measured, in bytes.
+/// The maximum length of a policy's reason code, in bytes.
 const REASON_CODE: usize = 128;
 
-/// Where a run stopped because it has no reservation.
+/// The point at which a run waits for a reservation.
 pub(super) enum Paused<'a> {
     /// Before a step.
     Step(&'a Step),
-    /// Before the output of a step is made of what the step got.
+    /// Before mapping the output of a step.
     Output(Walking<'a>, Value),
     /// Before the run returns.
     Return(Value),
 }
 
 impl<'a> Run<'a> {
-    /// The same run, for a driver that holds a reservation for it already.
+    /// Marks the run as reserved, for a driver that already holds a reservation.
     #[must_use]
     pub const fn with_reservation(mut self) -> Self {
         self.is_reserved = true;
         self
     }
 
-    /// Resumes a run that asked for a reservation. A run that did not ask ends.
+    /// Resumes a run that requested a reservation. A run that requested none ends.
     pub fn reserved(&mut self) -> Turn {
         self.is_reserved = true;
         match self.paused.take() {
@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
         Turn::Reserve
     }
 
-    /// Makes the output of a step of what the step got, and takes the next step.
+    /// Maps the output of a step, and continues with the next step.
     pub(super) fn finish_step(&mut self, walking: Walking<'a>, value: Value) -> Turn {
         let Walking { step, began } = walking;
         let (is_large, value) = self.measure_output(step, value);
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
         self.go_on(step, began, produced)
     }
 
-    /// Whether the run needs a reservation for the values that it has.
+    /// Whether the run's current values need a reservation.
     pub(super) fn is_large(&self) -> bool {
         !self.is_reserved && self.used() > SMALL_RUN_BYTES
     }
@@ -79,12 +79,12 @@ impl<'a> Run<'a> {
         VALUE_BYTES.saturating_sub(self.allowance.left())
     }
 
-    /// What is left of the room of a run without a reservation.
+    /// The remaining budget of a run without a reservation.
     fn small_room(&self) -> Allowance {
         Allowance::of(SMALL_RUN_BYTES.saturating_sub(self.used()))
     }
 
-    /// Takes what a step copies before it asks for anything.
+    /// Measures the values that a step copies before its first effect.
     fn measure_step(&self, step: &Step) -> Result<(), Unresolvable> {
         let mut room = self.small_room();
         let mut known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own: None };
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the output that a step makes of a value needs a reservation; the value comes back.
+    /// Whether the mapped output needs a reservation; returns the value.
     fn measure_output(&self, step: &Step, value: Value) -> (bool, Value) {
         let Some(Output::Mapped(template)) = &step.output else { return (self.is_large(), value) };
         if self.is_reserved || self.is_large() {
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// How long a value is in a prompt, at most a little beyond the bound of small runs.
+/// The length of a value in a prompt, in bytes; capped just above the limit of small runs.
 fn text_bytes(value: &Value) -> usize {
     let mut room = Allowance::of(SMALL_RUN_BYTES);
     match room.take_for(value) {

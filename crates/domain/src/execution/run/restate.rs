@@ -1,4 +1,4 @@
-//! What a model is asked, as hooks see it and may change it.
+//! The model request in the form that hooks receive and modify.
 
 use super::call::message;
 use crate::execution::{
@@ -8,7 +8,7 @@ use crate::execution::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What a model is asked, as hooks see it.
+/// The hook payload of a request.
 pub(super) fn stated(question: &Question) -> Value {
     match &question.wanted {
         Wanted::Vector(text) => json!({ "text": text }),
@@ -21,7 +21,7 @@ pub(super) fn stated(question: &Question) -> Value {
     }
 }
 
-/// The question with other words; `None` where they are none.
+/// Applies a modified hook payload to a request; `None` when the payload is malformed.
 pub(super) fn restated(question: &Question, words: &Value) -> Option<Question> {
     let mut restated = question.clone();
     match &mut restated.wanted {
@@ -35,7 +35,7 @@ pub(super) fn restated(question: &Question, words: &Value) -> Option<Question> {
                 let known = conversation.messages.get(place);
                 let same = known.filter(|known| entry.get("role").and_then(Value::as_str) == Some(known.role.as_str()));
                 said.push(match same {
-                    // Which tools it calls, and which call it answers, is not for hooks to say.
+                    // A hook cannot change tool calls or tool call ids.
                     Some(known) => Message { content: entry.get("content")?.as_str()?.to_owned(), ..known.clone() },
                     None => message(entry)?,
                 });

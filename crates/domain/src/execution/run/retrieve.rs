@@ -1,4 +1,4 @@
-//! Documents in a run: contracts that are asked before the first step, what steps look up, and what answers cite.
+//! Documents in a run: contract checks before the first step, knowledge base queries, and citations.
 
 use super::{Reached, Run, StepFailure, Turn, call::micros};
 use crate::{
@@ -19,15 +19,16 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// What is looked for may not go to the embedding model.
+/// The embedding account may not receive the query.
 const NO_ROUTE: &str = "no_compliant_route";
 
 impl<'a> Run<'a> {
-    /// Goes on with what the contracts of the bound knowledge bases say, in their order; `None` where nobody could say.
+    /// Resumes with the decisions of the bound knowledge bases' contracts, in binding order; `None` when they are
+    /// unavailable.
     pub fn checked(&mut self, decisions: Option<Vec<ContractDecision>>) -> Turn {
         let bound = &self.subject.plan.knowledge;
         let Some(decisions) = decisions.filter(|decisions| decisions.len() == bound.len()) else {
-            let message = "the contracts of the bound knowledge bases could not be looked up";
+            let message = "the access contracts of the bound knowledge bases are unavailable";
             return self.fail(RunError::new("contract_unavailable", message));
         };
         let mut allowed = true;
@@ -47,13 +48,13 @@ impl<'a> Run<'a> {
         self.fail(RunError::new(ContractDecision::REFUSED, message))
     }
 
-    /// What a step looks up.
+    /// The knowledge base query of a step.
     pub(super) fn lookup(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
         self.note_reading(step);
         self.wanted_documents(inputs).map(|lookup| Reached::LooksUp(Box::new(lookup)))
     }
 
-    /// What `query`, `knowledge_base` and `top_k` want.
+    /// Builds a query from `query`, `knowledge_base` and `top_k`.
     pub(super) fn wanted_documents(&self, inputs: &Map<String, Value>) -> Result<Lookup, StepFailure> {
         let bound = &self.subject.plan.knowledge;
         let named = inputs.get("knowledge_base").and_then(Value::as_str);
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
         Ok(Lookup { knowledge, query, top_k })
     }
 
-    /// The value of a step whose documents were looked up.
+    /// The value of a step whose documents were retrieved.
     pub(super) fn take_documents(
         &mut self,
         step: &Step,
@@ -95,7 +96,7 @@ impl<'a> Run<'a> {
                 self.note_refused_embedding(step, &refused);
                 let body = Map::from_iter([("failure".to_owned(), json!(NO_ROUTE))]);
                 self.keep_retrieval(step, (knowledge, lookup), body, &[]);
-                return Err(StepFailure::of(NO_ROUTE, "what is looked for may not go to the embedding model"));
+                return Err(StepFailure::of(NO_ROUTE, "the embedding account may not receive the query"));
             }
             Err(Unretrieved::Failed(code)) => {
                 let body = Map::from_iter([("failure".to_owned(), json!(code))]);
@@ -127,7 +128,7 @@ impl<'a> Run<'a> {
         Ok(documents)
     }
 
-    /// Notes, once, why queries go to no model.
+    /// Records the refused embedding route, once per run.
     fn note_refused_embedding(&mut self, step: &Step, refused: &Embedding) {
         let Embedding::Refused { route, residency, reasons } = refused else { return };
         if std::mem::replace(&mut self.told_embedding, true) {
@@ -145,7 +146,7 @@ impl<'a> Run<'a> {
         self.keep_document("route_refused", "route-refused.json", body);
     }
 
-    /// Tells the caller, in the metadata of the answer, which steps searched only a part of what they could have found.
+    /// Lists the steps with capped searches in the metadata of the answer.
     pub(super) fn note_capped_searches(&mut self) {
         for step in std::mem::take(&mut self.capped_steps) {
             let metadata = self.metadata.entry(step).or_insert_with(|| Value::Object(Map::new()));
@@ -155,7 +156,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Keeps what was looked up: what it was in words lies beside it, where it can be erased.
+    /// Records a query and its results. The query text is an erasable payload.
     fn keep_retrieval(
         &mut self,
         step: &Step,
@@ -187,7 +188,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What turning a query into a vector took: numbers and names alone. It is asked once, so there is one attempt.
+/// The evidence of a query embedding: numbers and names only. An embedding has exactly one attempt.
 fn told_embedding(embedded: &Embedded) -> Value {
     let latency_us = micros(embedded.latency);
     json!({
@@ -200,19 +201,19 @@ fn told_embedding(embedded: &Embedded) -> Value {
     })
 }
 
-/// A piece of a document as steps see it.
+/// A chunk, as steps see it.
 fn document(chunk: &RetrievedChunk) -> Value {
     json!({ "document_id": chunk.document_id.to_string(), "title": chunk.title, "index": chunk.index, "text": chunk.text,
         "score": chunk.score })
 }
 
-/// What guardrails look at in documents: what others wrote, not what we call it.
+/// The parts of documents that guardrails evaluate: titles and texts, without identifiers.
 pub(super) fn texts_of(documents: &Value) -> Value {
     let texts = documents.as_array().into_iter().flatten();
     Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
 }
 
-/// The documents with these texts.
+/// Replaces the texts of the documents.
 pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     let (Value::Array(list), Value::Array(texts)) = (&mut documents, texts) else { return documents };
     for (document, text) in list.iter_mut().zip(texts) {
@@ -223,8 +224,8 @@ pub(super) fn with_texts(mut documents: Value, texts: Value) -> Value {
     documents
 }
 
-/// Documents as a model is given them; `None` where the value is no list of them, or an empty one: a heading without documents
-/// would ask for citations of nothing.
+/// Documents as a model message; `None` for an empty or malformed list, because a heading without documents would
+/// request citations of nothing.
 pub(super) fn as_message(documents: &Value) -> Option<String> {
     let documents = documents.as_array().filter(|documents| !documents.is_empty())?;
     let mut message = "Documents to answer from. Cite a document by its name in brackets, as in [name].".to_owned();

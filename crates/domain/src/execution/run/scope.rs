@@ -1,4 +1,4 @@
-//! The values that references of a run have.
+//! The values of references in a run.
 
 use crate::{
     asset::kind::AssetKind,
@@ -11,12 +11,12 @@ use crate::{
 use serde_json::{Map, Value};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// Everything that a step may refer to.
+/// All values that a step can refer to.
 pub(super) struct Known<'r> {
     pub(super) plan: &'r RunPlan,
     pub(super) inputs: &'r Map<String, Value>,
     pub(super) outputs: &'r BTreeMap<String, Value>,
-    /// A step and what it produced, while its output is mapped.
+    /// A step and its raw output, while its output is mapped.
     pub(super) own: Option<(&'r str, Value)>,
 }
 
@@ -31,7 +31,7 @@ impl ReferenceScope for Known<'_> {
                 };
                 member(&self.plan.flow, step, whole, fields).map(Cow::Borrowed)
             }
-            // A role stands for the bound asset's name where nothing else is meant by it.
+            // A role without another meaning resolves to the slug of the bound asset.
             Reference::Release { role } => {
                 self.plan.bound(*role).map(|asset| Cow::Owned(Value::String(asset.slug.clone())))
             }
@@ -39,7 +39,7 @@ impl ReferenceScope for Known<'_> {
     }
 }
 
-/// Follows names into an output. A step that named its output is also read under that name.
+/// Resolves a field path in an output. A named output is also readable under its name.
 fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> Option<&'v Value> {
     let (mut value, mut rest) = (whole, fields);
     if let Some((first, tail)) = fields.split_first() {
@@ -54,7 +54,7 @@ fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> O
     Some(value)
 }
 
-/// The same, where the bound prompt stands for its rendering.
+/// The same scope, in which the bound prompt resolves to its rendered text.
 pub(super) struct WithPrompt<'r> {
     pub(super) known: Known<'r>,
     pub(super) prompt: Value,

@@ -1,5 +1,5 @@
-//! What only shows from inside: flows that no check lets through, and what is noted on the way. How sound flows run is told
-//! by the scenario files (`crates/domain/tests/scenarios`).
+//! White-box tests: flows that validation rejects, and recorded lineage. The scenario files
+//! (`crates/domain/tests/scenarios`) cover valid flows.
 
 use super::*;
 use crate::{
@@ -30,7 +30,7 @@ use std::sync::{
 };
 use uuid::Uuid;
 
-/// Each look at the clock is a millisecond later, and each identifier follows the one before.
+/// A clock that advances one millisecond per reading, and sequential identifiers.
 #[derive(Default)]
 struct Steady(AtomicU64);
 
@@ -73,12 +73,12 @@ fn plan(policy: CompiledPolicy, flow: Flow) -> RunPlan {
         { "name": "text", "description": "The ticket.", "type": "string" },
     ] });
     let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
-        panic!("a prompt is read as one");
+        panic!("expected a prompt template");
     };
     let route = json!({ "route_id": "primary", "provider": "local", "model": "m", "account_slot": "local", "state": "approved" });
     let model = json!({ "provider_route": route });
     let CheckedContent::ModelPolicy(model_policy) = content::read(AssetKind::ModelPolicy, &model).unwrap() else {
-        panic!("a model policy is read as one");
+        panic!("expected a model policy");
     };
     let bound = |role, slug: &str, content: &Value| BoundAsset {
         role,
@@ -127,7 +127,7 @@ fn said(text: &str) -> Answer {
     Answer { attempts: vec![attempt], was_told: false, completion: Ok(completion) }
 }
 
-/// Runs a plan with a provider that says the same again and again, and stops it at a question where it is told to.
+/// Runs a plan with a provider that always gives the same answer, and optionally interrupts it at a request.
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
     let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
@@ -173,14 +173,14 @@ fn calls(prompts: &[&str]) -> Flow {
     Flow::from_content(&content).unwrap()
 }
 
-/// T14: no check lets a circle through, and if one did, the run would still end.
+/// T14: validation rejects cycles; a run of a cyclic flow still ends.
 #[test]
 fn a_flow_that_goes_round_in_circles_is_stopped() {
     let plan = plan(allowing(), calls(&["a", "b"]).leading_back_to_its_entry());
     let ended = run(&plan, "x", None);
     assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
     assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, STEP_BUDGET));
-    assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "and what it noted is bounded too");
+    assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "the lineage is bounded");
     assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
 }
 
@@ -202,7 +202,7 @@ fn what_a_model_is_asked_with_is_noted_with_its_trust() {
             (Origin::ToolResult.as_str(), "steps.s0.output", Some(UntrustedReason::ModelOutput)),
         ]
     );
-    // Nobody who has the digest alone can try what was said until it fits.
+    // The digest is salted, so the output cannot be guessed from it.
     let output = ended.lineage.last().unwrap();
     assert_ne!(output.digest, <[u8; 32]>::from(blake3::hash(br#""billing""#)));
     assert_eq!(output.size_bytes, 9);
@@ -242,7 +242,7 @@ fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
     assert_eq!(told.body["masked"], json!({ "email": 1 }));
     assert_eq!(ended.fulfilled.len(), 1);
     let cut = run(&plan, "x", Some((1, Cut::Overdue)));
-    assert!(cut.fulfilled.is_empty(), "where there is no answer nothing was masked");
+    assert!(cut.fulfilled.is_empty(), "redaction without an answer is unfulfilled");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn without_the_obligation_nothing_that_was_said_is_kept() {
     assert_eq!(ended.artifacts.len(), 1);
 }
 
-/// What was said before a denial was said under the decisions before it.
+/// Text before a denial falls under the earlier decisions.
 #[test]
 fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
     let rules = json!([
@@ -283,7 +283,7 @@ fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
     assert_eq!(ended.fulfilled.len(), 1);
 }
 
-/// A step that does nothing but hand on makes nothing trusted of what it hands on.
+/// A mapped output is as untrusted as its sources.
 #[test]
 fn what_is_handed_on_is_trusted_no_more_than_where_it_came_from() {
     let check =
@@ -321,13 +321,13 @@ fn what_is_handed_on_is_trusted_no_more_than_where_it_came_from() {
     );
 }
 
-/// The schema of a prompt is about answers to that prompt.
+/// The schema of a prompt applies only to answers to that prompt.
 #[test]
 fn a_call_with_words_of_its_own_is_not_held_against_the_bound_prompt_s_schema() {
     let mut plan = plan(allowing(), calls(&["words of its own"]));
     let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
     let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
-        panic!("a prompt is read as one");
+        panic!("expected a prompt template");
     };
     plan.prompt = Some(template.compose(|_| None).unwrap());
     assert_eq!(run(&plan, "no object", None).status, Status::Completed);
@@ -359,24 +359,24 @@ fn what_takes_long_to_fulfil_is_known_before() {
         let outside = Outside { clock: &steady, ids: &steady, redactor: &redactor };
         let mut run = Run::new(subject, decision, outside);
         assert!(matches!(run.start(), Turn::Ask(_)));
-        assert!(matches!(run.answered(said(&long)), Turn::Reserve), "200 KB are large values");
+        assert!(matches!(run.answered(said(&long)), Turn::Reserve), "200 KB require a reservation");
         assert!(matches!(run.reserved(), Turn::Ended));
         let closed = run.close(None);
         assert_eq!(closed.work() > 200_000, takes_long, "{obligation}");
         let without = closed.unfulfilled();
-        assert_eq!((without.status, without.output), (Status::Failed, None), "and nothing is shown unfulfilled");
+        assert_eq!((without.status, without.output), (Status::Failed, None), "the answer is withheld");
     }
 }
 
-/// A schema that takes two thousand evaluations and more for each item of an array, and fits where `fits`.
+/// A schema that needs more than two thousand evaluations per array item, and accepts items if `fits`.
 fn branches(fits: bool) -> Value {
     let mut branches = vec![json!(false); 2_000];
     branches.push(json!(fits));
     json!({ "type": "array", "items": { "anyOf": branches } })
 }
 
-/// Runs a plan whose model gives these answers and whose tools give `result`. Gives back how many schema checks were asked
-/// for, and is cut at the one of that number.
+/// Runs a plan with scripted model answers and tool results. Returns the number of offloaded schema checks; interrupts
+/// the run at the given check.
 fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Option<usize>) -> (usize, Ended) {
     let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
@@ -392,7 +392,7 @@ fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Op
             Turn::Ask(question) => {
                 let offers = question.conversation.tools.iter().zip(&plan.tools);
                 let mut schemas = offers.map(|(offer, bound)| (&offer.input_schema, &bound.tool.input_schema));
-                assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a question copies a schema");
+                assert!(schemas.all(|(offered, bound)| Arc::ptr_eq(offered, bound)), "a model request copies a schema");
                 run.answered(answers.next().unwrap())
             }
             Turn::CallTool(_) => run.called(Ok(result.clone())),
@@ -417,7 +417,7 @@ fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
         let prompt = json!({ "system_prompt": "Sort.", "output_schema": branches(fits) });
         let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap()
         else {
-            panic!("a prompt is read as one");
+            panic!("expected a prompt template");
         };
         plan.prompt = Some(template.compose(|_| None).unwrap());
         let answer = json!(vec![1; items]).to_string();
@@ -428,7 +428,7 @@ fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
         assert_eq!(
             (ended.steps.len(), ended.artifacts.len()),
             (if fits { 2 } else { 1 }, 1),
-            "the answer is noted once"
+            "the answer is recorded once"
         );
         if asked_for == 1 {
             let (_, cut) = run_checking(&plan, vec![said(&answer)], &Value::Null, Some(0));
@@ -437,7 +437,7 @@ fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
     }
 }
 
-/// A plan whose agent may use one tool.
+/// A plan whose agent can use one tool.
 fn agent_plan(definition: &Value) -> RunPlan {
     let steps = json!([
         { "id": "work", "type": "agent", "inputs": { "prompt": "Use it." } },

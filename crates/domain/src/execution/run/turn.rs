@@ -1,4 +1,4 @@
-//! What goes into a run, what it asks for on the way, and what comes out of it.
+//! The inputs, effects and outcome of a run.
 
 use super::{
     call::Asked,
@@ -26,124 +26,124 @@ use crate::{
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
-/// What a run is about.
+/// The inputs of a run.
 #[derive(Clone, Copy)]
 pub struct Subject<'a> {
     /// The run.
     pub execution_id: ExecutionId,
-    /// What it goes by.
+    /// The run plan.
     pub plan: &'a RunPlan,
-    /// Who asks.
+    /// The attributes that policies read.
     pub facts: &'a RunFacts,
-    /// What was sent. Steps read what guardrails and hooks leave of it.
+    /// The inputs as submitted. Steps read them as guardrails and hooks leave them.
     pub given: &'a Map<String, Value>,
-    /// The same as it is kept.
+    /// The inputs in stored form.
     pub sent: &'a Payload,
     /// Its digest.
     pub sent_digest: [u8; 32],
 }
 
-/// What comes from outside without being asked for.
+/// The environment of a run: time, identifiers and redaction.
 #[derive(Clone, Copy)]
 pub struct Outside<'a> {
-    /// The present moment.
+    /// The clock.
     pub clock: &'a dyn Clock,
-    /// Fresh identifiers and salts.
+    /// The source of identifiers and salts.
     pub ids: &'a dyn Ids,
-    /// Masks personal data.
+    /// The redactor of personal data.
     pub redactor: &'a Redactor,
 }
 
-/// What a run needs to go on.
+/// The effect that a run requests from its driver.
 #[derive(Debug)]
 #[must_use]
 pub enum Turn {
-    /// What the contracts of the bound knowledge bases say, in their order, before anything else is done.
+    /// The decisions of the bound knowledge bases' contracts, in binding order; requested first.
     Check,
-    /// What there is of its conversation.
+    /// The conversation history.
     Recall,
-    /// A model's answer.
+    /// A model response.
     Ask(Box<Question>),
-    /// Documents.
+    /// Documents from a knowledge base.
     LookUp(Box<Lookup>),
-    /// What a tool gives.
+    /// A tool result.
     CallTool(Box<ToolRequest>),
-    /// What guardrails see in a value. It is worked out, and may take long.
+    /// A guardrail check. It is a computation that can take long.
     Look(Box<Looking>),
-    /// Whether a value satisfies a schema, where the check takes long.
+    /// A long schema check.
     CheckSchema(Box<SchemaCheck>),
-    /// What a hook answers.
+    /// A hook's response.
     Hook(Box<OutwardCall>),
-    /// A reservation: its values are about to become large ([`Run::reserved`](super::Run::reserved)).
+    /// A memory reservation for large values ([`Run::reserved`](super::Run::reserved)).
     Reserve,
-    /// Nothing: it has ended.
+    /// None: the run has ended.
     Ended,
 }
 
-/// How a run ended, and all that it leaves behind.
+/// The outcome of a run with all its records.
 #[derive(Clone, Debug)]
 pub struct Ended {
-    /// Where it is now. A run that awaits its review has succeeded so far.
+    /// The status. A run that awaits review has succeeded so far.
     pub status: Status,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Why it has no answer.
+    /// The error, if there is no answer.
     pub error: Option<RunError>,
-    /// The answer and what its providers said of it.
+    /// The answer, and the providers' metadata by step.
     pub output: Option<(Value, Map<String, Value>)>,
-    /// What its steps did, in order.
+    /// The step records, in order.
     pub steps: Vec<StepRecord>,
-    /// Decisions taken on the way.
+    /// Policy decisions taken during the run.
     pub decisions: Vec<RecordedDecision>,
-    /// Documents kept as evidence.
+    /// Evidence artifacts.
     pub artifacts: Vec<EvidenceArtifact>,
-    /// What its steps read.
+    /// The lineage of its steps.
     pub lineage: Vec<LineageItem>,
-    /// Obligations that were fulfilled, and when.
+    /// Fulfilled obligations and their times.
     pub fulfilled: Vec<(Obligation, Timestamp)>,
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
-    /// What it offers to memory.
+    /// The conversation turn that it offers.
     pub turn: Option<OfferedTurn>,
 }
 
-/// A run that has ended, and what it owes.
+/// A finished run with its open obligations.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// What happened and was not taken while it ran.
+    /// Events that the driver has not taken yet.
     pub events: Vec<RunEvent>,
     pub(in crate::execution) execution_id: ExecutionId,
     pub(in crate::execution) value_bytes: usize,
     pub(in crate::execution) ended: Ended,
     pub(in crate::execution) owed: Vec<Obligation>,
     pub(in crate::execution) transcript: Vec<Value>,
-    /// The documents that an answer can cite.
+    /// The retrieved documents, which an answer can cite.
     pub(in crate::execution) citable: BTreeSet<String>,
 }
 
-/// How far a step got.
+/// The progress of a step.
 pub(super) enum Reached {
-    /// Its end.
+    /// It is complete.
     Done(Value),
-    /// A question.
+    /// It needs a model response.
     Asks(Box<Question>, Box<Asked>),
-    /// Documents that it needs.
+    /// It needs documents.
     LooksUp(Box<Lookup>),
 }
 
-/// A step that waits for an answer.
+/// A step that awaits a response.
 pub(super) struct Waiting<'a> {
     pub(super) step: &'a Step,
     pub(super) began: Timestamp,
     pub(super) awaits: Awaits,
 }
 
-/// What a step waits for.
+/// The awaited response.
 pub(super) enum Awaits {
     Answer(Box<Asked>),
     Documents(Box<Lookup>),
-    /// What a tool gives.
+    /// A tool result.
     Tool,
-    /// The verdict of a schema check.
+    /// The result of a schema check.
     Check(Box<Resume>),
 }

@@ -1,4 +1,4 @@
-//! How much room a template's value takes, without making the value.
+//! Measures a template's value without creating it.
 
 use super::{Part, ReferenceScope, Template, Text, Unresolvable, find};
 use crate::flow::allowance::{Allowance, Exhausted};
@@ -6,10 +6,10 @@ use serde_json::Value;
 use std::fmt::{self, Write as _};
 
 impl Template {
-    /// Takes from the allowance what [`Self::resolve`] would take, and copies nothing.
+    /// Charges the budget exactly as [`Self::resolve`] does, without copying values.
     ///
     /// # Errors
-    /// Those of [`Self::resolve`].
+    /// The errors of [`Self::resolve`].
     pub fn measure(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<(), Unresolvable> {
         self.measure_at(scope, (allowance, 0))
     }
@@ -63,7 +63,7 @@ impl Text {
     }
 }
 
-/// A text that is paid for and not kept.
+/// A writer that charges the budget and discards the text.
 struct Measuring<'a>(&'a mut Allowance);
 
 impl fmt::Write for Measuring<'_> {

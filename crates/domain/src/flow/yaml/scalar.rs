@@ -1,18 +1,18 @@
-//! Plain scalars by the core schema of YAML 1.2 (YAML 1.2.2, section 10.3.2): `no`, `on` and `1_000` are texts, `017` is
-//! seventeen, and nothing depends on a locale or on what older versions did.
+//! Plain scalars by the YAML 1.2 core schema (YAML 1.2.2, section 10.3.2). `no`, `on` and `1_000` are strings and `017`
+//! is seventeen, independent of locale and of older YAML versions.
 
-// A flow becomes canonical JSON, which keeps integers so far.
+// A flow becomes canonical JSON, which represents integers exactly only up to this bound.
 use crate::number::LARGEST_EXACT;
 use serde_json::{Number, Value};
 
-/// A number that canonical JSON cannot hold: not finite, or an integer that some reader would round.
+/// A number that canonical JSON cannot represent: not finite, or a rounded integer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct OutOfRange;
 
-/// What a plain scalar means.
+/// Resolves a plain scalar.
 ///
 /// # Errors
-/// When it is a number that JSON cannot hold exactly.
+/// When JSON cannot represent the number exactly.
 pub(super) fn resolve(text: &str) -> Result<Value, OutOfRange> {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => Ok(Value::Null),
@@ -23,14 +23,14 @@ pub(super) fn resolve(text: &str) -> Result<Value, OutOfRange> {
     }
 }
 
-/// The number that a text spells, or `None` when it spells none.
+/// Parses a number; `None` when the text is not a number.
 fn number(text: &str) -> Option<Result<Value, OutOfRange>> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let negative = text.starts_with('-');
     if matches!(unsigned, ".inf" | ".Inf" | ".INF") {
         return Some(Err(OutOfRange));
     }
-    // Only decimal numbers have a sign.
+    // Only decimal numbers can have a sign.
     if let Some(digits) = text.strip_prefix("0o") {
         return integer(digits, 8, false);
     }
@@ -44,7 +44,7 @@ fn integer(digits: &str, radix: u32, negative: bool) -> Option<Result<Value, Out
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return None;
     }
-    // Digits alone fail to parse only because there are too many of them.
+    // A digit string fails to parse only on overflow.
     let value = u64::from_str_radix(digits, radix).ok().filter(|value| *value <= LARGEST_EXACT);
     Some(value.and_then(|value| i64::try_from(value).ok()).ok_or(OutOfRange).map(|value| {
         let signed = if negative { -value } else { value };
@@ -64,7 +64,7 @@ fn float(text: &str, unsigned: &str) -> Option<Result<Value, OutOfRange>> {
     if !formed || exponent.is_some_and(|exponent| exponent.is_empty() || !digits(exponent)) {
         return None;
     }
-    // What has the form of a number parses; too large a one becomes infinite, which `from_f64` does not take.
+    // A well-formed number parses; an overflow becomes infinite, which `from_f64` refuses.
     let value = text.parse::<f64>().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "2^53 - 1 is exactly a double")]
     let bound = LARGEST_EXACT as f64;
@@ -110,7 +110,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(resolve(text), Ok(expected), "{text:?}");
         }
-        // What other versions of YAML, or other languages, would make of these.
+        // Scalars that other YAML versions or languages would interpret.
         for text in ["no", "No", "on", "off", "yes", "y", "1_000", "1:30", "2026-11-21", "<<", "=", "0.1.0", "１２"] {
             assert_eq!(resolve(text), Ok(json!(text)), "{text:?}");
         }

@@ -100,7 +100,7 @@ fn aliases_cannot_expand_without_end() {
     let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; 20].join(", "));
     assert_eq!(read(&long).unwrap_err().code, "yaml_expansion");
     let wide = read(&format!("a: 1\nb: [{}]", "0,".repeat(MAX_INDICATORS))).unwrap_err();
-    // Two colons and a bracket stand before the commas.
+    // Two colons and a bracket precede the commas.
     assert_eq!((wide.code, wide.line, wide.column), ("yaml_expansion", Some(2), Some(80_000)));
     assert_eq!(read("a: &a {x: 1}\nb: *a\n").unwrap(), json!({"a": {"x": 1}, "b": {"x": 1}}));
 }
@@ -112,14 +112,14 @@ fn what_a_flow_reads_does_not_count_as_structure() {
         format!("{{{}}}", inputs.join(","))
     };
     let list = |items: usize, item: &str| format!("[{}]", vec![item; items].join(","));
-    // Twelve thousand references: their braces alone are more than the bound.
+    // Twelve thousand references, whose braces alone would exceed the bound.
     assert!(read(&list(200, &inputs(60, "{{trigger.q}}"))).is_ok());
     assert!(read(&list(200, &inputs(45, "{{ steps.a.output}}"))).is_ok());
     for other in ["{{trigger q}}", "{{{{{{", "{{x.q}}", "{{trigger.q}"] {
         let code = read(&list(200, &inputs(60, other))).map_err(|problem| problem.code);
         assert_eq!(code.err(), Some("yaml_expansion"), "{other}");
     }
-    // Keys are no values: as many members as there may be values.
+    // Keys do not count as values.
     let members = |count: usize| (0..count).map(|at| format!("k{at}: 1\n")).collect::<String>();
     assert!(read(&members(MAX_VALUES - 1)).is_ok());
     assert_eq!(read(&members(MAX_VALUES)).unwrap_err().code, "yaml_expansion");
@@ -132,10 +132,10 @@ fn length_and_depth_are_bounded() {
     assert!(read(&nested(MAX_DEPTH)).is_ok());
     for text in [nested(MAX_DEPTH + 1), nested(5_000), "[".repeat(20_000), "- ".repeat(20_000), "? ".repeat(20_000)] {
         let code = read(&text).unwrap_err().code;
-        // The parser has a bound of its own, which a text without any closing bracket meets first.
+        // The parser has its own depth bound, which applies first to a text without closing brackets.
         assert!(["yaml_too_deep", "yaml_key_no_text", "yaml_syntax"].contains(&code), "{code}");
     }
-    // Each anchor holds the one before it, one level deeper: no text is deep, the document is.
+    // Each anchor nests the previous one: the text is flat, the document is deep.
     let mut chain = "a0: &a0 [x]\n".to_owned();
     for level in 1..2_000 {
         chain.push_str(&format!("a{level}: &a{level} [*a{}]\n", level - 1));
