@@ -1,4 +1,4 @@
-//! Releases: drafts, bindings, verdicts, moves.
+//! Releases: drafts, bindings, reviews and transitions.
 
 mod active;
 mod advice;
@@ -42,38 +42,38 @@ use fairway_domain::{
     workload::WorkloadRefusal,
 };
 
-/// A release to draft.
+/// The parameters of a new release.
 #[derive(Clone, Debug)]
 pub struct ReleaseDraft {
-    /// For which workload.
+    /// The workload.
     pub workload_id: WorkloadId,
-    /// In which environment.
+    /// The environment.
     pub environment: Slug,
-    /// For which lanes.
+    /// The lanes that it may take.
     pub target_lane: TargetLane,
     /// The policy bundle asset that it must bind, if any.
     pub policy_bundle_id: Option<AssetId>,
 }
 
-/// Which releases to list.
+/// Filter of a release list.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseQuery {
-    /// Those of this workspace's workloads.
+    /// Only releases of this workspace's workloads.
     pub workspace_id: Option<WorkspaceId>,
-    /// Those of this workload.
+    /// Only releases of this workload.
     pub workload_id: Option<WorkloadId>,
-    /// Those in this environment.
+    /// Only releases in this environment.
     pub environment: Option<Slug>,
-    /// Those in this state.
+    /// Only releases in this state.
     pub state: Option<StateName>,
 }
 
 impl Services {
-    /// Drafts a release.
+    /// Creates a release as a draft.
     ///
     /// # Errors
-    /// When the workload or the policy bundle is not found, the caller may not draft releases there, or the workload is
-    /// retired.
+    /// When the workload or the policy bundle is not found, the caller may not create releases there, or the
+    /// workload is retired.
     pub async fn create_release(
         &self,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl Services {
                         return Err(Failure::field(
                             "policy_bundle_id",
                             "role_kind_mismatch",
-                            "this asset is no policy bundle",
+                            "this asset is not a policy bundle",
                         ));
                     }
                 }
@@ -114,12 +114,12 @@ impl Services {
                 let change = Release::draft(new, &self.stamp(caller));
                 let release = change.next.clone();
                 let outcome = keyed(key, 201, release_id.uuid());
-                // Read before the commit: once that has happened, nothing may fail any more.
+                // Read before the commit, because no step after it may fail.
                 let (workload_id, environment) = (release.workload_id, release.environment.clone());
                 let lanes = self.stores.releases.deployment(scope, workload_id, &environment).await?;
                 let deployment = lanes.unwrap_or_else(|| Deployment::empty(workload_id, environment));
                 match self.stores.releases.commit_new(scope, change, outcome.as_ref()).await {
-                    // The statement writes nothing for a workload that was retired since it was read.
+                    // The statement writes nothing if the workload was retired since it was read.
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
                 }
@@ -161,7 +161,7 @@ impl Services {
         Ok(self.stores.releases.list(scope, &filter, page).await?)
     }
 
-    /// One release, with bindings, verdicts and who holds the lanes.
+    /// One release, with bindings, verdicts and the holders of the lanes.
     ///
     /// # Errors
     /// Not found when the caller does not see it.
@@ -172,7 +172,7 @@ impl Services {
     /// Binds a version to a draft.
     ///
     /// # Errors
-    /// When release or version are not found, or the release refuses.
+    /// When release or version are not found, or the release refuses the binding.
     pub async fn bind_version(
         &self,
         caller: &Caller,
@@ -186,7 +186,7 @@ impl Services {
             key,
             async || {
                 for _ in 0..ATTEMPTS {
-                    // Read anew each time: the asset may have been retired or archived meanwhile.
+                    // Read in each attempt: the asset may have been retired or archived.
                     let bindable = self.bindable(caller, &place, version).await?;
                     let (_, _, placed) = self.enter_release(caller, Operation::BindVersion, id).await?;
                     let binding_id: BindingId = self.id();
@@ -213,10 +213,10 @@ impl Services {
         .await
     }
 
-    /// Takes a version out of a draft.
+    /// Removes a binding from a draft.
     ///
     /// # Errors
-    /// When release or binding are not found, or the release is no draft.
+    /// When release or binding are not found, or the release is not a draft.
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
         for _ in 0..ATTEMPTS {
             let (scope, _, placed) = self.enter_release(caller, Operation::UnbindVersion, id).await?;
@@ -252,10 +252,10 @@ impl Services {
         })
     }
 
-    /// Records a verdict on what is bound now.
+    /// Records a verdict on the current bindings.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not give verdicts on it, or it is not as the caller expects.
+    /// When the release is not found, the caller may not review it, or it has another revision than expected.
     pub async fn review_release(
         &self,
         caller: &Caller,
@@ -273,7 +273,7 @@ impl Services {
                 let mut placed = first;
                 for _ in 0..ATTEMPTS {
                     expected.check(placed.release.revision)?;
-                    // What was reviewed is what was there when the verdict came: it is no verdict on anything else.
+                    // The verdict applies only to the bindings that the reviewer saw.
                     if placed.release.bindings_digest() != reviewed {
                         return Err(Failure::Contended);
                     }
@@ -317,7 +317,7 @@ impl Services {
         .await
     }
 
-    /// Verdicts on a release with their notes, newest first.
+    /// The verdicts on a release with their notes, newest first.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -331,7 +331,7 @@ impl Services {
         Ok(self.stores.releases.approvals(scope, id, page).await?)
     }
 
-    /// The release, with the place of its workload.
+    /// Authorizes an operation on a release; returns the release with the resource scope of its workload.
     pub(crate) async fn enter_release(
         &self,
         caller: &Caller,
@@ -339,8 +339,8 @@ impl Services {
         id: ReleaseId,
     ) -> Result<(TenantScope, Place, PlacedRelease), Failure> {
         let everything = TenantScope::of(caller);
-        // Who sees a part of the tenant is let in before the whole is read. That takes longer than to find nothing, and
-        // the time would tell that there is something.
+        // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
+        // would reveal that the release exists.
         if caller.rights.reach(Permission::ReleaseView).is_some() {
             let home = self.stores.releases.home(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
@@ -353,7 +353,7 @@ impl Services {
         Ok((scope, around, placed))
     }
 
-    /// A workload's place. Where a workspace is never changes, so it is looked up once.
+    /// The resource scope of a workload. A workspace never moves, so its namespace is cached.
     pub(crate) async fn place_of_workload(
         &self,
         caller: &Caller,
@@ -365,7 +365,7 @@ impl Services {
         }
         let scope = TenantScope::of(caller);
         let place = self.stores.access.place(scope, &GrantScope::Workspace(workspace)).await?;
-        let place = place.ok_or(Failure::Corrupt("a workload without a workspace"))?;
+        let place = place.ok_or(Failure::Corrupt("the workspace of a workload is missing"))?;
         if let Some(namespace) = place.namespace {
             self.places.insert(workspace, namespace);
         }

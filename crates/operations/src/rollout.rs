@@ -1,4 +1,4 @@
-//! Rollouts: going on to the next lane, and what speaks for it or against it.
+//! Rollouts: advancing to the next lane, and the observations for and against it.
 
 mod pilot;
 
@@ -21,31 +21,31 @@ use fairway_domain::{
 };
 pub use pilot::{Landed, Piloted, pilot_until};
 
-/// A rollout that went on.
+/// A rollout that advanced.
 #[derive(Clone, Debug)]
 pub struct Advanced {
-    /// The rollout as it is now.
+    /// The rollout after the step.
     pub rollout: Rollout,
-    /// The lane that soaks now; none once all were traversed.
+    /// The lane that soaks now; `None` once every lane was traversed.
     pub to: Option<Lane>,
     /// The release's revision.
     pub revision: Revision,
 }
 
-/// A rollout, and what is seen of it.
+/// A rollout with its observations.
 #[derive(Clone, Debug)]
 pub struct RolloutReport {
     /// The release.
     pub release_id: ReleaseId,
-    /// Its rollout.
+    /// The rollout.
     pub rollout: Rollout,
-    /// What the pilot would look at; none once nothing is in progress.
+    /// The observations that the controller evaluates; `None` once the rollout is no longer in progress.
     pub observed: Option<Observed>,
 }
 
 impl Advanced {
     fn of(rollout: Option<Rollout>, revision: Revision) -> Result<Self, Failure> {
-        let rollout = rollout.ok_or(Failure::Corrupt("a rollout that went on and is not there"))?;
+        let rollout = rollout.ok_or(Failure::Corrupt("a rollout that advanced is missing"))?;
         let to = rollout.in_progress().then(|| rollout.current_lane());
         Ok(Self { rollout, to, revision })
     }
@@ -55,8 +55,9 @@ impl Services {
     /// Takes the next lane of a rollout, or completes it. A person may do so before the lane has soaked.
     ///
     /// # Errors
-    /// When the release is not found, the caller may not move it, it is not as the caller expects, no rollout of it is
-    /// in progress, or it may not take lanes any more. Of two that advance at once one is refused: nobody skips a lane by asking twice.
+    /// When the release is not found, the caller may not advance it, its revision is not expected, its rollout is
+    /// not in progress, or it may take no more lanes. Of two concurrent requests one is refused, so that no lane is
+    /// skipped.
     pub async fn advance_rollout(
         &self,
         caller: &Caller,
@@ -94,7 +95,7 @@ impl Services {
         .await
     }
 
-    /// The rollout of a release, and what speaks for going on or against it.
+    /// The rollout of a release with its observations.
     ///
     /// # Errors
     /// Not found when the caller does not see the release, or it never had a rollout.
@@ -105,7 +106,7 @@ impl Services {
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
-    /// One try to go on; none when somebody moved the lanes or the release meanwhile.
+    /// One attempt to advance; `None` if lanes or release changed concurrently.
     async fn advance(
         &self,
         scope: TenantScope,
@@ -127,7 +128,7 @@ impl Services {
         }
     }
 
-    /// The release again, if its rollout is still where it was asked to go on from.
+    /// The current release, if its rollout is still at the requested step.
     async fn still_at(
         &self,
         scope: TenantScope,
@@ -150,7 +151,7 @@ impl Services {
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
-    /// What speaks for going on or against it; none when no rollout is in progress any more.
+    /// The observations of a rollout; `None` if it is no longer in progress.
     async fn observe(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<Option<Observed>, Failure> {
         let release = &seen.release;
         let workload = self.workload_of(scope, release.workload_id).await?;
@@ -168,11 +169,11 @@ impl Services {
 
     pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {
         let workload = self.stores.workloads.find(scope, workload).await?;
-        workload.ok_or(Failure::Corrupt("a release without a workload"))
+        workload.ok_or(Failure::Corrupt("the workload of a release is missing"))
     }
 }
 
-/// What the workload says of rollouts, or the defaults.
+/// The rollout settings of a workload, or the defaults.
 pub(crate) fn rollout_config(workload: &Workload) -> RolloutConfig {
     workload.interface_config.as_ref().map(|interface| interface.rollout_config()).unwrap_or_default()
 }

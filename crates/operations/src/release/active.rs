@@ -1,4 +1,4 @@
-//! The active-release read: hot, so it is answered from a cache that one point read proves true.
+//! The active release of a workload. Its rendered response is cached; one point read verifies its revisions.
 
 use crate::{
     Failure, Services,
@@ -17,12 +17,12 @@ use fairway_domain::{
 use moka::sync::Cache;
 use std::sync::Arc;
 
-/// The release that serves, and on which lane it was found.
+/// The release that serves, with the lane that it was found on.
 #[derive(Clone, Debug)]
 pub struct ActiveRelease {
-    /// The release, with who holds the lanes.
+    /// The release with the holders of the lanes.
     pub placed: PlacedRelease,
-    /// The lane that answered.
+    /// The lane that determined the release.
     pub lane: Lane,
 }
 
@@ -35,7 +35,8 @@ struct Asked {
     lane: Option<Lane>,
 }
 
-/// An answer with the two revisions that it was decided on: while neither moved, the same caller gets the same answer.
+/// A rendered response with the two revisions that it depends on. While neither changes, the same caller gets the
+/// same response.
 #[derive(Clone)]
 struct Kept {
     deployment: Revision,
@@ -43,7 +44,7 @@ struct Kept {
     body: Arc<str>,
 }
 
-/// Rendered answers, by who asked what.
+/// Rendered responses, by caller and query.
 pub struct ActiveReleaseCache {
     answers: Cache<Asked, Kept>,
     tenants: Cache<Claims, TenantId>,
@@ -64,15 +65,15 @@ impl ActiveReleaseCache {
 }
 
 impl Services {
-    /// The release that serves a workload in an environment, rendered by `render`: on the named lane, else on the most
-    /// general one that has a holder.
+    /// The release that serves a workload in an environment, rendered by `render`: on the named lane, else on the
+    /// most general lane with a holder.
     ///
-    /// The rendered answer is kept with the deployment's and the tenant's access revision. One point read says whether
-    /// both still hold; if not, caller and answer are worked out anew, so a lost role or a moved lane shows with the
-    /// next request.
+    /// The response is cached with the revisions of the deployment and of the tenant's access. One point read
+    /// verifies both. After a change, caller and response are computed again, so a revoked role or a moved lane
+    /// takes effect with the next request.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload's releases or no lane that was asked for has a holder.
+    /// Not found when the caller does not see the workload's releases, or no requested lane has a holder.
     pub async fn active_release(
         &self,
         (mode, claims, request_id): (IdentityMode, &Claims, RequestId),
@@ -120,7 +121,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// The holder, or none when the lane changed hands between the two reads.
+    /// The holder of the lane; `None` if it changed between the two reads.
     async fn holder_now(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Looking at what runs: whether a release that serves should be taken back. It is advice, and a new one is told.
+//! Rollback advice: scheduled evaluation of releases that serve, and a fact when the advice changes.
 
 use crate::{Failure, Services, rollout::rollout_config};
 use fairway_domain::{
@@ -10,19 +10,19 @@ use fairway_domain::{
 };
 use std::time::Duration;
 
-/// How often a process asks whether it is its turn.
+/// How often a process tries to claim the evaluation.
 const EVERY: Duration = Duration::from_secs(5);
-/// Releases of one look at the database.
+/// Page size of the releases.
 const PAGE: u32 = 200;
-/// The name under which advice is noted.
+/// The system actor that records advice.
 const NAME: &str = "adviser";
 
-/// Looks at all releases that serve, for ever. Of any number of processes one does so at a time.
+/// Evaluates all releases that serve, forever. One process evaluates at a time.
 pub async fn advise_forever(services: Services) {
     loop {
         tokio::time::sleep(EVERY).await;
         if let Err(error) = services.advise_when_due().await {
-            tracing::warn!(error = &error as &dyn std::error::Error, "releases that serve could not be looked at");
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to evaluate rollback advice; retrying");
         }
     }
 }
@@ -32,10 +32,10 @@ impl Services {
         if self.stores.releases.claim_advice().await? { self.advise_rollbacks().await } else { Ok(()) }
     }
 
-    /// Looks once at every release that serves, and notes where the advice is another one than before.
+    /// Evaluates every release that serves once, and records changed advice.
     ///
     /// # Errors
-    /// When the stores do not answer.
+    /// When the stores fail.
     pub async fn advise_rollbacks(&self) -> Result<(), Failure> {
         let mut after = None;
         loop {
@@ -58,7 +58,7 @@ impl Services {
         let stamp = Stamp { fact_id: self.id(), at: self.clock.now(), actor, request_id };
         let Some(change) = placed.release.advise(&recommendation, &stamp) else { return Ok(()) };
         match self.stores.releases.commit_advice(scope, change).await {
-            // Somebody took it away or noted the same meanwhile.
+            // The release no longer serves, or another process recorded the same advice.
             Err(CommitError::Stale) => Ok(()),
             noted => {
                 noted?;

@@ -1,5 +1,5 @@
-//! Freezing references: when a release leaves draft, every reference inside of what it binds, and inside of what those
-//! refer to, gets the one version that it means.
+//! Reference resolution. When a release leaves draft, every reference in its bindings, and in the content they refer
+//! to, is resolved to one version and stored with the release.
 
 use crate::{
     Failure, Services,
@@ -23,13 +23,13 @@ use fairway_domain::{
 use futures_util::future::join_all;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Most bytes of contents that are read for one release.
+/// Maximum bytes of content that one resolution reads.
 const MAX_BYTES: usize = 16 << 20;
 
-/// What freezing found.
+/// The resolved references, or every reference that does not resolve.
 pub(crate) type Frozen = Result<Vec<FrozenReference>, Vec<UnresolvedReference>>;
 
-/// What a slug and a label mean, without the content.
+/// The target of a slug and label, without its content.
 #[derive(Clone)]
 struct Meant {
     asset_id: AssetId,
@@ -38,15 +38,16 @@ struct Meant {
     asset_version_id: AssetVersionId,
     version_label: VersionLabel,
     checksum: Checksum,
-    /// Why a prompt cannot include it, if it cannot.
+    /// The reason why a prompt cannot include it, if any.
     body: Option<BodyRefusal>,
 }
 
-/// The contents that are still to be looked into, and what was found in the others. Contents are read one at a time.
+/// The state of a resolution. Contents are read one at a time.
 struct Freezing {
     waiting: VecDeque<AssetVersionId>,
     seen: BTreeSet<AssetVersionId>,
-    /// INVARIANT: looked up once. A version that is made meanwhile must not give the same words a second meaning.
+    /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
+    /// equal reference.
     meanings: HashMap<(Slug, Option<VersionLabel>), Result<Meant, Unresolved>>,
     bytes: usize,
     frozen: Vec<FrozenReference>,
@@ -85,21 +86,21 @@ impl Freezing {
         });
     }
 
-    /// Whether more may be looked at. A release that refers to more than this is refused, not cut short.
+    /// Whether the limits allow further references. A release beyond them is refused, not truncated.
     const fn has_room(&self) -> bool {
         self.frozen.len() < MAX_REFERENCES && self.unresolved.len() < MAX_REFERENCES && self.bytes <= MAX_BYTES
     }
 }
 
-const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release refers to too much");
+const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release has too many references");
 const NOT_THERE: (&str, &str) =
-    (REFERENCE_UNRESOLVED, "the asset or its version is not there, or not visible from the release's workspace");
-const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset is of a kind that cannot stand here");
+    (REFERENCE_UNRESOLVED, "the asset or its version does not exist, or is not visible from the release's workspace");
+const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "an asset of this kind is not allowed here");
 const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
 
 impl Services {
-    /// What every reference of the release's contents means now, seen from the release's workspace; or all of those that
-    /// mean nothing.
+    /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
+    /// otherwise.
     pub(crate) async fn freeze(&self, caller: &Caller, place: &Place, release: &Release) -> Result<Frozen, Failure> {
         let mut freezing = Freezing {
             waiting: VecDeque::new(),
@@ -109,7 +110,7 @@ impl Services {
             frozen: Vec::new(),
             unresolved: Vec::new(),
         };
-        // Most contents refer to nothing, and need not be read to know it.
+        // The store knows whether a content has references, so most contents are not read.
         let scope = TenantScope::of(caller);
         let refers = release.bindings.iter().map(|binding| self.stores.assets.refers(scope, binding.asset_version_id));
         for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
@@ -134,7 +135,7 @@ impl Services {
         Ok(if freezing.unresolved.is_empty() { Ok(freezing.frozen) } else { Err(freezing.unresolved) })
     }
 
-    /// `@asset-ref` of a prompt, with the codes and offsets that they have when the prompt is made.
+    /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
     async fn freeze_prompt(
         &self,
         caller: &Caller,
@@ -143,7 +144,8 @@ impl Services {
         freezing: &mut Freezing,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
-        let prompt = PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt that is none"))?;
+        let prompt =
+            PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt cannot be parsed"))?;
         for (reference, offset) in prompt.included() {
             match self.included_meaning(caller, place, (reference, offset), freezing).await? {
                 Ok(meant) if meant.lifecycle != Lifecycle::Active => {
@@ -155,7 +157,7 @@ impl Services {
                 }
                 Err(refusal) => {
                     let reason =
-                        (refusal.code(), "what the prompt includes is not there, not visible, or includes more");
+                        (refusal.code(), "the included asset does not exist, is not visible, or has includes itself");
                     freezing.note(&asset.slug, "/system_prompt", Some(offset), reason);
                 }
             }
@@ -163,7 +165,7 @@ impl Services {
         Ok(())
     }
 
-    /// `{slug, version?}` of every other kind.
+    /// Resolves the `{slug, version?}` references of every other kind.
     async fn freeze_others(
         &self,
         caller: &Caller,
@@ -194,7 +196,7 @@ impl Services {
         Ok(())
     }
 
-    /// What a prompt's token means, or why the prompt cannot include it.
+    /// The target of an include, or the reason why the prompt cannot include it.
     async fn included_meaning(
         &self,
         caller: &Caller,
@@ -215,7 +217,7 @@ impl Services {
         })
     }
 
-    /// What a slug and a label mean to the whole release.
+    /// The target of a slug and label, the same for the whole release.
     async fn meaning(
         &self,
         caller: &Caller,

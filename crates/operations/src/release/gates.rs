@@ -1,4 +1,4 @@
-//! What stands before each next state of a release.
+//! The gates of a release: the requirements of each possible next state.
 
 use super::standing::Depth;
 use crate::{Failure, Services, access::Operation};
@@ -14,7 +14,7 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// Every gate of every state that can follow, as the transition itself would find it now.
+    /// Every gate of every possible next state, as a transition would evaluate it now.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -27,7 +27,8 @@ impl Services {
         } else {
             Vec::new()
         };
-        // Of a release that serves already, too: it goes on with what it was approved with, and somebody has to see that.
+        // Also for an active release: it keeps the searches that it was approved with, and operators must see their
+        // state.
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
         let searches = if is_served { self.vector_standings(scope, release).await? } else { Vec::new() };
         let standing = if next.contains(&StateName::Active) {

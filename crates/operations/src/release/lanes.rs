@@ -1,4 +1,4 @@
-//! Who holds the lanes of a workload, and who did.
+//! The current and earlier holders of a workload's lanes.
 
 use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
@@ -8,20 +8,20 @@ use fairway_domain::{
     slug::Slug,
 };
 
-/// Moves of each lane that are told.
+/// Number of lane moves that a history includes.
 const TOLD: u32 = 100;
 
-/// One lane, and the times in which it was held, newest first.
+/// A lane with its tenures, newest first.
 #[derive(Clone, Debug)]
 pub struct LaneHistory {
     /// The lane.
     pub lane: Lane,
-    /// The times in which it was held, newest first: those of the newest hundred moves.
+    /// The tenures of the newest hundred moves, newest first.
     pub holdings: Vec<Holding>,
 }
 
 impl Services {
-    /// Every lane of a workload in an environment, the most careful first.
+    /// Every lane of a workload in an environment, the most restricted first.
     ///
     /// # Errors
     /// Not found when the caller does not see the workload's releases.
@@ -32,7 +32,7 @@ impl Services {
         environment: &Slug,
     ) -> Result<Vec<LaneHistory>, Failure> {
         let (scope, _) = self.enter_workload(caller, Operation::ListLanes, workload).await?;
-        // Holders are read from the history, so that the two never tell different stories.
+        // The current holders come from the history too, so that both always agree.
         let moves = self.stores.releases.lane_history(scope, workload, environment, TOLD).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: holdings(&moves, lane) }).into())
     }

@@ -1,4 +1,4 @@
-//! The size of the run plan that a release leads to, estimated before reviewers see the release.
+//! The estimated size of a release's run plan, checked before the release goes to review.
 
 use crate::{
     Failure, Services,
@@ -20,11 +20,11 @@ use fairway_domain::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Most memory of the compiled patterns and schemas of a release, in bytes. The cache of plans holds 40 MiB, and the policy
+/// Maximum memory of a release's compiled patterns and schemas, in bytes. The plan cache holds 40 MiB; the policy
 /// and texts take the rest.
 const MAX_COMPILED_BYTES: usize = 32 << 20;
 
-/// What a run plan is made of, in bytes.
+/// The size of a run plan, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanSize {
     text: usize,
@@ -40,8 +40,8 @@ impl PlanSize {
 }
 
 impl Services {
-    /// Checks that a run plan of what the release binds fits into the cache of plans: one that does not is compiled for
-    /// each run. What references mean comes on top ([`Self::check_referenced_size`]).
+    /// Checks that the run plan of the bindings fits into the plan cache: a larger plan would be compiled for each
+    /// run. The targets of references are added by [`Self::check_referenced_size`].
     ///
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
@@ -65,11 +65,10 @@ impl Services {
         Ok(size)
     }
 
-    /// Checks the same with what the references of the bound versions mean: servers of tools, parts of prompts, and
-    /// policies of hooks.
+    /// Checks the size including the targets of references: MCP servers, prompt includes and hook policies.
     ///
     /// # Errors
-    /// When the plan does not fit, or something cannot be read.
+    /// When the plan does not fit, or a target cannot be read.
     pub(crate) async fn check_referenced_size(
         &self,
         scope: TenantScope,
@@ -84,7 +83,7 @@ impl Services {
         Ok(())
     }
 
-    /// Bytes of the texts and compiled parts that a plan holds for a binding beside its own content and schemas.
+    /// The bytes of text and compiled parts of a binding's references.
     async fn referenced_bytes(
         &self,
         scope: TenantScope,
@@ -106,7 +105,7 @@ impl Services {
             }
             return Ok((text, 0));
         }
-        // A hook without a policy compiles its condition and its matcher.
+        // A hook without a policy still compiles its condition and its matcher.
         let is_hook = binding.role == AssetKind::HookDefinition;
         if !is_hook && (binding.role != AssetKind::ToolDefinition || referenced.is_empty()) {
             return Ok((0, 0));
@@ -130,7 +129,7 @@ fn content_of(version: &AssetVersion) -> Result<Value, Failure> {
     version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))
 }
 
-/// Bytes of the compiled patterns of a policy, which is compiled beside the threads that serve.
+/// The bytes of a policy's compiled patterns, which the blocking pool compiles.
 async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failure> {
     let compile = move || match content::read(AssetKind::PolicyBundle, &content) {
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),

@@ -1,4 +1,4 @@
-//! Taking a release back, the documents that tell it, and the advice to do so.
+//! Rollback of releases, the rollback documents, and the recommendation.
 
 use super::transition::LOST_GUARDS;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
@@ -20,26 +20,26 @@ use fairway_domain::{
 };
 use std::collections::BTreeSet;
 
-/// Moves of each lane that are looked through for earlier holders.
+/// Number of lane moves that are searched for earlier holders.
 const LOOKED_THROUGH: u32 = 1_000;
 
-/// A rollback made.
+/// A completed rollback.
 #[derive(Clone, Debug)]
 pub struct RolledBack {
-    /// The release that was taken back, and from which lanes.
+    /// The release that was rolled back, with its lanes.
     pub record: RollbackRecord,
-    /// The document that tells it.
+    /// The document of the rollback.
     pub artifact_id: ArtifactId,
     /// Archived assets that are in use again.
     pub archived: Vec<Slug>,
 }
 
 impl Services {
-    /// Takes a release back from one lane, or from all that it holds and that somebody held before it.
+    /// Rolls a release back on one lane, or on all its lanes that had an earlier holder.
     ///
     /// # Errors
-    /// When it is not found, the caller may not, it holds no lanes, there is nobody to go back to, or it is not as the
-    /// caller expects.
+    /// When the release is not found, the caller may not roll it back, it holds no lanes, no earlier holder exists,
+    /// or its revision is not expected.
     pub async fn roll_back_release(
         &self,
         caller: &Caller,
@@ -63,7 +63,7 @@ impl Services {
                     }
                     let holders = self.ways_back(scope, &seen, lane).await?;
                     let ways: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
-                    // Read before the commit: once that has happened, nothing may fail any more.
+                    // Read before the commit, because no step after it may fail.
                     let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
                     let artifact_id: ArtifactId = self.id();
                     let stamp = self.stamp(caller);
@@ -96,7 +96,7 @@ impl Services {
                 let artifact_id: ArtifactId = artifact.into();
                 let kept = self.verified_document(caller, (scope, workspace), (id, artifact_id)).await?;
                 let record: RollbackRecord = serde_json::from_str(&kept.content)
-                    .map_err(|_| Failure::Corrupt("a document of a rollback that tells none"))?;
+                    .map_err(|_| Failure::Corrupt("a rollback document cannot be parsed"))?;
                 let mut holders = Vec::new();
                 for back in &record.lanes {
                     holders.extend(self.stores.releases.find(scope, back.rolled_back_to).await?);
@@ -108,7 +108,7 @@ impl Services {
         .await
     }
 
-    /// The lanes that go back, the one that the release took last first, with the releases that hold them again.
+    /// The lanes that roll back, the one taken last first, with the releases that get them.
     async fn ways_back(
         &self,
         scope: TenantScope,
@@ -146,7 +146,7 @@ impl Services {
         Ok(None)
     }
 
-    /// Archived assets that these releases bind. They stop no way back.
+    /// Archived assets that these releases bind. They do not prevent a rollback.
     async fn archived(
         &self,
         scope: TenantScope,
@@ -162,7 +162,7 @@ impl Services {
         Ok(archived.into_iter().collect())
     }
 
-    /// Documents that stand behind moves of a release, newest first.
+    /// The documents of a release's transitions, newest first.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -176,11 +176,11 @@ impl Services {
         Ok(self.stores.releases.list_artifacts(scope, id, page).await?)
     }
 
-    /// One such document.
+    /// One document of a release.
     ///
     /// # Errors
-    /// Not found when the caller does not see the release, or it has no such document; an integrity mismatch when its bytes
-    /// are not those of its checksum.
+    /// Not found when the caller does not see the release, or it has no such document; an integrity mismatch when
+    /// the bytes do not match their checksum.
     pub async fn read_release_artifact(
         &self,
         caller: &Caller,
@@ -191,8 +191,8 @@ impl Services {
         self.verified_document(caller, (scope, placed.release.workspace_id), (id, artifact)).await
     }
 
-    /// One document of a release, compared with its checksum. A mismatch becomes a fact, which is an incident, before the
-    /// caller gets its refusal.
+    /// One document of a release, verified against its checksum. A mismatch is recorded as an incident before the
+    /// caller gets the refusal.
     async fn verified_document(
         &self,
         caller: &Caller,
@@ -206,7 +206,7 @@ impl Services {
         }
     }
 
-    /// Whether the newest runs of a release speak for taking it back.
+    /// The rollback recommendation of a release, from its newest runs.
     ///
     /// # Errors
     /// Not found when the caller does not see the release.
@@ -217,10 +217,10 @@ impl Services {
 }
 
 impl RolledBack {
-    /// The lane that the release took last, and who holds it again.
+    /// The lane that the release took last, with the release that gets it.
     ///
     /// # Errors
-    /// Never for a rollback that was made: it has a lane.
+    /// Never for a completed rollback: it has a lane.
     pub fn newest(&self) -> Result<LaneReturned, Failure> {
         self.record.lanes.first().copied().ok_or_else(|| ReleaseRefusal::NoPreviousRelease.into())
     }

@@ -1,4 +1,4 @@
-//! What the activation rules need to know of the bound contents.
+//! The activation report: the facts about bound content that the activation rules evaluate.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -28,10 +28,10 @@ use fairway_domain::{
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// A role is always the kind of the asset. What it means otherwise is not guessed: a control would be passed over.
-const OTHER_KIND: Failure = Failure::Corrupt("a binding whose role is not the kind of its asset");
+/// The role of a binding equals the kind of its asset. A mismatch is an error, because a control could be skipped.
+const OTHER_KIND: Failure = Failure::Corrupt("the role of a binding differs from the kind of its asset");
 
-const UNREADABLE: Failure = Failure::Corrupt("a stored control that cannot be read");
+const UNREADABLE: Failure = Failure::Corrupt("a stored control cannot be parsed");
 
 /// The step types and actions of a flow that this server cannot run, by name.
 pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
@@ -53,17 +53,17 @@ pub(crate) fn unavailable_steps(flow: &Flow) -> Vec<String> {
     names
 }
 
-/// How much of the bound contents is looked at.
+/// The scope of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Depth<'a> {
-    /// What an activation is decided on.
+    /// The checks that decide an activation.
     ToDecide,
-    /// What people are told besides, with how the bound knowledge bases that are searched by vectors stand.
+    /// Also the checks that are only shown, with the state of the bound vector searches.
     ToTell(&'a [VectorStanding]),
 }
 
 impl Services {
-    /// Reads the bound contents and says how they stand: everything, or what an activation is decided on.
+    /// Evaluates the bound content: all checks, or those that decide an activation.
     pub(crate) async fn standing(
         &self,
         scope: TenantScope,
@@ -146,7 +146,7 @@ impl Services {
             }
         }
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
-            // Runs are then routed by what the configuration says.
+            // Runs are then routed by the model configuration.
             standing.primary_route = Some(self.route_standing(scope, binding).await?);
         }
         if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
@@ -160,8 +160,8 @@ impl Services {
         Ok(self.workload_of(scope, release.workload_id).await?.status == Status::Retired)
     }
 
-    /// What promises to fail closed and is not enforced, in the versions that the release binds and in those that their
-    /// frozen references mean: a control behind a reference looks just as strict.
+    /// Controls that claim to fail closed and are not enforced, in the bound versions and in the targets of resolved
+    /// references.
     async fn unenforced_controls(
         &self,
         scope: TenantScope,
@@ -173,7 +173,7 @@ impl Services {
         let mut seen = BTreeSet::new();
         for (version, reach) in bound.chain(meant).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
-            let (asset, version) = found.ok_or(Failure::Corrupt("a release refers to no version"))?;
+            let (asset, version) = found.ok_or(Failure::Corrupt("a version that a release refers to is missing"))?;
             let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
             let promises = content::unenforced_promises(asset.kind, &content, reach).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
@@ -185,7 +185,7 @@ impl Services {
         Ok(controls)
     }
 
-    /// Whether a server of tools can be reached and lets this one of its tools be called.
+    /// Whether an MCP server is reachable and allows this tool.
     async fn offers(
         &self,
         scope: TenantScope,
@@ -193,7 +193,7 @@ impl Services {
         tool: &str,
     ) -> Result<bool, Failure> {
         if !release.references.iter().any(|reference| reference.from == binding.asset_version_id) {
-            // Which server a draft means is settled when it leaves draft.
+            // The server of a draft's tool is resolved when the release leaves draft.
             return Ok(true);
         }
         let content = self.bound_version(scope, binding).await?.content();
@@ -202,7 +202,7 @@ impl Services {
         Ok(bound.is_some_and(|bound| bound.server.way.is_some() && bound.server.allows(tool)))
     }
 
-    /// A route stands if the bound version approves it, its asset is active, and no later version takes it back.
+    /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
     async fn route_standing(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStanding, Failure> {
         let said = self.said(scope, binding).await?;
         let Said::Route(Some(route)) = &*said else { return Ok(RouteStanding::NotApproved) };
@@ -210,7 +210,7 @@ impl Services {
         Ok(if stands { RouteStanding::Approved } else { RouteStanding::NotApproved })
     }
 
-    /// Whether runs would find no route that they may take, where they would look for one.
+    /// Whether runs would find no permitted route although they need one.
     async fn has_no_route(
         &self,
         scope: TenantScope,
@@ -236,20 +236,20 @@ impl Services {
         Ok(is_blind || is_mute)
     }
 
-    /// What a workload profile asks of approvals.
+    /// The approval rule of a workload profile.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
         let said = self.said(scope, binding).await?;
         let Said::Profile(rule) = &*said else { return Err(OTHER_KIND) };
         Ok(*rule)
     }
 
-    /// A bound version.
+    /// The version of a binding.
     pub(crate) async fn bound_version(&self, scope: TenantScope, binding: &Binding) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
         found.map(|(_, version)| version).ok_or(Failure::Corrupt("the version of a binding is missing"))
     }
 
-    /// What a bound version says, read once: a version never changes.
+    /// The content summary of a bound version, cached because a version never changes.
     async fn said(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<Said>, Failure> {
         let key = (scope.tenant(), binding.asset_version_id);
         if let Some(said) = self.said.get(&key) {
@@ -264,43 +264,43 @@ impl Services {
     }
 }
 
-/// What the rules of releases ask of one version's content.
+/// The part of a version's content that the release rules evaluate.
 #[derive(Clone, Debug)]
 pub(crate) enum Said {
-    /// How a flow stands.
+    /// The state of a flow.
     Flow(FlowStanding),
-    /// The primary route of a model policy, if the version itself approves it.
+    /// The primary route of a model policy, if the version approves it.
     Route(Option<String>),
     /// Obligations that a policy may impose and this server cannot fulfil.
     Obligations(Vec<String>),
-    /// A tool, and what stands behind it.
+    /// A tool with its backend.
     Tool { name: String, behind: Behind },
-    /// What this server cannot do of guardrails or a hook, by JSON pointers.
+    /// JSON pointers to parts of guardrails or a hook that this server cannot enforce.
     Controls(Vec<String>),
-    /// What a workload profile asks of approvals.
+    /// The approval rule of a workload profile.
     Profile(ApprovalRule),
-    /// JSON pointers to what a memory asks for and this server cannot do.
+    /// JSON pointers to requirements of a memory asset that this server cannot meet.
     Memory(Vec<&'static str>),
-    /// Nothing.
+    /// No relevant content.
     Nothing,
 }
 
-/// What stands behind a tool, as far as its own content says.
+/// The backend of a tool, as far as its own content determines it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Behind {
-    /// What this server can call.
+    /// This server calls it.
     Here,
-    /// A server of tools, which says the rest.
+    /// An MCP server, which determines the rest.
     Server,
-    /// What this server does not call.
+    /// This server cannot call it.
     Nothing,
 }
 
-/// Memory of a short text on the heap, in bytes, beside its own.
+/// Heap memory of a short text besides its bytes.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl Said {
-    /// An estimate of the memory that the summary takes, in bytes.
+    /// Estimated memory of the summary, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
         let inside = match self {
@@ -359,7 +359,7 @@ fn flow_standing(content: &Value) -> FlowStanding {
 }
 
 fn tool(content: &Value) -> Result<Said, Failure> {
-    let tool = Tool::parse(content).map_err(|_| Failure::Corrupt("a stored tool that cannot be read"))?;
+    let tool = Tool::parse(content).map_err(|_| Failure::Corrupt("a stored tool cannot be parsed"))?;
     let behind = match tool.binding {
         ToolBinding::Http(_) | ToolBinding::Builtin(_) => Behind::Here,
         ToolBinding::Mcp(_) => Behind::Server,

@@ -1,4 +1,4 @@
-//! Moving a release.
+//! Transitions of releases between states.
 
 use super::standing::Depth;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
@@ -19,33 +19,33 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// A move to make.
+/// A requested transition.
 #[derive(Clone, Debug)]
 pub struct Transition {
-    /// Where to.
+    /// The target state.
     pub to: StateName,
-    /// What is taken, for an activation.
+    /// The lanes to take, for an activation.
     pub taking: Taking,
 }
 
-/// A move made.
+/// A completed transition.
 #[derive(Clone, Debug)]
 pub struct Transitioned {
-    /// The release as it is now.
+    /// The release in its new state.
     pub placed: PlacedRelease,
-    /// The state that it left; none where a repeated request finds no record of the transition any more.
+    /// The previous state; `None` for a replay without a record of the transition.
     pub previous: Option<StateName>,
-    /// When it was moved.
+    /// When the transition happened.
     pub at: Timestamp,
-    /// The lane that was taken, where it was one alone that was asked for.
+    /// The lane that was taken, if it was a single one.
     pub lane: Option<Lane>,
 }
 
-/// How often a move is decided again. Each lost guard means that somebody else's move of the same lanes was made, so
-/// this is how many may go first; whoever is left is told the state that they made, and not merely to come back.
+/// Attempts of a transition. Each conflict means that a concurrent transition of the same lanes was committed. A
+/// refused caller thus gets the state that those transitions led to.
 pub(crate) const LOST_GUARDS: usize = 100;
 
-/// A decided move: of the release alone, or of lanes too.
+/// A decided transition: of the release alone, or of lanes too.
 enum Move {
     Plain(Box<Change<Release>>),
     Lanes(Box<DeploymentChange>),
@@ -61,7 +61,7 @@ impl Move {
 }
 
 impl Transition {
-    /// The lane that is taken, where it is one alone: by what was asked for, or because the release is meant for no other.
+    /// The single lane that is taken, by request or because the release targets no other.
     fn lane(&self, release: &Release) -> Option<Lane> {
         match (self.to, self.taking.lane(), release.target_lane) {
             (StateName::Active, None, TargetLane::Only(lane)) => Some(lane),
@@ -74,8 +74,8 @@ impl Services {
     /// Moves a release to another state.
     ///
     /// # Errors
-    /// When it is not found, the caller may not move it so, its state does not lead there, something that the state
-    /// demands is missing, or it is not as the caller expects.
+    /// When the release is not found, the caller may not make the transition, the state or a missing requirement
+    /// does not allow it, or the revision is not expected.
     pub async fn transition_release(
         &self,
         caller: &Caller,
@@ -100,7 +100,7 @@ impl Services {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
                     let decided = self.decide(caller, (scope, &place), &seen, &wanted).await?;
-                    // The key names the fact of this transition: a repeated request reads from it when it happened.
+                    // The key refers to the fact of this transition, from which a replay reads its time.
                     let fact = decided.fact();
                     let (outcome, at) = (keyed(key, 200, fact.fact_id.uuid()), fact.occurred_at);
                     let (placed, committed) = match decided {
@@ -120,8 +120,8 @@ impl Services {
                         }
                     };
                     match committed {
-                        // Whoever named a revision is told; everybody else's move is decided again on what is there
-                        // now, and refused with the true state if it does not lead there any more.
+                        // A caller that named a revision gets 412. Otherwise the transition is decided again on the
+                        // current state, and refused with that state if it no longer applies.
                         Err(CommitError::Stale) => match expected.on_stale() {
                             Some(failure) => return Err(failure),
                             None => {
@@ -142,7 +142,7 @@ impl Services {
                 let placed = self.read_release(caller, id).await?;
                 let lane = wanted.lane(&placed.release);
                 let told = self.stores.audit.find(scope, fact.into()).await?;
-                // Before keys named facts, they named the release; such a key lives for a day.
+                // Keys written before this format refer to the release; a key lives for a day.
                 let told = told.filter(|told| told.subject_id == id.uuid());
                 let from = told.as_ref().and_then(|told| told.detail.get("from")).and_then(Value::as_str);
                 let previous = from.and_then(StateName::parse);
@@ -165,7 +165,7 @@ impl Services {
         Ok(match wanted.to {
             StateName::Draft => Move::Plain(Box::new(release.reopen(deployment, &stamp)?)),
             StateName::ReviewReady => {
-                // A release that is no draft is refused for that, whatever its references mean.
+                // Only a draft's references are resolved: other states refuse the transition anyway.
                 let references = match release.state {
                     State::Draft => {
                         let size = self.check_bound_size(scope, release).await?;
@@ -194,7 +194,7 @@ impl Services {
                 Move::Lanes(Box::new(change))
             }
             StateName::Retired => Move::Lanes(Box::new(release.retire(deployment, &stamp)?)),
-            // Nobody supersedes a release; it happens to one when others take its lanes.
+            // A release becomes superseded only when others take its lanes.
             StateName::Superseded => {
                 let (from, valid) = (release.state.name(), release.valid_transitions(deployment));
                 return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());

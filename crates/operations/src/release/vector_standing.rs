@@ -1,4 +1,4 @@
-//! How the bound knowledge bases that are searched by vectors stand, at the revisions that the release serves.
+//! The vector searches of the bound knowledge bases, at the index revisions that the release serves.
 
 use crate::{Failure, Services, knowledge::RetrievalFailure};
 use fairway_domain::{
@@ -12,11 +12,11 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// A stored version that its own checks would refuse.
+/// A stored version fails its own validation.
 const MALFORMED: Failure = Failure::Corrupt("a bound version cannot be parsed");
 
 impl Services {
-    /// How they stand, in the order of the bindings.
+    /// The state of each vector search, in the order of the bindings.
     pub(crate) async fn vector_standings(
         &self,
         scope: TenantScope,
@@ -31,7 +31,7 @@ impl Services {
             if binding.role == AssetKind::SovereigntyProfile {
                 profile = Some(SovereigntyProfile::parse(&content).map_err(|_| MALFORMED)?);
             } else if let Ok(base) = KnowledgeBase::parse(&content) {
-                // One that cannot be read fails its runs for a reason of its own.
+                // An unreadable knowledge base fails its runs with its own error.
                 bases.push((binding.asset_id, binding.asset_slug.to_string(), base));
             }
         }
@@ -63,7 +63,7 @@ impl Services {
             Err(RetrievalFailure::NoAccount(model)) => EmbeddingStanding::NoAccount(model),
             Err(RetrievalFailure::NoRoute(_)) => EmbeddingStanding::NoRoute,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
-            // Neither a contract nor a model is asked here.
+            // This check evaluates neither contracts nor models.
             Err(RetrievalFailure::Refused(_) | RetrievalFailure::NoVector(_)) => EmbeddingStanding::Partial,
         };
         let within = Within { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };

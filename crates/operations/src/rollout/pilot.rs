@@ -1,4 +1,5 @@
-//! The rollout pilot: a process of its own that goes on with rollouts once their lanes have soaked and went well.
+//! The rollout controller: a background process that advances rollouts once their lanes have soaked and meet their
+//! criteria.
 
 use crate::{Failure, Services, once::ATTEMPTS};
 use fairway_domain::{
@@ -18,36 +19,36 @@ use std::{
     time::Duration,
 };
 
-/// How often the pilot looks around.
+/// Interval between rounds.
 const EVERY: Duration = Duration::from_secs(1);
-/// Rollouts of one look at the database.
+/// Page size of the rollouts.
 const PAGE: u32 = 100;
-/// The name under which the pilot acts.
+/// The system actor of the controller.
 const NAME: &str = "rollout-pilot";
 
-/// What one look around did.
+/// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Piloted {
-    /// Rollouts that went on.
+    /// Rollouts that advanced.
     pub advanced: u64,
-    /// Rollouts that hold.
+    /// Rollouts that are held.
     pub held: u64,
 }
 
-/// Rounds in a row that fail before the pilot looks for its database anew.
+/// Consecutive failed rounds after which the controller stops, to reconnect to its database.
 const LOST: u32 = 5;
 
-/// Why a pilot has stopped.
+/// Reason why the controller stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Landed {
-    /// It was told to.
+    /// A shutdown was requested.
     Told,
-    /// The database has not answered for some time.
+    /// The database failed repeatedly.
     Lost,
 }
 
-/// Goes on with rollouts until it is told to stop, or the database is lost; what it began it ends. Any number of pilots may
-/// do so at once: each step is taken once.
+/// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
+/// controllers may run concurrently: each step is taken once.
 pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> Landed {
     let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
@@ -62,9 +63,9 @@ pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Fu
         };
         match piloted {
             Ok(Piloted { advanced: 0, .. }) => {}
-            Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "rollouts went on"),
+            Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
             Err(ref error) => {
-                tracing::warn!(error = error as &dyn std::error::Error, "rollouts could not be looked through");
+                tracing::warn!(error = error as &dyn std::error::Error, "failed to process rollouts; retrying");
             }
         }
         failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
@@ -82,10 +83,10 @@ pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Fu
 }
 
 impl Services {
-    /// Looks once at every rollout whose lane has soaked.
+    /// Processes every rollout with a soaked lane once.
     ///
     /// # Errors
-    /// When the stores do not answer. A rollout that cannot be moved for other reasons hinders no other.
+    /// When the stores fail. A rollout that fails for another reason does not affect the others.
     pub async fn pilot_rollouts(&self) -> Result<Piloted, Failure> {
         self.pilot_round(&AtomicBool::new(false)).await
     }
@@ -105,7 +106,7 @@ impl Services {
                     Err(error @ Failure::Store(_)) => return Err(error),
                     Err(error) => {
                         let (release, error) = (due.release, &error as &dyn std::error::Error);
-                        tracing::warn!(%release, error, "a rollout could not be looked at");
+                        tracing::warn!(release_id = %release, error, "failed to process a rollout; skipping it");
                     }
                 }
             }
@@ -127,11 +128,11 @@ impl Services {
                 return Ok(turn);
             }
         }
-        // Others are at it; there is another look in a moment.
+        // Concurrent changes; the next round retries.
         Ok(Turn::Passed)
     }
 
-    /// One try; none when somebody moved the release meanwhile.
+    /// One attempt; `None` if the release changed concurrently.
     async fn take_turn(
         &self,
         scope: TenantScope,
@@ -165,7 +166,7 @@ impl Services {
     }
 }
 
-/// What became of one rollout.
+/// The result for one rollout.
 enum Turn {
     Advanced,
     Held,
