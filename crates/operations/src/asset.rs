@@ -31,59 +31,59 @@ use judge::Judged;
 pub(crate) use judge::judged;
 use serde_json::Value;
 
-/// An asset to make.
+/// The parameters of a new asset.
 #[derive(Clone, Debug)]
 pub struct AssetDraft {
     /// Its slug.
     pub slug: Slug,
     /// Its kind.
     pub kind: AssetKind,
-    /// Who answers for it.
+    /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
-    /// Where; the caller's home if left out.
+    /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
 }
 
-/// A version to add.
+/// The parameters of a new version.
 #[derive(Clone, Debug)]
 pub struct VersionDraft {
-    /// What it says.
+    /// The content.
     pub content: Value,
-    /// Its label; the next `vN` if left out.
+    /// Its label; the next `vN` by default.
     pub label: Option<VersionLabel>,
-    /// What its author says of it.
+    /// The author's note on the change.
     pub change_note: Option<ChangeNote>,
 }
 
-/// Which assets to list.
+/// Filter of an asset list.
 #[derive(Clone, Debug, Default)]
 pub struct AssetQuery {
-    /// Those seen from this workspace.
+    /// Only assets seen from this workspace.
     pub workspace_id: Option<WorkspaceId>,
-    /// Those of this kind.
+    /// Only assets of this kind.
     pub kind: Option<AssetKind>,
-    /// Those in this state.
+    /// Only assets in this state.
     pub lifecycle: Option<Lifecycle>,
 }
 
-/// Whether people may call an asset so.
+/// Refuses slugs that are reserved for built-in assets.
 pub(crate) fn is_free(slug: &Slug) -> Result<(), Failure> {
     if generator::keeps(slug.as_str()) {
-        return Err(Failure::field("slug", "reserved_slug", "this slug is kept for what comes with Fairway"));
+        return Err(Failure::field("slug", "reserved_slug", "this slug is reserved for built-in resources"));
     }
     Ok(())
 }
 
-/// The two parts of a place that an asset keeps.
+/// The workspace and namespace of a resource scope.
 pub(crate) fn home_of(place: &Place) -> Result<(WorkspaceId, NamespaceId), Failure> {
     place.workspace.zip(place.namespace).ok_or(Failure::Corrupt("a workspace without a namespace"))
 }
 
 impl Services {
-    /// Makes an asset; it is active at once.
+    /// Creates an asset; it is active at once.
     ///
     /// # Errors
-    /// When the caller may not make assets there, or the slug is taken.
+    /// When the caller may not create assets there, or the slug is taken.
     pub async fn create_asset(
         &self,
         caller: &Caller,
@@ -112,19 +112,19 @@ impl Services {
         .await
     }
 
-    /// An asset, seen from a workspace of its namespace.
+    /// An asset as seen from a workspace.
     ///
     /// # Errors
-    /// Not found when the caller does not see it from there.
+    /// Not found when the caller does not see it from that workspace.
     pub async fn read_asset(&self, caller: &Caller, id: AssetId, from: WorkspaceId) -> Result<Asset, Failure> {
         self.asset_from(caller, Operation::ReadAsset, id, from).await.map(|(_, asset)| asset)
     }
 
-    /// Adds a version: content is checked, its artifact stored, and then its row. The asset is looked at from `from`, or
-    /// from wherever the caller sees it. Answers with the asset as it was found.
+    /// Adds a version: the content is validated, its artifact is stored, then its row. The asset is seen from
+    /// `from`, or from any workspace that the caller sees it from. Returns the asset too.
     ///
     /// # Errors
-    /// When the caller may not edit the asset, the content is not allowed, or the label is taken.
+    /// When the caller may not edit the asset, the content is invalid, or the label is taken.
     pub async fn create_asset_version(
         &self,
         caller: &Caller,
@@ -155,10 +155,10 @@ impl Services {
         Ok((asset, done))
     }
 
-    /// An asset's versions, newest first, seen from a workspace.
+    /// The versions of an asset, newest first, as seen from a workspace.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset from there.
+    /// Not found when the caller does not see the asset from that workspace.
     pub async fn list_asset_versions(
         &self,
         caller: &Caller,
@@ -170,11 +170,10 @@ impl Services {
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
 
-    /// One version with its asset's kind, seen from a workspace of its asset's namespace, and with the text that it was
-    /// made from where one was kept.
+    /// One version with its asset's kind, as seen from a workspace, and its source text if one is stored.
     ///
     /// # Errors
-    /// Not found when the caller does not see it from there.
+    /// Not found when the caller does not see it from that workspace.
     pub async fn read_asset_version(
         &self,
         caller: &Caller,
@@ -193,7 +192,7 @@ impl Services {
         Ok((parent.kind, version, source))
     }
 
-    /// Lets the caller through to a list that may be narrowed to a workspace.
+    /// Authorizes a list that may be limited to a workspace.
     pub(crate) async fn enter_list_of(
         &self,
         caller: &Caller,
@@ -205,7 +204,7 @@ impl Services {
             None => Ok(entered),
             Some(id) => {
                 let place = self.workspace_place(caller, id).await?;
-                // Once the workspace itself lets the caller in, it shows all that is seen from it.
+                // A caller authorized in the workspace sees everything that is visible from it.
                 gate::enter(caller, operation, &place).map(|scope| (scope, None))
             }
         }

@@ -1,5 +1,5 @@
-//! Seeding the demo: two people make one workload and let it serve. A demo that serves already is left as people made it, so
-//! seeding twice has no effect; one that an interrupted attempt left half-made is completed.
+//! Seeding of the demo: an author creates a workload, and an approver activates its release. A demo that serves is
+//! left unchanged, and a partial one is completed.
 
 use crate::{
     Expected, Failure, Services,
@@ -22,29 +22,29 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// Releases that are looked at.
+/// Page size of releases.
 const PAGE: u32 = 200;
-/// What the approver says of the release.
+/// The approver's note on the release.
 const NOTE: &str = "Read and approved as part of the demo.";
 
 /// A workload with everything that its release binds.
 #[derive(Clone, Debug)]
 pub struct Demo {
-    /// What the release binds, in this order.
+    /// The assets to bind, in this order.
     pub assets: Vec<DemoAsset>,
     /// The workload's slug.
     pub slug: Slug,
-    /// Its name, if it has one.
+    /// Its name, if any.
     pub name: Option<String>,
-    /// What it is for, if that is said.
+    /// Its description, if any.
     pub description: Option<String>,
-    /// Who answers for it.
+    /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
-    /// How it is meant to be called.
+    /// Its intended invocation mode.
     pub invocation_mode: InvocationMode,
-    /// How it shows itself to people, if it does.
+    /// Its runtime interface, if any.
     pub interface_config: Option<InterfaceConfig>,
-    /// Where its release serves.
+    /// The environment of its release.
     pub environment: Slug,
 }
 
@@ -53,13 +53,13 @@ pub struct Demo {
 pub struct DemoAsset {
     /// Its slug.
     pub slug: Slug,
-    /// Who answers for it.
+    /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
-    /// What its version says.
+    /// The content of its version.
     pub content: DemoContent,
 }
 
-/// What a version says.
+/// The content of a version.
 #[derive(Clone, Debug)]
 pub enum DemoContent {
     /// The content of an asset of this kind.
@@ -68,21 +68,21 @@ pub enum DemoContent {
     Flow(String),
 }
 
-/// What seeding came to.
+/// The result of seeding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seeded {
-    /// This release serves from now on.
+    /// This release was activated.
     Activated(ReleaseId),
-    /// A release of the workload serves in the environment already. Nothing was changed.
+    /// A release of the workload already serves in the environment; nothing changed.
     Unchanged(ReleaseId),
 }
 
 impl Services {
-    /// Sees to it that the demo serves: the author makes and submits it, the approver approves and activates it. Where a
-    /// release of the workload serves in the environment, nothing is changed.
+    /// Seeds the demo: the author creates and submits the release, the approver approves and activates it. If a
+    /// release of the workload serves in the environment, nothing changes.
     ///
     /// # Errors
-    /// When something else has a slug of the demo, or a step is refused. What was made until then stays, and seeding again
+    /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
     /// continues from there.
     pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<Seeded, Failure> {
         let scope = TenantScope::of(author);
@@ -102,7 +102,7 @@ impl Services {
             target_lane: TargetLane::All,
             policy_bundle_id: policy_bundle.map(|(asset, _, _)| *asset),
         };
-        // Whoever seeds at the same time, or continues an interrupted attempt, gets the same draft.
+        // Concurrent and repeated seeding get the same draft.
         let versions: Vec<String> = bound.iter().map(|(_, version, _)| version.uuid().simple().to_string()).collect();
         let before = self.releases_that_served(scope, workload_id).await?;
         let key = step_key(author, &format!("draft {before} {}", versions.join(" ")));
@@ -115,7 +115,7 @@ impl Services {
         Ok(Seeded::Activated(release.release_id))
     }
 
-    /// How many releases of a workload have served, up to a page of them.
+    /// The number of a workload's releases that have served, up to a page.
     async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
@@ -143,7 +143,7 @@ impl Services {
                 self.create_workload(author, draft, Some(&step_key(author, "workload"))).await?.value
             }
         };
-        // A workload that was never changed and lacks its interface was left by an interrupted attempt.
+        // An interrupted attempt leaves a workload without an interface and without changes.
         let is_half_made = workload.interface_config.is_none() && workload.updated_at == workload.created_at;
         if is_half_made && demo.interface_config.is_some() {
             let patch =
@@ -153,7 +153,7 @@ impl Services {
         Ok(workload.workload_id)
     }
 
-    /// The newest version of an asset, if it says what the demo says; else a version that does.
+    /// The newest version of an asset if it has the demo's content, else a new version with it.
     async fn demo_version(
         &self,
         author: &Caller,
@@ -171,7 +171,7 @@ impl Services {
         if found.is_none() {
             found = self.create_demo_asset(author, (slug, owner_ref), content).await?;
         }
-        let (asset, newest) = found.ok_or(Failure::Corrupt("an asset that was made is not there"))?;
+        let (asset, newest) = found.ok_or(Failure::Corrupt("a created asset is missing"))?;
         if asset.kind != kind {
             return Err(Failure::Conflict(Conflict::DuplicateSlug));
         }
@@ -229,7 +229,7 @@ impl Services {
         }
     }
 
-    /// Takes each step that is left until the release serves.
+    /// Takes the remaining steps until the release serves.
     async fn demo_serves(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.read_release(author, id).await?.release;
@@ -243,7 +243,7 @@ impl Services {
                 }
                 StateName::Approved => (approver, StateName::Active),
                 StateName::Active => return Ok(()),
-                // Somebody else moved it meanwhile.
+                // Another caller moved it concurrently.
                 StateName::Superseded | StateName::Retired => return Err(Failure::Contended),
             };
             let wanted = Transition { to, taking: Taking::All };
@@ -253,7 +253,7 @@ impl Services {
     }
 }
 
-/// The key of a step: an attempt at the same time, and one after a lost answer, finds what was made.
+/// The idempotency key of a step: a concurrent or repeated attempt finds the created resource.
 fn step_key(by: &Caller, step: &str) -> RequestKey {
     RequestKey { key: step.to_owned(), caller: by.actor.clone(), route: "seed demo".to_owned(), body_digest: [0; 32] }
 }

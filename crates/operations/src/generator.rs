@@ -1,7 +1,7 @@
-//! The generator: a governed workload of each tenant, run under a credential of its own, whose answers are data.
+//! The draft generator: a governed workload of each tenant that runs under its own system credential.
 //!
-//! Who asks for a draft needs the right to make assets where the draft is meant for, and no right to the generator. The
-//! generator has no rights but to be run: nothing that it answers is done.
+//! A caller needs the permission to create assets in the target workspace, and no permission on the generator. The
+//! generator's only right is to run: its answers are data and are never executed.
 
 use crate::{
     Failure, RunRefusal, Services,
@@ -26,20 +26,20 @@ use serde_json::{Map, Value, json};
 
 mod provision;
 
-/// Who runs the generator.
+/// The system actor of the generator.
 pub(crate) const CREDENTIAL: &str = "generator";
 
-/// Whether tenants that have no generator are given one.
+/// Whether tenants get a generator automatically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Provisioning {
-    /// They are.
+    /// Tenants get a generator.
     On,
-    /// They go without.
+    /// Tenants get none.
     Off,
 }
 
 impl Provisioning {
-    /// The one of that spelling in settings.
+    /// Parses the value of the setting.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text {
@@ -50,38 +50,38 @@ impl Provisioning {
     }
 }
 
-/// A draft that was generated. Nothing was made of it.
+/// A generated draft. Nothing is created from it.
 #[derive(Clone, Debug)]
 pub struct Draft {
-    /// What a version of a prompt template could say.
+    /// Content for a version of a prompt template.
     pub content: Value,
-    /// What its author should know.
+    /// Warnings for the author.
     pub warnings: Vec<ContentWarning>,
-    /// The run that drafted it.
+    /// The run of the generator.
     pub generation_id: ExecutionId,
-    /// Whether an earlier request with the same key asked for it.
+    /// Whether an earlier request with the same key started the run.
     pub replayed: bool,
 }
 
-/// Why there is no draft.
+/// Reason why there is no draft.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenerateRefusal {
-    /// Workers run everything here, and nobody waits for them.
-    #[error("nothing is run while its caller waits here")]
+    /// This deployment executes every run on workers, and a draft is only available synchronously.
+    #[error("this deployment executes no runs synchronously")]
     InlineUnavailable,
-    /// No release of the generator is active, or its run came to nothing.
+    /// The generator has no active release, or its run failed.
     #[error("the generator is not available")]
     Unavailable(Option<ExecutionId>),
-    /// The generator's policy refused.
+    /// The generator's policy denied the run.
     #[error("the generator's policy does not allow this")]
     Denied {
         /// The run.
         execution_id: ExecutionId,
-        /// Why.
+        /// The reason code of the denial.
         reason_code: String,
     },
-    /// What was generated cannot be what was asked for.
-    #[error("what was generated is no prompt template that could be kept")]
+    /// The generated content is not a valid prompt template.
+    #[error("the generated content is not a valid prompt template")]
     Invalid(ExecutionId),
 }
 
@@ -99,11 +99,11 @@ impl GenerateRefusal {
 }
 
 impl Services {
-    /// Drafts the content of a prompt template from a description. Nothing is made but the run.
+    /// Generates the content of a prompt template from a description. Only the run is stored.
     ///
     /// # Errors
-    /// When the caller may not make assets in that workspace; when nothing is run while its caller waits; when the generator
-    /// has no active release; when its policy refuses; when what it answers could not be kept.
+    /// When the caller may not create assets in that workspace, this deployment runs nothing synchronously, the
+    /// generator has no active release, its policy denies the run, or the generated content is invalid.
     pub async fn generate_draft(
         &self,
         caller: &Caller,
@@ -125,7 +125,7 @@ impl Services {
                     GenerateRefusal::Denied { execution_id: generation_id, reason_code: run.reason_code }.into()
                 );
             }
-            // What the model said is larger than all that a run may hold, so no version could say it.
+            // Output beyond the size limit of a run cannot be the content of a version.
             Status::Failed if is_too_large(&run) => return Err(GenerateRefusal::Invalid(generation_id).into()),
             Status::Queued
             | Status::Running
@@ -141,14 +141,14 @@ impl Services {
             warnings.push(ContentWarning {
                 pointer: String::new(),
                 code: "local_provider",
-                message: "no model was asked: the draft follows the rules of the built-in provider".to_owned(),
+                message: "no model was called: the built-in provider generated the draft from its rules".to_owned(),
                 conversion: None,
             });
         }
         Ok(Draft { content, warnings, generation_id, replayed })
     }
 
-    /// The run of the generator, ended or not, and whether an earlier request with the same key started it.
+    /// The run of the generator, and whether an earlier request with the same key started it.
     async fn generation(
         &self,
         caller: &Caller,
@@ -161,7 +161,7 @@ impl Services {
         let wanted = ExecuteRequest {
             slug: named(SLUG)?,
             environment: named(ENVIRONMENT)?,
-            // Who asked, and for where, is no business of the model: only the message is said to it.
+            // The model gets only the message, neither the requester nor the workspace.
             asks: Asks::Inputs(Map::from_iter([
                 ("message".to_owned(), json!(description.as_str())),
                 ("requested_by".to_owned(), json!(caller.actor.to_string())),
@@ -182,7 +182,7 @@ impl Services {
                 }
                 if let Err(failure) = self.provision_generator(caller.tenant).await {
                     let error: &dyn std::error::Error = &failure;
-                    tracing::error!(error, "the generator could not be provisioned");
+                    tracing::error!(error, "failed to provision the generator; the request fails");
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }
             }
@@ -208,10 +208,10 @@ const fn is_missing(failure: &Failure) -> bool {
 }
 
 fn named(slug: &'static str) -> Result<Slug, Failure> {
-    Slug::parse(slug).map_err(|_| Failure::Corrupt("a slug of the generator that is none"))
+    Slug::parse(slug).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))
 }
 
-/// The object that was answered, and whether no model was asked for it.
+/// The generated object, and whether the built-in provider generated it.
 fn answered(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let by_rules = |said: &Value| said.get("provider").and_then(Value::as_str) == Some("local");
@@ -223,8 +223,8 @@ fn is_too_large(run: &Execution) -> bool {
     run.error.as_ref().is_some_and(|error| error.code == "value_too_large")
 }
 
-/// The content, if a version could say this: judged from scratch, as if a stranger had sent it. A draft refers to nothing:
-/// what a model names was not chosen by who asked, and would be looked up with its rights.
+/// The content if it is valid for a version, validated like any submitted content. References are refused: the model
+/// chose them, and they would be resolved with the caller's rights.
 async fn checked(scope: TenantScope, content: Value) -> Result<Option<Value>, Failure> {
     let judgement = match judged(scope, AssetKind::PromptTemplate, content).await {
         Err(Failure::Content(_) | Failure::Canonical(_)) => return Ok(None),
@@ -235,6 +235,6 @@ async fn checked(scope: TenantScope, content: Value) -> Result<Option<Value>, Fa
         return Ok(None);
     }
     let content: Value = serde_json::from_slice(judgement.canonical.bytes())
-        .map_err(|_| Failure::Corrupt("canonical content that is no JSON"))?;
+        .map_err(|_| Failure::Corrupt("canonical content is not JSON"))?;
     Ok(content.get("allowed_commands").is_none().then_some(content))
 }

@@ -1,4 +1,4 @@
-//! Knowledge bases: documents go in, contracts are asked and ended, and runs retrieve.
+//! Knowledge bases: ingestion of documents, access contracts and retrieval.
 
 mod documents;
 mod embedding;
@@ -24,23 +24,23 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Texts that are turned into vectors by one call.
+/// Maximum number of texts in one embedding call.
 const TEXTS_AT_ONCE: usize = 64;
-/// Longest vector, in parts.
+/// Maximum dimensions of a vector.
 const LONGEST_VECTOR: usize = 8_192;
 
-/// What knowledge bases work with besides their stores.
+/// The dependencies of knowledge bases besides their stores.
 #[derive(Clone, Debug)]
 pub struct KnowledgeSettings {
-    /// Cuts texts.
+    /// Splits texts into chunks.
     pub splitter: Arc<dyn Splitter>,
     /// Fetches texts from addresses.
     pub fetcher: Arc<dyn Fetcher>,
-    /// Who turns texts into vectors, where a knowledge base has none of another model.
+    /// The embedding model of knowledge bases without vectors of another model.
     pub embedding: EmbeddingModel,
 }
 
-/// Vectors of length one, and what they took.
+/// Normalized vectors, with their tokens and cost.
 struct Vectors {
     vectors: Vec<Vec<f32>>,
     tokens_in: u64,
@@ -48,13 +48,13 @@ struct Vectors {
 }
 
 impl Services {
-    /// By which route a model turns texts into vectors: queries go there too.
+    /// The route of an embedding model, for documents and queries.
     fn embedding_route(model: &EmbeddingModel) -> RoutePoint {
         let EmbeddingModel { account, model } = model.clone();
         RoutePoint { route_id: "embedding".to_owned(), provider: account.clone(), model, account_slot: account }
     }
 
-    /// Turns texts into vectors of a model, in their order.
+    /// Embeds texts, in their order.
     async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<Vectors, ProviderError> {
         let mut all = Vectors { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
         for portion in texts.chunks(TEXTS_AT_ONCE) {
@@ -79,7 +79,7 @@ impl Services {
     }
 }
 
-/// What is stored of a knowledge base says something that its schema refuses.
+/// The failure of stored knowledge base content that its schema would refuse.
 const fn corrupt() -> Failure {
-    Failure::Corrupt("a stored content is none of a knowledge base")
+    Failure::Corrupt("the stored content of a knowledge base is invalid")
 }

@@ -1,4 +1,4 @@
-//! Share links: made, listed and taken back by those who manage them, and brought along by those who were sent one.
+//! Share links: creating, listing, revoking and verifying them.
 
 use crate::{
     Done, Failure, Services,
@@ -16,51 +16,52 @@ use fairway_domain::{
     workload::{Workload, WorkloadRefusal},
 };
 
-/// A link, and its token where this request made it: it is shown once.
+/// A link, with its token if this request created it: the token is shown once.
 #[derive(Clone, Debug)]
 pub struct MadeLink {
     /// The link.
     pub link: ShareLink,
-    /// Its token; `None` where an earlier request made the link.
+    /// Its token; `None` on a replay.
     pub token: Option<ShareToken>,
 }
 
-/// Who comes to a runtime interface, before anything was looked up.
+/// A request to a runtime interface, before any lookup.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Who the request says that it is from.
+    /// The identity claims of the request.
     pub claims: Claims,
-    /// Whether it says so itself, or nothing.
+    /// Whether the request itself claims an identity.
     pub named: bool,
-    /// The share token that it carries.
+    /// The share token of the request.
     pub brought: Option<Brought>,
-    /// Where it comes from.
+    /// The client's address.
     pub address: ClientAddress,
-    /// The name of the host that it is for.
+    /// The requested host name.
     pub host: Option<String>,
 }
 
-/// What stands where a share token belongs.
+/// The content of a request's share token field.
 #[derive(Clone, Debug)]
 pub enum Brought {
-    /// Something that has the form of one.
+    /// A well-formed token.
     Token(ShareToken),
-    /// Something that cannot be one.
+    /// A malformed token.
     Nonsense,
 }
 
-/// Who comes to a runtime interface, with the link that opens it where there is one.
+/// The caller of a runtime interface, with its verified share link.
 #[derive(Clone, Debug)]
 pub struct Visit {
-    /// Who it is: the link's holder where the request names nobody.
+    /// The claims: the link's holder if the request claims no identity.
     pub claims: Claims,
-    /// The link.
+    /// The verified share link.
     pub pass: Option<Pass>,
-    /// Where the request comes from.
+    /// The client's address.
     pub address: ClientAddress,
 }
 
-/// A link that was open when its request came. It is good for that request alone, and its accept proves it again.
+/// A share link that was open when its request arrived. It applies to that request only, and the accept statement
+/// verifies it again.
 #[derive(Clone, Debug)]
 pub struct Pass {
     tenant: TenantId,
@@ -73,24 +74,24 @@ impl Pass {
         &self.seen.link
     }
 
-    /// Whether it opens this workload, and so no other.
+    /// Checks that the link belongs to this workload.
     pub(crate) fn opens(&self, caller: &Caller, workload: &Workload) -> Result<(), TokenRefusal> {
         let same = self.tenant == caller.tenant && self.seen.link.workload_id == workload.workload_id;
         if same { Ok(()) } else { Err(TokenRefusal::Invalid) }
     }
 
-    /// Whether it starts a run.
+    /// Checks that the link may start a run.
     pub(crate) fn starts_a_run(&self) -> Result<(), TokenRefusal> {
         self.seen.starts_a_run()
     }
 }
 
 impl Services {
-    /// Makes a link to a workload.
+    /// Creates a link to a workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload; when it may not manage its links, what it wants of the link is
-    /// not allowed, or the workload is retired.
+    /// Not found when the caller does not see the workload; refused when it may not manage its links, the terms are
+    /// invalid, or the workload is retired.
     pub async fn create_share_link(
         &self,
         caller: &Caller,
@@ -111,7 +112,7 @@ impl Services {
                 let outcome = keyed(key, 201, id.uuid());
                 let links = &self.stores.share_links;
                 let expires_at = match links.commit_new(scope, change, &token.hash(), outcome.as_ref()).await {
-                    // The statement writes nothing for a workload that was retired since it was read.
+                    // The statement writes nothing if the workload was retired since it was read.
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
                 };
@@ -125,7 +126,7 @@ impl Services {
         .await
     }
 
-    /// The links of a workload, newest first, those that open nothing any more among them.
+    /// The links of a workload, newest first, including closed ones.
     ///
     /// # Errors
     /// As [`Self::create_share_link`].
@@ -139,10 +140,10 @@ impl Services {
         Ok(self.stores.share_links.list(scope, workload.workload_id, page).await?)
     }
 
-    /// One link of a workload, also when it opens nothing any more.
+    /// One link of a workload, open or closed.
     ///
     /// # Errors
-    /// As [`Self::create_share_link`]; besides not found when the workload has no such link.
+    /// As [`Self::create_share_link`]; also not found when the workload has no such link.
     pub async fn read_share_link(
         &self,
         caller: &Caller,
@@ -154,10 +155,10 @@ impl Services {
         Ok(found.ok_or(Failure::NotFound)?.link)
     }
 
-    /// Takes a link back. From then on it opens nothing, in any process.
+    /// Revokes a link. It opens nothing from then on, in any process.
     ///
     /// # Errors
-    /// As [`Self::create_share_link`]; besides not found when the workload has no such link, or it was taken back.
+    /// As [`Self::create_share_link`]; also not found when the workload has no such link, or it is revoked already.
     pub async fn revoke_share_link(
         &self,
         caller: &Caller,
@@ -179,12 +180,13 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// The claims with the tenant that an `anonymous` caller comes to by the host that it asks for; others name their own.
+    /// The claims of an `anonymous` caller with the tenant of the requested host; other claims are unchanged.
     ///
     /// # Errors
     /// When the store fails.
     pub async fn at_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
-        // Other hosts are no tenant's, whatever was stored before that was a rule, or before the operator used the name.
+        // Other hosts belong to no tenant, even if an older rule allowed to store them or the operator took the name
+        // later.
         let is_tenants =
             |host: &str| is_public_host(host) && !self.settings.operator_hosts.iter().any(|own| own == host);
         match host.filter(|host| claims.actor.kind() == ActorKind::Anonymous && is_tenants(host)) {
@@ -193,17 +195,17 @@ impl Services {
         }
     }
 
-    /// Looks up the link of the token that somebody brings, and whose tenant somebody without an identity comes to: that of
-    /// the token, else the one that answers to the host, else the first. Whoever brings one uses it, needed or not, and one that opens
-    /// nothing is never passed over.
+    /// Verifies the share token of a request, and determines the tenant of an anonymous caller: that of the token,
+    /// else of the host, else the default tenant. A presented token is always verified, and an invalid one is never
+    /// ignored.
     ///
     /// # Errors
-    /// When no link has the token, its link was revoked or has expired, or its bearer tries too many; not found when the
-    /// request is about another tenant than the token.
+    /// When the token is unknown, its link is revoked or expired, or the client has guessed too often; not found
+    /// when the request names another tenant than the token.
     pub async fn receive(&self, arrival: Arrival) -> Result<Visit, Failure> {
         let Arrival { claims, named, brought, address, host } = arrival;
         let nobody = claims.actor.kind() == ActorKind::Anonymous;
-        // Who holds no role anywhere has no tenant to choose.
+        // An anonymous caller cannot choose a tenant.
         if nobody && claims.tenant.is_some() {
             return Err(Failure::NotFound);
         }
@@ -230,8 +232,8 @@ impl Services {
         Ok(Visit { claims, pass: Some(Pass { tenant, seen }), address })
     }
 
-    /// The refusal of a token that no link has. It is counted, so that nobody tries many: of a token that is nobody's it is
-    /// not known whose it was to be, so all are counted with the first tenant.
+    /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is
+    /// unknown, so the default tenant counts all.
     async fn guessed(&self, address: ClientAddress) -> Failure {
         let Quota { per_minute, .. } = self.settings.public_rate;
         let quota = Quota { per_minute, burst: per_minute };

@@ -24,38 +24,39 @@ use fairway_domain::{
     },
 };
 
-/// A workload to make.
+/// The parameters of a new workload.
 #[derive(Clone, Debug)]
 pub struct WorkloadDraft {
     /// Its slug.
     pub slug: Slug,
-    /// Its name; the slug in words if left out.
+    /// Its name; derived from the slug by default.
     pub name: Option<String>,
     /// Its description.
     pub description: Option<String>,
-    /// Who answers for it.
+    /// The principal that is responsible for it.
     pub owner_ref: OwnerRef,
-    /// How it is meant to be called.
+    /// Its intended invocation mode.
     pub invocation_mode: InvocationMode,
-    /// Where; the caller's home if left out.
+    /// The workspace; the caller's home workspace by default.
     pub workspace_id: Option<WorkspaceId>,
 }
 
-/// Which runtime interfaces are asked for.
+/// Filter of a list of runtime interfaces.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeQuestion {
-    /// Those of this look.
+    /// Only interfaces of this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
-    /// Those that this owner answers for.
+    /// Only workloads of this owner.
     pub owner: Option<OwnerRef>,
-    /// Those with these words in their name or description. Everything but letters and digits only parts words.
+    /// Only workloads with these words in name or description. Characters other than letters and digits separate
+    /// words.
     pub text: Option<String>,
 }
 
-/// Where a workload is.
+/// The resource scope of a workload.
 pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
     match workload.management_source {
-        // What comes with Fairway is seen and changed by those who run it.
+        // Platform operators see and change built-in workloads.
         Some(ManagementSource::PlatformBuiltin) => Place::PLATFORM,
         Some(ManagementSource::WorkspaceBuiltin) | None => {
             Place::workspace(caller.tenant, workload.namespace_id, workload.workspace_id)
@@ -64,17 +65,16 @@ pub(crate) fn place_of(caller: &Caller, workload: &Workload) -> Place {
     }
 }
 
-/// What a slug that names nothing is answered with. Whoever brings a link learns no more of other slugs than that the link
-/// does not open them.
+/// The refusal of an unknown slug. The bearer of a share link learns only that the link does not open the slug.
 pub(crate) fn nothing(pass: Option<&Pass>) -> Failure {
     pass.map_or(Failure::NotFound, |_| Failure::Token(TokenRefusal::Invalid))
 }
 
 impl Services {
-    /// Makes a workload.
+    /// Creates a workload.
     ///
     /// # Errors
-    /// When the caller may not make workloads there, a text is not allowed, or the slug is taken.
+    /// When the caller may not create workloads there, a text is invalid, or the slug is taken.
     pub async fn create_workload(
         &self,
         caller: &Caller,
@@ -103,7 +103,7 @@ impl Services {
                 };
                 let slug = new.slug.clone();
                 let change = match Workload::create(new, &self.stamp(caller)) {
-                    // A reserved slug that a built-in workload has is taken, as any other slug would be.
+                    // The reserved slug of an existing built-in workload is reported as taken.
                     Err(WorkloadRefusal::ReservedSlug)
                         if self.stores.workloads.find_by_slug(scope, &slug).await?.is_some() =>
                     {
@@ -145,10 +145,11 @@ impl Services {
         self.enter_workload(caller, Operation::ReadWorkload, id).await.map(|(_, workload)| workload)
     }
 
-    /// Changes a workload: the fields that the patch names. Suspending it stops new runs with the next request.
+    /// Changes the fields of a workload that the patch names. A suspension refuses new runs with the next request.
     ///
     /// # Errors
-    /// When the caller may not, a text is not allowed, the status does not follow, or the workload moved.
+    /// When the caller may not change it, a text is invalid, the status transition is invalid, or its revision is
+    /// not expected.
     pub async fn change_workload(
         &self,
         caller: &Caller,
@@ -194,7 +195,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// Runtime interfaces that the caller sees, newest first: of workloads that have one and take executions.
+    /// Runtime interfaces that the caller sees, newest first: of workloads that have one and accept executions.
     ///
     /// # Errors
     /// When the caller sees no workloads at all, or the search text is too long.
@@ -213,7 +214,7 @@ impl Services {
             Some(text) => Some(Words::of([text.as_str()])),
             None => None,
         };
-        // Marks alone are in no text: nothing holds no word, and so nothing is found.
+        // A search text without words matches nothing.
         if words.as_ref().is_some_and(Words::is_empty) {
             return Ok(Listed { rows: Vec::new(), total: 0, next: None });
         }
@@ -221,12 +222,12 @@ impl Services {
         Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
     }
 
-    /// The runtime interface of a workload, as people see it.
+    /// The runtime interface of a workload.
     ///
     /// # Errors
-    /// Not found when the caller does not see the workload, or it has no interface. When it is reached by a share link
-    /// and the visitor brings none, or the one that it brings opens something else. When a public one is asked for too
-    /// often.
+    /// Not found when the caller does not see the workload, or it has no interface. Refused when it requires a share
+    /// link and the request has none, or one of another workload. Throttled beyond the rate limit of a public
+    /// workload.
     pub async fn read_runtime_workload(
         &self,
         caller: &Caller,

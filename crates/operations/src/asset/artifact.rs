@@ -1,5 +1,5 @@
-//! The artifact store against the books: verified reads and writes, verifying every version, and taking away what no row
-//! names.
+//! Maintenance of the artifact store against its index: verified reads and writes, verification of every version,
+//! and garbage collection of unreferenced artifacts.
 
 use crate::{
     Failure, Services,
@@ -25,26 +25,26 @@ use moka::{
 };
 use std::time::Duration;
 
-/// Versions that are looked up at once. Contents are read one by one: they can be large.
+/// Page size of version lookups. Contents are read one by one because they can be large.
 const PORTION: u32 = 500;
-/// Stored objects that are looked up at once.
+/// Page size of object lookups.
 const OBJECTS: usize = 1_000;
 
-/// What is wrong with a version.
+/// A discrepancy of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discrepancy {
-    /// The row names another place than the version's.
+    /// The row names another path than the version's.
     WrongPath,
-    /// The row's checksum is not that of its content.
+    /// The row's checksum does not match its content.
     WrongChecksum,
-    /// Nothing lies where the artifact should.
+    /// The artifact is missing.
     ArtifactMissing,
-    /// Other bytes lie there than the row's content.
+    /// The artifact differs from the row's content.
     ArtifactDiffers,
 }
 
 impl Discrepancy {
-    /// The same for people.
+    /// A description for people.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,41 +56,41 @@ impl Discrepancy {
     }
 }
 
-/// What verifying found.
+/// The result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verified {
-    /// Versions that were compared.
+    /// Number of verified versions.
     pub versions: u64,
-    /// Those of them with something wrong, each with everything that is.
+    /// Versions with discrepancies.
     pub wrong: Vec<(BookedVersion, Vec<Discrepancy>)>,
 }
 
-/// What a sweep did.
+/// The result of a garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Swept {
-    /// Objects that were looked at.
+    /// Number of objects examined.
     pub seen: u64,
-    /// Those that were taken away.
+    /// Number of objects deleted.
     pub removed: u64,
 }
 
-/// How long a mismatch of an artifact is not recorded again. A damaged artifact is read as often as its readers like, and each
-/// fact is an incident and stays for ever.
+/// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each fact is a
+/// permanent incident.
 const RECORDED_FOR: Duration = Duration::from_secs(60 * 60);
 
-/// When this process last recorded the mismatch of each damaged artifact. Each server counts for itself: no statement is sent
-/// for a read whose mismatch is known, and an installation records each at most once per server and hour.
+/// The time of the last incident of each damaged artifact in this process. Each server counts alone: no statement is
+/// sent for a known mismatch, and each is recorded at most once per server and hour.
 #[derive(Clone, Debug)]
 pub(crate) struct RecordedMismatches(Cache<(TenantId, ArtifactOwner), Timestamp>);
 
 impl RecordedMismatches {
     pub(crate) fn new() -> Self {
-        // By age: one that is read for the first time must not be refused its place, or each read of it would be recorded.
+        // LRU eviction: a new entry must be admitted, or each of its reads would be recorded.
         let cache = weighed(MAX_BYTES.mismatches, |_, _| 0).eviction_policy(EvictionPolicy::lru());
         Self(cache.build())
     }
 
-    /// Whether a mismatch is to be recorded now. It counts as recorded from then on.
+    /// Whether a mismatch is due to be recorded. The call marks it as recorded.
     fn is_due(&self, (scope, owner): (TenantScope, ArtifactOwner), now: Timestamp) -> bool {
         let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
             Some(last) if now < last.value().after(RECORDED_FOR) => Op::Nop,
@@ -99,19 +99,19 @@ impl RecordedMismatches {
         matches!(noted, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
     }
 
-    /// Lets the next read record a mismatch that could not be stored.
+    /// Marks a mismatch as not recorded after its fact failed to be stored.
     fn forget(&self, (scope, owner): (TenantScope, ArtifactOwner)) {
         self.0.invalidate(&(scope.tenant(), owner));
     }
 }
 
 impl Services {
-    /// Stores a version's artifact before its row, so that a reader never meets a row without its artifact. An artifact
-    /// without a row is swept.
+    /// Stores a version's artifact before its row, so that no row lacks its artifact. Garbage collection deletes an
+    /// artifact without a row.
     ///
     /// # Errors
-    /// When the store does not answer, or the path holds other bytes, which is recorded as [`Self::read_artifact`] does.
-    /// Another attempt makes another version with a path of its own.
+    /// When the store fails, or the path holds other bytes, which is recorded as in [`Self::read_artifact`]. A retry
+    /// creates another version with its own path.
     pub(crate) async fn put_artifact(
         &self,
         caller: &Caller,
@@ -127,11 +127,11 @@ impl Services {
         }
     }
 
-    /// The bytes of a version's artifact, verified against the checksum of its row. A mismatch becomes a fact, which is an
-    /// incident, before the caller gets its refusal.
+    /// The bytes of a version's artifact, verified against the checksum of its row. A mismatch is recorded as an
+    /// incident before the caller gets the refusal.
     ///
     /// # Errors
-    /// When the store does not answer, or its bytes are not those of the version.
+    /// When the store fails, or its bytes differ from the version.
     pub(crate) async fn read_artifact(
         &self,
         caller: &Caller,
@@ -144,8 +144,8 @@ impl Services {
         }
     }
 
-    /// Records a mismatch, unless this process did so within the hour; answers with the failure to return. The bytes are withheld
-    /// even if the fact cannot be stored.
+    /// Records a mismatch, unless this process did so within the hour; returns the failure for the caller. The bytes
+    /// are withheld even if the fact cannot be stored.
     pub(crate) async fn record_mismatch(
         &self,
         caller: &Caller,
@@ -174,10 +174,10 @@ impl Services {
         }
     }
 
-    /// Compares every version's row, checksum and artifact, over all tenants.
+    /// Compares row, checksum and artifact of every version of all tenants.
     ///
     /// # Errors
-    /// When a store does not answer; what could not be read is never called sound.
+    /// When a store fails; an unreadable version never counts as verified.
     pub async fn verify_artifacts(&self) -> Result<Verified, Failure> {
         let mut verified = Verified::default();
         let mut behind = None;
@@ -187,7 +187,7 @@ impl Services {
             behind = Some(*last);
             for booked in portion {
                 let scope = TenantScope::for_relay(booked.tenant_id);
-                // Versions never go away, but a whole database may be restored meanwhile.
+                // Versions are never deleted, but the whole database may be restored concurrently.
                 let Some(row) = self.stores.ledger.row(scope, booked.asset_version_id).await? else { continue };
                 let wrong = self.discrepancies(booked, &row).await?;
                 verified.versions = verified.versions.saturating_add(1);
@@ -215,7 +215,7 @@ impl Services {
         Ok(wrong)
     }
 
-    /// Sweeps if no process has lately.
+    /// Collects garbage unless another process did so recently.
     ///
     /// # Errors
     /// As [`Self::sweep_artifacts`].
@@ -223,12 +223,12 @@ impl Services {
         if self.stores.ledger.claim_sweep().await? { self.sweep_artifacts().await.map(Some) } else { Ok(None) }
     }
 
-    /// Takes contents of versions away that no row names and that have lain for more than a day: what is left of
-    /// requests that ended between their two stores.
+    /// Deletes unreferenced version contents that are older than a day: the remains of requests that ended between
+    /// the two stores.
     ///
     /// # Errors
-    /// When a store does not answer, or the artifact store belongs to another installation: by these books everything
-    /// in it would be waste.
+    /// When a store fails, or the artifact store belongs to another installation: this index would reference none of
+    /// its objects.
     pub async fn sweep_artifacts(&self) -> Result<Swept, Failure> {
         self.claim_store().await?;
         let mut swept = Swept::default();
@@ -247,13 +247,13 @@ impl Services {
         }
     }
 
-    /// Writes this installation's name into the store, or finds it there.
+    /// Writes this installation's identifier into the store, or verifies the present one.
     async fn claim_store(&self) -> Result<(), Failure> {
         let name = self.stores.ledger.installation().await?.to_string();
         match self.artifacts.put_if_absent(&ArtifactPath::of_owner(), name.into_bytes()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
-                Err(Failure::Corrupt("the artifact store belongs to another installation; nothing is swept"))
+                Err(Failure::Corrupt("the artifact store belongs to another installation; nothing is deleted"))
             }
             Err(error) => Err(error.into()),
         }

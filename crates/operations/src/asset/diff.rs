@@ -1,4 +1,4 @@
-//! Comparing two versions.
+//! Differences between versions.
 
 use crate::{
     Failure, Services,
@@ -19,16 +19,16 @@ use fairway_memory_limit::admit;
 use serde_json::Value;
 use std::time::Duration;
 
-/// What two contents of 4 MiB take with their values and their difference.
+/// Peak memory of a comparison of two contents of 4 MiB, in bytes.
 const DIFF_BYTES: usize = 32 << 20;
-/// How long a difference waits for memory.
+/// How long a comparison waits for memory.
 const DIFF_WAIT: Duration = Duration::from_secs(5);
 
 impl Services {
-    /// What changed from one version of an asset to another.
+    /// The changes from one version of an asset to another.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset from there, or one of the versions is not of it.
+    /// Not found when the caller does not see the asset from that workspace, or a version belongs to another asset.
     pub async fn diff_asset_versions(
         &self,
         caller: &Caller,
@@ -55,7 +55,7 @@ impl Services {
     }
 }
 
-/// What a version says, without the text that said it: that may be large, and there are two.
+/// Parses the content of a version and drops its text: it may be large, and there are two.
 fn read(version: AssetVersion) -> Result<Value, serde_json::Error> {
     version.content()
 }

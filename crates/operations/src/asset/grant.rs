@@ -1,4 +1,4 @@
-//! Granting assets and taking grants back.
+//! Asset grants: granting and revoking access to assets.
 
 use crate::{Done, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
@@ -11,10 +11,10 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// An asset's grants, newest first.
+    /// The grants of an asset, newest first.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there, or may not edit it.
+    /// When the caller does not see the asset from that workspace, or may not edit it.
     pub async fn list_asset_grants(
         &self,
         caller: &Caller,
@@ -25,11 +25,11 @@ impl Services {
         Ok(self.stores.asset_grants.list(scope, asset.asset_id, page).await?)
     }
 
-    /// Shows an asset to a principal or to a workspace of the tenant.
+    /// Grants an asset to a principal or to a workspace of the tenant.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, the workspace is not found, the principal
-    /// can hold nothing, or the grant is there already.
+    /// When the caller does not see the asset from that workspace or may not edit it, the workspace is not found,
+    /// the principal cannot hold grants, or the grant exists.
     pub async fn create_asset_grant(
         &self,
         caller: &Caller,
@@ -58,10 +58,10 @@ impl Services {
         .await
     }
 
-    /// Takes a grant back. It counts no more with the next request.
+    /// Revokes a grant. The next request no longer uses it.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, or there is no such grant of it.
+    /// When the caller does not see the asset from that workspace or may not edit it, or the grant does not exist.
     pub async fn delete_asset_grant(
         &self,
         caller: &Caller,
@@ -72,7 +72,7 @@ impl Services {
         let held = self.stores.asset_grants.find(scope, id, grant).await?.ok_or(Failure::NotFound)?;
         let fact = held.fact(FactKind::AssetGrantDeleted, &asset, &self.stamp(caller));
         match self.stores.asset_grants.commit_end(scope, grant, fact).await {
-            // Somebody else has just taken it back.
+            // A concurrent request has revoked it.
             Err(CommitError::Stale) => return Err(Failure::NotFound),
             committed => committed?,
         }

@@ -1,7 +1,7 @@
-//! The blast radius of an asset: what would change if it did.
+//! The blast radius of an asset: the releases and workloads that depend on it.
 //!
-//! From the asset the references are followed backwards, portion by portion, each version once: so the way to it is a
-//! shortest one, and contents that refer to each other in circles end like all others.
+//! A breadth-first search follows references backwards from the asset and visits each version once. Paths are
+//! therefore shortest, and circular references end.
 
 use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
@@ -20,80 +20,80 @@ use std::{
     sync::Arc,
 };
 
-/// Bindings that are read.
+/// Maximum number of bindings read.
 const MOST_BINDINGS: u32 = 2_000;
 
-/// Versions that an answer lists, nearest first.
+/// Maximum number of versions listed, nearest first.
 const MAX_LISTED_VERSIONS: usize = 2_000;
 
-/// Hops that the paths of all listed releases have together. Each path may have as many hops as a release freezes references,
-/// so that the paths of some thousand releases would otherwise have a million.
+/// Maximum number of hops in the paths of all listed releases. A path may be as long as the reference limit of a
+/// release, so thousands of releases could have a million hops.
 const MAX_PATH_HOPS: usize = 2_000;
 
-/// How far references are followed.
+/// Limits of the search.
 #[derive(Clone, Copy)]
 struct Bounds {
-    /// Versions that are followed at each distance from the asset.
+    /// Versions followed at each distance from the asset.
     versions: u32,
-    /// References in a row that are followed.
+    /// Maximum distance from the asset.
     depth: usize,
-    /// Versions that are followed altogether. Beyond it what was found counts, and no further distance is looked at.
+    /// Versions followed in total. Beyond it, the search ends after the current distance.
     total: usize,
 }
 
-/// A release freezes at most so many references, so no release stands on anything that is further away.
+/// A release has at most this many resolved references, so no release depends on a version further away.
 const BOUNDS: Bounds = Bounds { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
-/// What stands on an asset, as far as the caller may see it.
+/// The dependents of an asset that the caller may see.
 #[derive(Clone, Debug, Default)]
 pub struct BlastRadius {
-    /// Releases that bind a version of it or of something that refers to it, newest first.
+    /// Releases that bind a version of the asset or of a dependent, newest first.
     pub releases: Vec<ImpactedRelease>,
     /// Their workloads.
     pub workloads: Vec<ImpactedWorkload>,
-    /// Versions that refer to it, directly or through others, nearest first.
+    /// Versions that refer to the asset, directly or indirectly, nearest first.
     pub via: Vec<Arc<Hop>>,
-    /// Whether there is more than is listed.
+    /// Whether the lists are incomplete.
     pub truncated: bool,
 }
 
-/// A release that stands on an asset.
+/// A release that depends on an asset.
 #[derive(Clone, Debug)]
 pub struct ImpactedRelease {
-    /// The release, with the version that it binds.
+    /// The release with the bound version.
     pub release: BoundRelease,
-    /// The way from the asset to that version: each refers to the one before, the first to the asset. Empty where the
-    /// release binds the asset itself; `None` stands for a version that the caller may not see.
+    /// The path from the asset to that version: each hop refers to the one before, the first to the asset. Empty if
+    /// the release binds the asset itself; `None` for a version that the caller may not see.
     pub path: Vec<Option<Arc<Hop>>>,
 }
 
-/// A workload with releases that stand on an asset.
+/// A workload with releases that depend on an asset.
 #[derive(Clone, Debug)]
 pub struct ImpactedWorkload {
     /// The workload.
     pub workload_id: WorkloadId,
     /// Its slug.
     pub slug: Slug,
-    /// Where it is.
+    /// Its workspace.
     pub workspace_id: WorkspaceId,
-    /// Its releases among those that are listed.
+    /// Its listed releases.
     pub releases: Vec<ReleaseId>,
 }
 
-/// A version on the way.
+/// A version on a path.
 #[derive(Clone, Debug)]
 pub struct Hop {
-    /// The version, and where it refers to what.
+    /// The version with the location of its reference.
     pub referrer: Referrer,
-    /// The version that it refers to, where that is not the asset itself.
+    /// The version that it refers to; `None` for the asset itself.
     pub towards: Option<AssetVersionId>,
 }
 
 impl Services {
-    /// What stands on an asset.
+    /// The dependents of an asset.
     ///
     /// # Errors
-    /// Not found when the caller does not see the asset, from there if a workspace is named.
+    /// Not found when the caller does not see the asset, from the workspace if one is named.
     pub async fn blast_radius(
         &self,
         caller: &Caller,
@@ -122,8 +122,8 @@ impl Services {
     }
 }
 
-/// Versions that refer to the asset, directly or through others, nearest first; and whether there are more. Where there
-/// are more than may be followed, those that were found count, and so does what refers to them.
+/// Versions that refer to the asset, directly or indirectly, nearest first; and whether there are more. Beyond a
+/// limit, the search continues from the versions found.
 async fn follow(
     store: &dyn ImpactStore,
     scope: TenantScope,
@@ -132,7 +132,7 @@ async fn follow(
 ) -> Result<(Vec<Hop>, bool), Failure> {
     let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
     let mut known: HashSet<AssetVersionId> = HashSet::new();
-    // What a reference to a version that was found before may name: its slug and label, or its slug alone.
+    // The names by which references may refer to a found version: its slug with its label, or its slug alone.
     let mut meant: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
     for _ in 0..bounds.depth {
@@ -145,7 +145,7 @@ async fn follow(
         let mut next: BTreeMap<String, Target> = BTreeMap::new();
         let nearer = hops.len();
         for referrer in found {
-            // The asset's own versions are all meant from the start.
+            // The asset's own versions are targets from the start.
             if !known.insert(referrer.asset_version_id) || referrer.asset.asset_id == asset.asset_id {
                 continue;
             }
@@ -169,8 +169,8 @@ fn is_full<T>(rows: &[T], most: u32) -> bool {
     u32::try_from(rows.len()).is_ok_and(|rows| rows >= most)
 }
 
-/// The releases and workloads that the caller may see, each release once, by its shortest path; and whether releases are
-/// left out because the paths have [`MAX_PATH_HOPS`] hops without theirs.
+/// The releases and workloads that the caller may see, each release once with its shortest path; and whether
+/// releases are omitted because of [`MAX_PATH_HOPS`].
 fn impacted(
     caller: &Caller,
     bound: Vec<BoundRelease>,
@@ -216,7 +216,7 @@ fn impacted(
     (releases, workloads.into_values().rev().collect(), left_out)
 }
 
-/// How many hops the path to each version has. A hop leads towards a nearer version, and nearer versions come first.
+/// The path length of each version. A hop leads to a nearer version, and nearer versions come first.
 fn path_lengths(hops: &[Arc<Hop>]) -> HashMap<AssetVersionId, usize> {
     let mut lengths: HashMap<AssetVersionId, usize> = HashMap::with_capacity(hops.len());
     for hop in hops {
@@ -234,7 +234,7 @@ fn path_to(
 ) -> Vec<Option<Arc<Hop>>> {
     let mut path = Vec::new();
     let mut at = Some(version);
-    // A path leads to nearer versions only, so it ends.
+    // Each hop leads to a nearer version, so the path ends.
     while let Some(hop) = at.and_then(|version| by_version.get(&version)) {
         path.push(visible(hop).then(|| Arc::clone(hop)));
         at = hop.towards;

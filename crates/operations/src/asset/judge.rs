@@ -1,4 +1,4 @@
-//! Judging content that comes in: what its kind says of it, its canonical form, and what it refers to.
+//! Validation of submitted content: its schema and rules, its canonical form, and its references.
 
 use crate::{
     Failure,
@@ -16,22 +16,22 @@ use fairway_domain::{
 };
 use serde_json::Value;
 
-/// Longest content that is judged where it came in, in bytes of its texts and sixteen for each value. Handing work over
-/// and fetching it back takes 13 µs of a processor and a wait of 8 to 50 µs; of a kind that has nothing to compile, two
-/// kibibytes are judged in no more.
+/// Maximum size of content that is validated on the serving thread: bytes of text plus sixteen per value. A handover
+/// to the blocking pool takes 13 µs of processor time and a wait of 8 to 50 µs. Two kibibytes of a kind without
+/// compilation take no longer.
 const QUICK: usize = 2 << 10;
 
-/// Content that passed.
+/// Valid content.
 pub(crate) struct Judged {
-    /// What it is, if it is a prompt: what that includes is still to be looked at.
+    /// The prompt, if it is one; its includes are checked later.
     pub(crate) prompt: Option<PromptTemplate>,
     /// Its canonical form.
     pub(crate) canonical: Canonical,
-    /// What it refers to.
+    /// Its references.
     pub(crate) references: Vec<AssetReference>,
 }
 
-/// Judges content of a tenant, beside the threads that serve unless it is quickly done.
+/// Validates content of a tenant, on the blocking pool unless it is fast.
 pub(crate) async fn judged(scope: TenantScope, kind: AssetKind, content: Value) -> Result<Judged, Failure> {
     if is_quick(kind, &content) {
         return judge(kind, &content);
@@ -52,8 +52,7 @@ fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
     Ok(Judged { prompt, canonical: Canonical::of(content)?, references: references(kind, content) })
 }
 
-/// Whether judging takes no longer than handing over. Whatever may carry rules, patterns or schemas may take long however
-/// short it is.
+/// Whether validation takes no longer than a handover. Rules, patterns and schemas may take long even if short.
 fn is_quick(kind: AssetKind, content: &Value) -> bool {
     let compiles = match kind {
         AssetKind::ModelPolicy | AssetKind::ModelConfig | AssetKind::KnowledgeBase => false,
@@ -77,7 +76,7 @@ fn is_quick(kind: AssetKind, content: &Value) -> bool {
     !compiles && is_small(content)
 }
 
-/// Looks no further than it has to.
+/// Stops as soon as the limit is exceeded.
 fn is_small(content: &Value) -> bool {
     let mut left = QUICK;
     let mut waiting = vec![content];

@@ -1,4 +1,4 @@
-//! An asset's life: activated, retired, archived.
+//! The lifecycle of assets: activate, retire, archive.
 
 use crate::{
     Done, Expected, Failure, Services,
@@ -14,11 +14,11 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// Blocking releases that an answer has room for.
+/// Maximum number of blocking releases in a refusal.
 const SHOWN: u32 = 100;
 
 impl Services {
-    /// Lets an asset be bound, also again.
+    /// Activates an asset: it can be bound. Also reverses a retirement.
     ///
     /// # Errors
     /// As [`Self::archive_asset`], without a conflict with releases.
@@ -32,7 +32,7 @@ impl Services {
         self.move_asset(caller, (Operation::ActivateAsset, Lifecycle::Active), (id, from), expected, key).await
     }
 
-    /// Lets an asset take no new bindings; existing releases go on.
+    /// Retires an asset: it takes no new bindings, and existing releases continue.
     ///
     /// # Errors
     /// As [`Self::archive_asset`], without a conflict with releases.
@@ -46,11 +46,11 @@ impl Services {
         self.move_asset(caller, (Operation::RetireAsset, Lifecycle::Retired), (id, from), expected, key).await
     }
 
-    /// Ends an asset's life. Its versions stay.
+    /// Archives an asset. Its versions stay.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, its state does not lead there, it moved,
-    /// or a release that is not over binds a version of it.
+    /// When the caller does not see the asset from that workspace or may not edit it, its state does not allow it,
+    /// its revision changed, or an unfinished release binds a version of it.
     pub async fn archive_asset(
         &self,
         caller: &Caller,
@@ -102,8 +102,8 @@ impl Services {
         .await
     }
 
-    /// The refusal, with those of the releases in the way that the caller may see: an asset is bound in every workspace
-    /// that sees it, and not all of them are the caller's.
+    /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
+    /// caller does not see.
     async fn in_use(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.stores.assets.blocking_releases(scope, id, SHOWN).await?;
         let all = blocking.len();

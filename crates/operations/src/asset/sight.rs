@@ -1,8 +1,8 @@
-//! Who sees which assets, and from where.
+//! Visibility of assets.
 //!
-//! An asset is seen from every workspace of its namespace, by whoever may view the assets of at least one of them; by
-//! whoever it is granted to; from the workspaces that it is granted to; and if it comes with Fairway, from everywhere.
-//! To everybody else there is no such asset. Changing it takes a permission in the workspace that it was made in.
+//! An asset is visible from every workspace of its namespace, to principals that may view assets in at least one of
+//! them. Grants make it visible to principals, and from workspaces. Built-in assets are visible from everywhere. To
+//! other callers the asset does not exist. A change requires a permission in the asset's own workspace.
 
 use super::AssetQuery;
 use crate::{
@@ -22,7 +22,7 @@ use fairway_domain::{
 use std::collections::HashSet;
 
 impl Services {
-    /// Assets, newest first: of one kind if asked, seen from one workspace if named, else all that the caller sees.
+    /// Assets, newest first: of one kind if requested, visible from one workspace if named, else from anywhere.
     ///
     /// # Errors
     /// When the caller sees no assets at all, or the named workspace is not found.
@@ -47,7 +47,7 @@ impl Services {
         let everything = TenantScope::of(caller);
         let principals = caller.principals();
         let (scope, reach) = match gate::enter_list(caller, operation) {
-            // Who may view nothing may have been granted something all the same.
+            // A caller without view permissions may still hold grants.
             Err(refused) => {
                 if !self.stores.asset_grants.holds_any(everything, &principals).await? {
                     return Err(refused);
@@ -75,7 +75,7 @@ impl Services {
         Err(Failure::NotFound)
     }
 
-    /// The asset, looked at from a workspace.
+    /// The asset as seen from a workspace.
     pub(crate) async fn asset_from(
         &self,
         caller: &Caller,
@@ -87,7 +87,7 @@ impl Services {
         self.asset_seen(caller, operation, id, Some(&place)).await
     }
 
-    /// The asset, looked at from wherever the caller sees it.
+    /// The asset as seen from anywhere.
     pub(crate) async fn asset_anywhere(
         &self,
         caller: &Caller,
@@ -97,7 +97,7 @@ impl Services {
         self.asset_seen(caller, operation, id, None).await
     }
 
-    /// The asset, looked at from a workspace if one is named.
+    /// The asset as seen from a workspace if one is named, else from anywhere.
     pub(crate) async fn asset_perhaps_from(
         &self,
         caller: &Caller,
@@ -111,8 +111,8 @@ impl Services {
         }
     }
 
-    /// Lets a caller begin a large write to an asset, before its body is read. Without `from`, what the body names as the
-    /// workspace is not known yet, and the caller needs the permission where the asset is at home, as the write does.
+    /// Authorizes a large write to an asset before its body is read. Without `from`, the workspace is in the unread
+    /// body, so the caller needs the permission in the asset's home scope, as for the write itself.
     ///
     /// # Errors
     /// As the operation itself.
@@ -145,14 +145,14 @@ impl Services {
         }
         let home = match asset.ownership_tier {
             OwnershipTier::Workspace => Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id),
-            // What comes with Fairway is changed by those who run it.
+            // Platform operators change built-in assets.
             OwnershipTier::PlatformBuiltin => Place::PLATFORM,
         };
         Ok((gate::enter_seen(caller, operation, &home)?, asset))
     }
 
-    /// Refuses an asset that does not exist. A hidden one is looked for among the grants, so this one is too: the time
-    /// tells nothing.
+    /// Refuses an unknown asset. A hidden asset costs a grant lookup, so an unknown one does too: the response time
+    /// reveals nothing.
     pub(crate) async fn refuse_unknown_asset(&self, caller: &Caller, id: AssetId) -> Failure {
         let (scope, principals) = (TenantScope::of(caller), caller.principals());
         match self.stores.asset_grants.is_granted(scope, id, &principals, &Reach::default()).await {
@@ -161,7 +161,7 @@ impl Services {
         }
     }
 
-    /// Whether the caller sees an asset, from a place or from anywhere.
+    /// Whether the caller sees an asset, from a resource scope or from anywhere.
     pub(crate) async fn sees_asset(
         &self,
         caller: &Caller,
@@ -192,7 +192,7 @@ impl Services {
         Ok(self.stores.asset_grants.is_granted(scope, asset.asset_id, &caller.principals(), &reach).await?)
     }
 
-    /// Those of some assets that the caller sees from anywhere. Grants are asked for once, however many there are.
+    /// The assets that the caller sees from anywhere. One query reads their grants.
     pub(super) async fn seen_among<'a>(
         &self,
         caller: &Caller,
@@ -218,14 +218,14 @@ impl Services {
         Ok(seen)
     }
 
-    /// Whether the caller sees an asset from somewhere without a grant of it.
+    /// Whether the caller sees an asset from anywhere without a grant.
     async fn sees_ungranted(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
         let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
         let views_something = caller.rights.reach(Permission::AssetView) != Some(Reach::default());
         Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
-    /// Whether an asset is seen in a workspace, whoever looks: what a release of one of its workloads may bind.
+    /// Whether an asset is visible in a workspace for any caller: the releases of its workloads may bind it.
     pub(crate) async fn is_seen_in(&self, caller: &Caller, asset: &Asset, place: &Place) -> Result<bool, Failure> {
         if asset.is_seen_from(place.namespace) {
             return Ok(true);
@@ -264,8 +264,8 @@ impl Services {
         Ok(namespace)
     }
 
-    /// A workspace of the caller's tenant, also for a caller who holds nothing but a grant there. What is answered
-    /// about it must not depend on whether it exists.
+    /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
+    /// reveal whether it exists.
     async fn place_anywhere(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
         let scope = TenantScope::of(caller);
         self.stores.access.place(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)

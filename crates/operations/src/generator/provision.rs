@@ -1,7 +1,7 @@
-//! Provisioning the generator: what a person would do, by two system credentials, one of which makes what the other approves.
+//! Provisioning of the generator by two system actors: one creates its resources, the other approves the release.
 //!
-//! Every step is found or made, so that it can be done again after it was interrupted, and by several servers at once: what
-//! is unique by its name is looked up where somebody else was faster, the rest has a key.
+//! Every step finds or creates its resource, so that interrupted and concurrent runs are safe. Uniquely named
+//! resources are looked up after a conflict; other steps use idempotency keys.
 
 use crate::{
     Done, Expected, Failure, Services,
@@ -24,17 +24,17 @@ use fairway_domain::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Who makes the generator.
+/// The actor that creates the generator.
 const MAKER: &str = "provisioner";
-/// Who approves what the other made.
+/// The actor that approves its release.
 const APPROVER: &str = "platform";
-/// Tenants, and releases of the generator, that are looked at together.
+/// Page size of tenants and releases.
 const PAGE: u32 = 200;
-/// As deep as pages are skipped to.
+/// Maximum offset of a page.
 const DEEPEST: u64 = 10_000;
 
 impl Services {
-    /// Sees to it that every tenant has its generator, unless this server gives none. One that has none for whatever reason goes without.
+    /// Provisions the generator of every tenant, unless disabled. A tenant whose provisioning fails has none.
     ///
     /// # Errors
     /// When the tenants cannot be listed.
@@ -48,7 +48,11 @@ impl Services {
             for tenant in page.rows {
                 if let Err(failure) = self.provision_generator(tenant.tenant_id).await {
                     let error: &dyn std::error::Error = &failure;
-                    tracing::warn!(error, tenant_id = %tenant.tenant_id, "a tenant has no generator");
+                    tracing::warn!(
+                        error,
+                        tenant_id = %tenant.tenant_id,
+                        "failed to provision the generator of a tenant; it has none"
+                    );
                 }
             }
             match page.next {
@@ -58,10 +62,10 @@ impl Services {
         }
     }
 
-    /// Sees to it that a tenant has its generator. One that was there once stays as people left it.
+    /// Provisions the generator of a tenant. An existing released generator stays unchanged.
     ///
     /// # Errors
-    /// When the tenant has no workspace, something else has a name of the generator, or a step is refused.
+    /// When the tenant has no workspace, another resource has a name of the generator, or a step is refused.
     pub async fn provision_generator(&self, tenant: TenantId) -> Result<(), Failure> {
         let maker = self.system_caller(tenant, MAKER).await?;
         let scope = TenantScope::of(&maker);
@@ -72,15 +76,15 @@ impl Services {
         }
         let mut versions = Vec::new();
         for (kind, slug, content) in generator::assets() {
-            let slug = Slug::parse(&slug).map_err(|_| Failure::Corrupt("a slug of the generator that is none"))?;
+            let slug = Slug::parse(&slug).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))?;
             versions.push((self.generator_version(&maker, &home, (kind, slug, content)).await?, kind));
         }
         self.release_generator(&maker, workload_id, &versions).await?;
-        tracing::info!(tenant_id = %tenant, "the generator is provisioned");
+        tracing::info!(tenant_id = %tenant, "provisioned the generator");
         Ok(())
     }
 
-    /// A part of Fairway as a caller. Nobody can say of itself that it is one.
+    /// A caller for a component of Fairway. No request can claim to be one.
     async fn system_caller(&self, tenant: TenantId, name: &'static str) -> Result<Caller, Failure> {
         let actor = ActorRef::system(name);
         let grant = Grant::of(Role::PlatformAdmin, GrantScope::Platform);
@@ -105,7 +109,7 @@ impl Services {
 
     async fn generator_workload(&self, maker: &Caller, home: &Workspace) -> Result<WorkloadId, Failure> {
         let scope = TenantScope::of(maker);
-        let slug = Slug::parse(SLUG).map_err(|_| Failure::Corrupt("a slug of the generator that is none"))?;
+        let slug = Slug::parse(SLUG).map_err(|_| Failure::Corrupt("a slug of the generator is invalid"))?;
         let mut found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         if found.is_none() {
             let new = NewWorkload {
@@ -120,23 +124,23 @@ impl Services {
             };
             let change = Workload::builtin(new, &self.stamp(maker));
             match self.stores.workloads.commit_new(scope, change, None).await {
-                // Somebody else was faster.
+                // A concurrent process created it.
                 Err(CommitError::Conflict(Conflict::DuplicateSlug)) => {}
                 made => made?,
             }
             self.wake.facts();
             found = self.stores.workloads.find_by_slug(scope, &slug).await?;
         }
-        let workload = found.ok_or(Failure::Corrupt("a workload that was made is not there"))?;
+        let workload = found.ok_or(Failure::Corrupt("a created workload is missing"))?;
         match workload.management_source {
             Some(ManagementSource::PlatformBuiltin) => Ok(workload.workload_id),
             Some(ManagementSource::WorkspaceBuiltin) | None => {
-                Err(Failure::Corrupt("another workload has the generator's name"))
+                Err(Failure::Corrupt("another workload has the name of the generator"))
             }
         }
     }
 
-    /// Whether any release of it has left the drafts behind: then people look after it.
+    /// Whether any release of it ever served: then its operators maintain it.
     async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
@@ -153,7 +157,7 @@ impl Services {
         (kind, slug, content): (AssetKind, Slug, Value),
     ) -> Result<AssetVersionId, Failure> {
         let scope = TenantScope::of(maker);
-        let label = VersionLabel::parse(LABEL).ok_or(Failure::Corrupt("a label of the generator that is none"))?;
+        let label = VersionLabel::parse(LABEL).ok_or(Failure::Corrupt("a label of the generator is invalid"))?;
         let mut found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         if found.is_none() {
             let (workspace_id, namespace_id) = (home.workspace_id, home.namespace_id);
@@ -172,7 +176,7 @@ impl Services {
             self.wake.facts();
             found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
         }
-        let (asset, version) = found.ok_or(Failure::Corrupt("an asset that was made is not there"))?;
+        let (asset, version) = found.ok_or(Failure::Corrupt("a created asset is missing"))?;
         if asset.ownership_tier != OwnershipTier::PlatformBuiltin || asset.kind != kind {
             return Err(Failure::Corrupt("another asset has a name of the generator"));
         }
@@ -185,7 +189,7 @@ impl Services {
             Err(Failure::Conflict(Conflict::DuplicateVersionLabel)) => {
                 let found = self.stores.assets.find_by_slug(scope, &slug, Some(&label)).await?;
                 let version = found.and_then(|(_, version)| version);
-                Ok(version.ok_or(Failure::Corrupt("a version that was made is not there"))?.asset_version_id)
+                Ok(version.ok_or(Failure::Corrupt("a created version is missing"))?.asset_version_id)
             }
             Err(failure) => Err(failure),
         }
@@ -201,7 +205,7 @@ impl Services {
         let environment = Slug::parse(ENVIRONMENT);
         let draft = ReleaseDraft {
             workload_id,
-            environment: environment.map_err(|_| Failure::Corrupt("the generator's environment is none"))?,
+            environment: environment.map_err(|_| Failure::Corrupt("the environment of the generator is invalid"))?,
             target_lane: TargetLane::All,
             policy_bundle_id: None,
         };
@@ -224,10 +228,10 @@ impl Services {
 }
 
 fn owner() -> Result<OwnerRef, Failure> {
-    OwnerRef::parse("team:platform").map_err(|_| Failure::Corrupt("the generator's owner is none"))
+    OwnerRef::parse("team:platform").map_err(|_| Failure::Corrupt("the owner of the generator is invalid"))
 }
 
-/// The key of a step: whoever else takes it finds it taken.
+/// The idempotency key of a step: concurrent processes get the same result.
 fn key(by: &Caller, step: &str) -> RequestKey {
     RequestKey {
         key: step.to_owned(),

@@ -1,5 +1,5 @@
-//! Adding documents: judged, read where they name a source, cut, turned into vectors where the knowledge base is searched
-//! by meaning, and committed at once.
+//! Ingestion of documents: validated, read from their sources, split into chunks, embedded if the knowledge base
+//! uses vectors, and committed at once.
 
 use super::corrupt;
 use crate::{
@@ -35,42 +35,43 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How often an ingest is sent while others are faster. Each of them goes on, so nobody waits for nothing.
+/// Attempts to commit an ingest. Each conflict means that a concurrent ingest was committed.
 const ATTEMPTS: usize = 12;
-/// How often an ingest embeds its pieces. It does so again where the index has another model by the time of the commit.
+/// Attempts to embed the chunks of an ingest. They are embedded again if the index changed its model before the
+/// commit.
 const MAX_EMBEDDINGS: usize = 3;
-/// How long reading the sources of all documents that are added at once may take.
+/// Timeout for reading the sources of all documents of a request.
 const READING: Duration = Duration::from_secs(30);
-/// How long all of their pieces may be with the embedding model. Each call has a time of its own, and there may be hundreds.
+/// Timeout for embedding all chunks of a request. Each call has its own timeout, and there may be hundreds of calls.
 const EMBEDDING: Duration = Duration::from_secs(60);
 
-/// Ingests under way in this process: each has all of its texts and vectors in memory. Tenants take turns, and one tenant
-/// has half of them at most, because an ingest may wait minutes for slow sources and a slow model. The other half is for
-/// tenants without an ingest under way, one each.
+/// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
+/// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
+/// is for tenants without an active ingest, one each.
 const INGESTS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, waiting_per_key: 16, ..Limits::of(8) };
-/// What the texts and vectors of one ingest take.
+/// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
-/// How long an ingest waits until it may begin, for its permit and then for memory.
+/// How long an ingest waits for its permit, and then for memory.
 const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
 
 static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
 
-/// A permit to work on an ingest, and the memory for it.
+/// A permit of an ingest, with its memory.
 pub(super) struct IngestPermit {
     _permit: Permit<TenantId>,
     _memory: Admission,
 }
 
-/// An ingest, and what whoever made it has to know of the index.
+/// An ingest with the state of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestReport {
     /// The ingest.
     pub ingested: Ingested,
-    /// What there is to know of the revision that it made.
+    /// Warnings about the new revision.
     pub warnings: Vec<IndexWarning>,
 }
 
-/// A document with its text, before it is cut.
+/// A document with its text, before it is split.
 struct Read {
     document_id: DocumentId,
     draft: DocumentDraft,
@@ -78,11 +79,11 @@ struct Read {
 }
 
 impl Services {
-    /// Adds documents to a knowledge base. What has the name of one that is there takes its place.
+    /// Adds documents to a knowledge base. A document replaces an existing one of the same name.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, it is no knowledge base, a document cannot be
-    /// as it is, or the embedding model does not answer.
+    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, a
+    /// document is invalid, or the embedding model fails.
     pub async fn add_documents(
         &self,
         caller: &Caller,
@@ -96,7 +97,7 @@ impl Services {
             scope,
             key,
             async || {
-                // Sources and models are slow, and models cost money: a twin of this request must not ask them too.
+                // Sources and models are slow and models cost money, so a repeat must not call them concurrently.
                 let ingest = self.ingest(caller, (scope, &asset), (ingest_id, drafts), key);
                 self.reserved((scope, key), ingest_id.uuid(), ingest).await
             },
@@ -122,17 +123,17 @@ impl Services {
         Ok(IngestReport { ingested, warnings })
     }
 
-    /// A permit to work on an ingest.
+    /// Acquires a permit for an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
         let permit = UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)?;
         let memory = admit(INGEST_BYTES, WAIT_TO_BEGIN).await.map_err(|_| busy(AcquireError::TimedOut))?;
         Ok(IngestPermit { _permit: permit, _memory: memory })
     }
 
-    /// A knowledge base's documents, newest first. What is none has none.
+    /// The documents of a knowledge base, newest first; none for other assets.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there.
+    /// When the caller does not see the asset from that workspace.
     pub async fn list_documents(
         &self,
         caller: &Caller,
@@ -161,23 +162,23 @@ impl Services {
         let _permit = self.ingest_permit(scope).await?;
         let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.cut(scope, read, base.chunking).await?;
-        // The model and the decision are of one revision, so that no vector of a model that the index left is added.
+        // Model and decision use the same revision, so that no vector of a replaced model is added.
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
         let model = self.model_of_ingest(scope, (id, seen), &base).await?;
         self.embed(model.as_ref(), &mut documents).await?;
         let stamp = self.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
         self.commit_ingest(scope, &mut change, &base, key).await?;
-        // As it is stored, so that a replay tells the same.
+        // Read from the store, so that a replay returns the same.
         let report = async {
             let ingested = self.stores.knowledge.find_ingest(scope, id, ingest_id).await?;
-            let ingested = ingested.ok_or(Failure::Corrupt("an ingest is not there that was just made"))?;
+            let ingested = ingested.ok_or(Failure::Corrupt("a committed ingest is missing"))?;
             self.ingest_report(scope, (id, ingested), &base).await
         };
         after_commit(report.await, key)
     }
 
-    /// Commits an ingest on the newest revision. Where documents were embedded again meanwhile, its pieces get vectors of the
+    /// Commits an ingest on the newest revision. After a concurrent re-embedding, its chunks are embedded with the
     /// index's new model first.
     async fn commit_ingest(
         &self,
@@ -191,7 +192,7 @@ impl Services {
         let mut embeddings = 1;
         for _ in 0..ATTEMPTS {
             match self.stores.knowledge.commit_documents(scope, change, outcome.as_ref()).await {
-                // Others were added meanwhile. Only the revision that these make and the model of their vectors depend on that.
+                // Concurrent ingests affect only the next revision and the model of its vectors.
                 Err(CommitError::Stale) => {
                     let seen = self.stores.knowledge.present_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
@@ -212,7 +213,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// The model that the pieces of an ingest at this revision get their vectors from, where the knowledge base has vectors.
+    /// The embedding model for an ingest at this revision, if the knowledge base uses vectors.
     async fn model_of_ingest(
         &self,
         scope: TenantScope,
@@ -225,7 +226,7 @@ impl Services {
         Ok(Some(self.model_for_new_documents(scope, index).await?))
     }
 
-    /// What the newest version of a knowledge base says: how its documents are read.
+    /// The newest version of a knowledge base, which determines how documents are read.
     pub(super) async fn latest_base(&self, scope: TenantScope, asset: &Asset) -> Result<KnowledgeBase, Failure> {
         let found = self.stores.assets.find_by_slug(scope, &asset.slug, None).await?;
         let version = found.and_then(|(_, version)| version).ok_or(KnowledgeRefusal::NoVersion)?;
@@ -233,7 +234,7 @@ impl Services {
         KnowledgeBase::parse(&content).map_err(|_| corrupt())
     }
 
-    /// The texts of documents, one after the other: they are all in memory at once, so all together have a bound.
+    /// Reads the texts of documents one by one. All of them are in memory together, so their total size is limited.
     async fn read(
         &self,
         caller: &Caller,
@@ -276,8 +277,8 @@ impl Services {
         Ok(text)
     }
 
-    /// What lies in the artifact store as the content of a version that the caller may see; nothing else is read from
-    /// there.
+    /// The text of an artifact: the content of a version that the caller may see. Nothing else is read from the
+    /// artifact store.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
         let Some((asset, version)) = ArtifactPath::version_at(source) else { return Ok(None) };
         let scope = match self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await {
@@ -291,7 +292,7 @@ impl Services {
         Ok(String::from_utf8(bytes).ok())
     }
 
-    /// Cuts texts, beside the threads that serve: a text may be long.
+    /// Splits texts on the blocking pool, because they may be long.
     async fn cut(&self, scope: TenantScope, read: Vec<Read>, chunking: Chunking) -> Result<Vec<NewDocument>, Failure> {
         let splitter = Arc::clone(&self.settings.knowledge.splitter);
         let ids = Arc::clone(&self.ids);
@@ -328,7 +329,7 @@ impl Services {
         aside((scope, Deadline::Request), cut).await?.map_err(Failure::from)
     }
 
-    /// Gives every piece its vector, where there is a model.
+    /// Embeds every chunk, if there is a model.
     async fn embed(&self, model: Option<&EmbeddingModel>, documents: &mut [NewDocument]) -> Result<(), Failure> {
         let Some(model) = model else { return Ok(()) };
         let said = |document: &NewDocument, chunk: &NewChunk| {
@@ -337,7 +338,7 @@ impl Services {
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
         let made = embedded_in_time(self.vectors(model, texts.collect())).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "the embedding model gave no vectors");
+            tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
             KnowledgeRefusal::NoVectors
         })?;
         let chunks = documents.iter_mut().flat_map(|document| &mut document.chunks);
@@ -348,12 +349,12 @@ impl Services {
     }
 }
 
-/// What is read, unless that takes too long.
+/// Applies the timeout for sources.
 async fn in_time<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     timeout(READING, reading).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
 }
 
-/// What the embedding model answers, unless that takes too long.
+/// Applies the timeout for the embedding model.
 pub(super) async fn embedded_in_time<T>(
     asking: impl Future<Output = Result<T, ProviderError>>,
 ) -> Result<T, ProviderError> {
@@ -392,7 +393,7 @@ mod tests {
         assert!(in_time(async { Ok(()) }).await.is_ok());
     }
 
-    /// Every call comes back in its own time, and there is no end of them.
+    /// Every call returns within its own timeout, but the calls never end.
     #[tokio::test(start_paused = true)]
     async fn vectors_have_one_deadline_together() {
         let endless = async {

@@ -1,5 +1,5 @@
-//! Which revision a vector search reads, and which model turns its query into a vector: the one that made the vectors of
-//! that revision, whatever is configured now.
+//! Selection of index revision and embedding model for vector search: a query uses the model that made the vectors
+//! of its revision, independent of the current configuration.
 
 use super::RetrievalFailure;
 use crate::Services;
@@ -16,19 +16,19 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// A revision that can be searched by vectors.
+/// An index revision that supports vector search.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct VectorIndex {
     /// The revision.
     pub(crate) revision: IndexRevision,
-    /// Whose vectors its pieces have.
+    /// The model of its vectors.
     pub(crate) model: EmbeddingModel,
 }
 
 impl Services {
-    /// A revision with the documents of the wanted one that can be searched by vectors, and its model. That is the wanted one
-    /// where its model can be asked. Else it is another one that differs in its vectors alone: the last, because it has those
-    /// of the newest model, or the first.
+    /// A searchable revision with the documents of the wanted one, and its model. Prefers the wanted revision if its
+    /// model is available. Otherwise uses a revision that differs only in its vectors: the last one, with the newest
+    /// model, or the first.
     pub(crate) async fn vector_index(
         &self,
         scope: TenantScope,
@@ -71,8 +71,8 @@ impl Services {
         }
     }
 
-    /// The model that documents which are added at this revision get their vectors from: that of the index, so that the
-    /// index stays whole whatever is configured now. Where the index has none that can be asked, it is the configured one.
+    /// The embedding model for documents added at this revision: that of the index, so that all its vectors have one
+    /// model. If the index has no available model, the configured one.
     pub(super) async fn model_for_new_documents(
         &self,
         scope: TenantScope,
@@ -86,8 +86,7 @@ impl Services {
         }
     }
 
-    /// What whoever adds to an index has to know of a revision of it. A knowledge base that is searched by words alone has
-    /// no vectors that anything could be said of.
+    /// Warnings about a revision for the author of an ingest. A purely lexical knowledge base has none.
     pub(super) async fn index_warnings(
         &self,
         scope: TenantScope,

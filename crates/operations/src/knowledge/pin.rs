@@ -1,5 +1,5 @@
-//! Which revision of a knowledge base a release serves: the one that it was approved with, where its environment wants
-//! that, or the present one.
+//! Pinned index revisions: a release serves the revision that it was approved with if its environment requires that,
+//! else the current one.
 
 use crate::{Failure, Services};
 use fairway_domain::{
@@ -10,18 +10,18 @@ use fairway_domain::{
 };
 use std::collections::HashMap;
 
-/// Which revisions runs of a release read.
+/// The index revisions that runs of a release read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServedRevisions {
-    /// Whatever is there when they read.
+    /// The current revision at the time of the read.
     Present,
-    /// Those that the release was approved with.
+    /// The revisions that the release was approved with.
     Pinned(HashMap<AssetId, IndexRevision>),
 }
 
 impl ServedRevisions {
-    /// The revision of one knowledge base, as [`super::RetrievalRequest::pinned`] takes it. Of one that nothing is known
-    /// of, nothing was there when the release was approved.
+    /// The revision of one knowledge base, as [`super::RetrievalRequest::pinned`] takes it. A knowledge base without
+    /// a pin had no documents at approval.
     #[must_use]
     pub fn of(&self, asset: AssetId) -> Option<IndexRevision> {
         match self {
@@ -32,11 +32,11 @@ impl ServedRevisions {
 }
 
 impl Services {
-    /// Which revisions runs of a release read, by what its environment says now. A pin never changes; what the environment
-    /// says may.
+    /// The index revisions for runs of a release, by the current settings of its environment. Pins never change; the
+    /// settings may.
     ///
     /// # Errors
-    /// When a store does not answer.
+    /// When a store fails.
     pub async fn served_revisions(
         &self,
         scope: TenantScope,

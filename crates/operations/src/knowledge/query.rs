@@ -1,4 +1,4 @@
-//! Searching a knowledge base outside of a run.
+//! Queries of a knowledge base outside of a run.
 
 use super::{ContractQuestion, Retrieval, RetrievalFailure, RetrievalRequest};
 use crate::{
@@ -18,35 +18,36 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 
-/// What somebody wants to know of a knowledge base.
+/// The parameters of a query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KnowledgeQuery {
-    /// Which.
+    /// The knowledge base.
     pub base: Slug,
-    /// What to look for.
+    /// The query text.
     pub query: String,
-    /// Most pieces, where fewer are wanted than the knowledge base gives.
+    /// Maximum number of chunks, at most that of the knowledge base.
     pub top_k: Option<u32>,
-    /// From which workspace; the caller's home where nothing is said.
+    /// The workspace; the caller's home workspace by default.
     pub workspace: Option<WorkspaceId>,
 }
 
 impl Services {
-    /// Searches the newest version of a knowledge base, by its access contract as it stands at this moment. That it was
-    /// searched, or that this was refused, is a fact before anything is answered.
+    /// Searches the newest version of a knowledge base under its current access contract. The search or its refusal
+    /// is recorded as a fact before the response.
     ///
     /// # Errors
-    /// When the caller may not use tools in that workspace, does not see the knowledge base from there, or its contract
-    /// does not allow this; when the index cannot be searched.
+    /// When the caller may not use tools in that workspace, does not see the knowledge base from there, its contract
+    /// refuses, or the index cannot be searched.
     pub async fn query_knowledge(&self, caller: &Caller, asked: &KnowledgeQuery) -> Result<Retrieval, Failure> {
         let place = self.place_for(caller, Operation::CallTool, asked.workspace).await?;
         let scope = gate::enter(caller, Operation::CallTool, &place)?;
-        let workspace = place.workspace.ok_or(Failure::Corrupt("a workspace's place names none"))?;
+        let workspace = place.workspace.ok_or(Failure::Corrupt("the scope of a workspace has no workspace"))?;
         let found = self.stores.assets.find_id(scope, &asked.base).await?;
-        // A hidden knowledge base is looked up by its identifier, so an unknown one is too: the time tells nothing.
+        // A hidden knowledge base costs a lookup by identifier, so an unknown one does too: the response time
+        // reveals nothing.
         let id = found.unwrap_or_else(|| self.id());
         let (_, asset) = self.asset_from(caller, Operation::ReadAsset, id, workspace).await?;
-        // What takes no documents any more is shown to runs that bind it, and to nobody else.
+        // A retired knowledge base is available only to runs that bind it.
         takes_documents(&asset)?;
         let base = self.latest_base(scope, &asset).await?;
         let principals = caller.principals();
@@ -62,7 +63,7 @@ impl Services {
             sovereignty: None,
         };
         if base.retrieval.strategy.asks_a_model() {
-            // Whatever becomes of the search, and of whoever waits for it, that it was made stays told.
+            // Recorded before the search, so that the fact exists whatever happens to search and caller.
             let question = ContractQuestion {
                 asset: asset.asset_id,
                 base: &base,
@@ -88,7 +89,7 @@ impl Services {
                 Err(ToolRefusal::OtherModel.into())
             }
             Err(RetrievalFailure::NoVector(error)) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "a query was not turned into a vector");
+                tracing::warn!(error = &error as &dyn std::error::Error, "failed to embed a query; the query fails");
                 Err(KnowledgeRefusal::NoVectors.into())
             }
             Err(RetrievalFailure::Store(error)) => Err(error.into()),

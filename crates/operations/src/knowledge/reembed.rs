@@ -1,4 +1,4 @@
-//! Embedding documents again: pieces without a vector of the configured model get one, which makes a revision of the index.
+//! Re-embedding: chunks without a vector of the configured model get one, in a new revision of the index.
 
 use super::documents::embedded_in_time;
 use crate::{
@@ -23,36 +23,36 @@ use fairway_domain::{
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// What one request for a re-embedding did.
+/// The outcome of a re-embedding request.
 enum Outcome {
-    /// It committed its re-embedding.
+    /// It committed a re-embedding.
     Committed,
-    /// It found no piece without a vector of the configured model.
+    /// Every chunk has a vector of the configured model.
     NothingStale,
 }
 
-/// What became of embedding documents again.
+/// The result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReembeddingReport {
-    /// The revision that it made; the present one where there was nothing to do.
+    /// The new revision; the current one if nothing was stale.
     pub index_revision: IndexRevision,
-    /// Whose vectors the pieces have.
+    /// The model of the vectors.
     pub embedded_by: EmbeddingModel,
-    /// How many pieces got a vector.
+    /// Number of chunks that got a vector.
     pub chunk_count: u32,
-    /// Whether every piece of the revision has one of that model.
+    /// Whether every chunk of the revision has a vector of that model.
     pub is_complete: bool,
-    /// What there is to know of the revision.
+    /// Warnings about the revision.
     pub warnings: Vec<IndexWarning>,
 }
 
 impl Services {
-    /// Gives pieces of a knowledge base without a vector of the configured model one: at most `limit` of them, so that a large
-    /// knowledge base takes several calls. Until the last of them, searches read the revision before the first.
+    /// Embeds chunks without a vector of the configured model, at most `limit` per call: a large knowledge base
+    /// takes several calls. Until the last one, searches read the revision before the first.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, it is no knowledge base, or the embedding model
-    /// does not answer.
+    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, or
+    /// the embedding model fails.
     pub async fn reembed_documents(
         &self,
         caller: &Caller,
@@ -82,14 +82,15 @@ impl Services {
         if let Some(report) = report {
             return Ok(done.with(report));
         }
-        // A request with the same key may have embedded the last pieces a moment ago. Then its outcome is the answer.
+        // A concurrent request with the same key may have embedded the last chunks. Its outcome is then the
+        // response.
         if let Some(earlier) = self.earlier(scope, key).await? {
             return Ok(Done { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
         Ok(Done::now(self.nothing_to_embed(scope, &asset).await?))
     }
 
-    /// The report of a request that found no piece without a vector of the configured model.
+    /// The report of a request that found no stale chunk.
     async fn nothing_to_embed(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
@@ -125,7 +126,7 @@ impl Services {
         let model = self.settings.knowledge.embedding.clone();
         let mut known = HashMap::new();
         for _ in 0..ATTEMPTS {
-            // Each attempt decides anew: since the last one, others may have embedded or replaced some of the pieces.
+            // Each attempt decides on the current chunks: concurrent requests may have embedded or replaced some.
             let seen = self.stores.knowledge.present_revision(scope, id).await?;
             let stale = self.stores.knowledge.stale_chunks(scope, id, &model, limit.get()).await?;
             if stale.is_empty() {
@@ -136,7 +137,7 @@ impl Services {
             let how = (base.chunking, model.clone());
             let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
             match self.stores.knowledge.commit_reembedding(scope, &change, outcome.as_ref()).await {
-                // Pieces that are still stale keep the vectors that were paid for.
+                // Vectors of chunks that are still stale are reused.
                 Err(CommitError::Stale) => {
                     known = change.next.vectors.into_iter().map(|new| (new.replaces, new.vector)).collect();
                 }
@@ -149,7 +150,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    /// A vector for each piece: the known one, else one that the model makes now.
+    /// The vectors of the chunks: reused ones, and new ones from the model.
     async fn vectors_of(
         &self,
         model: &EmbeddingModel,
@@ -160,7 +161,7 @@ impl Services {
         let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
         let made = embedded_in_time(self.vectors(model, texts)).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "the embedding model gave no vectors");
+            tracing::warn!(code = error.code(), "failed to re-embed documents; the request fails");
             KnowledgeRefusal::NoVectors
         })?;
         known.extend(ids.into_iter().zip(made.vectors));
@@ -168,7 +169,7 @@ impl Services {
         Ok(wanted.into_iter().filter_map(new).collect())
     }
 
-    /// As it is stored, so that a replay tells the same.
+    /// Read from the store, so that a replay returns the same.
     async fn reembedding_report(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Retrieval for runs: the contract is asked, with what the database says of it now, and then the index.
+//! Retrieval: the access contract is decided on its current state, then the index is searched.
 
 use super::embedding::VectorIndex;
 use crate::Services;
@@ -21,84 +21,84 @@ use fairway_domain::{
 use std::collections::HashMap;
 use tokio::time::Instant;
 
-/// Of both lists of a hybrid retrieval, how many times as many pieces as are wanted.
+/// Factor of the candidate lists of a hybrid retrieval over the wanted number of chunks.
 const DEEPER: u32 = 4;
 
-/// A contract that is asked about.
+/// A contract decision to make.
 #[derive(Clone, Copy, Debug)]
 pub struct ContractQuestion<'a> {
     /// The knowledge base.
     pub asset: AssetId,
-    /// What the bound version of it says.
+    /// The bound version of it.
     pub base: &'a KnowledgeBase,
-    /// Who asks, from where and for what.
+    /// Principal, workspace and access mode.
     pub asked: Asked<'a>,
 }
 
-/// What a run wants to know of a knowledge base.
+/// The parameters of a retrieval.
 #[derive(Clone, Copy, Debug)]
 pub struct RetrievalRequest<'a> {
     /// The knowledge base.
     pub asset: AssetId,
-    /// What the bound version of it says.
+    /// The bound version of it.
     pub base: &'a KnowledgeBase,
-    /// The revision that the release was approved with, where it serves that one; else the present one is served.
+    /// The pinned revision of the release; `None` for the current one.
     pub pinned: Option<IndexRevision>,
-    /// Who asks: the actor itself and its groups.
+    /// The actor and its groups.
     pub principals: &'a [ActorRef],
-    /// From which workspace.
+    /// The workspace.
     pub workspace: WorkspaceId,
-    /// For what.
+    /// The access mode.
     pub mode: AccessMode,
     /// The query.
     pub query: &'a str,
-    /// Most pieces, where fewer are wanted than the knowledge base gives.
+    /// Maximum number of chunks, at most that of the knowledge base.
     pub top_k: Option<u32>,
-    /// The profile that says which accounts may turn the query into a vector; `None` where any may.
+    /// The profile that limits the accounts for query embedding; `None` for no limit.
     pub sovereignty: Option<&'a SovereigntyProfile>,
 }
 
-/// What was retrieved, with all that evidence says of it.
+/// The result of a retrieval, with its evidence.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Retrieval {
     /// The knowledge base.
     pub asset: AssetId,
-    /// Why it could be read.
+    /// The contract's decision.
     pub decision: ContractDecision,
-    /// The revision of the index that was searched.
+    /// The index revision that was searched.
     pub index_revision: IndexRevision,
-    /// How it was searched.
+    /// The search strategy.
     pub strategy: Strategy,
-    /// What was found, best first.
+    /// The chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
-    /// Whether pieces that might have been found were not ranked: too many hold the query's words, or there are more than
-    /// one vector search compares.
+    /// Whether candidates were not ranked: too many contain the query's words, or more exist than one vector search
+    /// compares.
     pub capped: bool,
-    /// What turning the query into a vector took, where that was done.
+    /// The query embedding, if one was made.
     pub embedded: Option<Embedded>,
-    /// When.
+    /// The time of the retrieval.
     pub retrieved_at: Timestamp,
 }
 
-/// Why nothing was retrieved.
+/// Reason why a retrieval failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RetrievalFailure {
-    /// The contract does not allow it.
+    /// The contract refuses.
     #[error("the knowledge base's contract does not allow this")]
     Refused(ContractDecision),
-    /// The index's pieces have vectors of several models, or some have none.
-    #[error("the index was made by more than one embedding model")]
+    /// The chunks of the index have vectors of several models, or lack vectors.
+    #[error("the index has vectors of more than one embedding model")]
     OtherModel,
-    /// The index was made by a model whose account is not configured any more.
+    /// The account of the model that made the index is no longer configured.
     #[error("the account `{}` that made the index is not configured", .0.account)]
     NoAccount(EmbeddingModel),
-    /// The query may not go to the account of the model that made the index.
-    #[error("the query may not go to the account that made the index")]
+    /// The query must not be sent to the account of the model that made the index.
+    #[error("the query must not be sent to the account that made the index")]
     NoRoute(Box<Embedding>),
-    /// The model gave no vector for the query.
-    #[error("the query was not turned into a vector")]
+    /// The model returned no vector for the query.
+    #[error("the query could not be embedded")]
     NoVector(#[from] ProviderError),
-    /// The store could not answer.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -116,7 +116,7 @@ impl RetrievalFailure {
         }
     }
 
-    /// Whether it is the model of the revision that stands in the way, so that another revision may do.
+    /// Whether the model of the revision is the cause, so that another revision may work.
     pub(crate) const fn is_of_model(&self) -> bool {
         match self {
             Self::OtherModel | Self::NoAccount(_) | Self::NoRoute(_) => true,
@@ -126,10 +126,10 @@ impl RetrievalFailure {
 }
 
 impl Services {
-    /// Decides contracts, in their order, by what the database says of them now.
+    /// Decides contracts on their current state, in order.
     ///
     /// # Errors
-    /// When the store does not answer; then nobody may read anything.
+    /// When the store fails; then no access is allowed.
     pub async fn contract_decisions(
         &self,
         scope: TenantScope,
@@ -141,16 +141,16 @@ impl Services {
         };
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
         let standings = self.stores.knowledge.standings(scope, &contracts).await?;
-        // Were there fewer answers than questions, the rest would be refused.
+        // Missing answers of the store count as unknown contracts, which refuse.
         let standings = standings.into_iter().chain(std::iter::repeat(ContractStanding::Unknown));
         Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
     }
 
-    /// Retrieves pieces of documents for a run.
+    /// Retrieves chunks of documents.
     ///
     /// # Errors
-    /// When the contract refuses, the index cannot be searched as the knowledge base says, or a store or the model does
-    /// not answer.
+    /// When the contract refuses, the index cannot be searched with the knowledge base's strategy, or a store or the
+    /// model fails.
     pub async fn retrieve(
         &self,
         scope: TenantScope,
@@ -158,7 +158,7 @@ impl Services {
     ) -> Result<Retrieval, RetrievalFailure> {
         let RetrievalRequest { asset, base, pinned, principals, workspace, mode, query, top_k, sovereignty } = *request;
         let question = ContractQuestion { asset, base, asked: Asked { principals, workspace, mode } };
-        // Nothing is looked for, and nobody asked, on behalf of somebody who may not read.
+        // Neither index nor model is used for a caller that may not read.
         self.allowed(scope, &question).await?;
         let present = self.stores.knowledge.present_revision(scope, asset).await?;
         let settings = &base.retrieval;
@@ -174,8 +174,7 @@ impl Services {
         let (found, embedded) = self.find(scope, (base, index.as_ref()), &within, readable(query)).await?;
         let found = found.best(most);
         let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
-        // The search may have waited a minute for a model. What was read meanwhile is given to nobody unless the contract
-        // is still in force now that it has been read.
+        // The search may have waited a minute for a model, so the contract must still be in force after it.
         let decision = self.allowed(scope, &question).await?;
         Ok(Retrieval {
             asset,
@@ -189,7 +188,7 @@ impl Services {
         })
     }
 
-    /// The contract's decision, where it is yes.
+    /// The contract's decision if it allows access.
     async fn allowed(
         &self,
         scope: TenantScope,
@@ -225,7 +224,7 @@ impl Services {
         }
     }
 
-    /// By the model that made the index's vectors: what two models mean cannot be compared.
+    /// Vector search with the model that made the index: vectors of different models cannot be compared.
     async fn by_meaning(
         &self,
         scope: TenantScope,
@@ -241,7 +240,7 @@ impl Services {
         Ok((found, Embedded { model, tokens_in: made.tokens_in, cost_micros: made.cost_micros, latency }))
     }
 
-    /// What was found, with what it says, in the same order. What was erased meanwhile is not among it.
+    /// The chunks with their text, in the same order. Chunks that were erased since are omitted.
     async fn spelled_out(
         &self,
         scope: TenantScope,

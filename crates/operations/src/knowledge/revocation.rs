@@ -1,4 +1,4 @@
-//! Ending access contracts.
+//! Revocation of access contracts.
 
 use crate::{Done, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
@@ -15,12 +15,12 @@ use fairway_domain::{
 };
 
 impl Services {
-    /// Ends an access contract of a knowledge base. It allows nothing from then on, in any process; whoever ends it again
-    /// is told of the first time.
+    /// Revokes an access contract of a knowledge base. It allows nothing from then on, in any process. A repeat
+    /// returns the first revocation.
     ///
     /// # Errors
-    /// When the caller does not see the asset from there or may not edit it, it is no knowledge base, or it has no
-    /// contract of that name.
+    /// When the caller does not see the asset from that workspace or may not edit it, it is not a knowledge base, or
+    /// it has no contract of that name.
     pub async fn revoke_contract(
         &self,
         caller: &Caller,
@@ -30,7 +30,7 @@ impl Services {
     ) -> Result<Done<ContractRevocation>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::RevokeContract, id, from).await?;
         match takes_documents(&asset) {
-            // A contract can be ended whatever became of its knowledge base.
+            // Contracts of retired and archived knowledge bases can be revoked too.
             Ok(()) | Err(KnowledgeRefusal::Asset(_)) => {}
             Err(refusal) => return Err(refusal.into()),
         }
@@ -41,7 +41,7 @@ impl Services {
             async |_| self.ended(scope, id, contract_id).await,
         );
         match done.await {
-            // Another request has ended it, before or at this moment, and not one with this key.
+            // Another request without this key has revoked it.
             Err(Failure::Contended) => Ok(Done::now(self.ended(scope, id, contract_id).await?)),
             done => done,
         }
@@ -61,7 +61,7 @@ impl Services {
         }
         let standing = self.stores.knowledge.standings(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
-            // What a version has ended can be ended in so many words as well.
+            // A contract that a version removed can be revoked explicitly too.
             Some(ContractStanding::InForce | ContractStanding::Revoked) => {}
             Some(ContractStanding::Unknown) | None => return Err(Failure::NotFound),
         }

@@ -1,4 +1,4 @@
-//! Following references over a book of them, with bounds that a test reaches.
+//! The search over an in-memory store, with limits that a test reaches.
 
 use super::*;
 use async_trait::async_trait;
@@ -29,11 +29,11 @@ fn asset(slug: &str) -> Asset {
     }
 }
 
-/// Versions, newest first, each with the one reference that it holds.
+/// Versions, newest first, each with its only reference.
 struct Book(Vec<Referrer>);
 
 impl Book {
-    /// `slug@label` and what it refers to, likewise; without a label, to whatever version.
+    /// Parses `slug@label` and its target of the same form; a target without a label means any version.
     fn of(lines: &[(String, &str)]) -> Self {
         let line = |(place, (version, target)): (usize, &(String, &str))| {
             let (slug, label) = version.split_once('@').unwrap();
@@ -51,7 +51,7 @@ impl Book {
         Self(lines.iter().enumerate().map(line).collect())
     }
 
-    /// What was found, as `slug@label` with what it refers to on the way, and whether there is more.
+    /// Runs the search; returns `slug@label > target` for each version found, and whether there are more.
     fn follow(&self, bounds: Bounds) -> (Vec<String>, bool) {
         let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
         let base = asset("base");
@@ -116,7 +116,7 @@ fn what_was_found_counts_where_there_is_more() {
 #[test]
 fn versions_that_are_known_leave_room_for_others() {
     let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
-    // What refers to `a` without a label does so again when `a@v2` is looked for.
+    // The reference to `a` without a label matches again when `a@v2` is searched for.
     let (found, _) = Book::of(&lines).follow(bounds(2, 32));
     assert_eq!(found, ["a@v1 > base", "d@v1 > a@v1", "e@v1 > a@v1", "a@v2 > e@v1", "f@v1 > a@v2"]);
 }
@@ -135,17 +135,17 @@ fn the_way_ends_at_its_depth_and_says_so() {
     let book = Book::of(&chain);
     assert_eq!(book.follow(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
     assert!(!book.follow(bounds(10, 4)).1);
-    // What refers to the last one was not asked any more.
+    // The search ends before the referrers of the last version are read.
     assert!(book.follow(bounds(10, 3)).1);
 }
 
-/// A chain as long as a release could freeze it: each refers to the one before.
+/// A chain as long as a release can resolve: each version refers to the one before.
 #[test]
 fn whatever_a_release_can_freeze_is_found() {
     let slugs: Vec<String> = (0..MAX_REFERENCES).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
-    // Freezing refuses a release with so many references, so its longest has one less.
+    // Resolution refuses a release with this many references, so the longest chain has one less.
     let (found, truncated) = Book::of(&chain[..MAX_REFERENCES - 1]).follow(BOUNDS);
     assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
 }
@@ -160,7 +160,7 @@ fn a_wide_book_ends_at_its_total() {
     assert_eq!(book.follow(BOUNDS).0.len(), 6);
 }
 
-/// The hops of a chain that refers to `base`, as many as a release can freeze.
+/// The hops of a chain that refers to `base`, with as many references as a release can resolve.
 fn longest_chain() -> Vec<Arc<Hop>> {
     let slugs: Vec<String> = (0..MAX_REFERENCES - 1).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
@@ -198,7 +198,7 @@ fn limits_the_hops_of_all_paths_together_and_says_truncated() {
         asset_version_id: version,
         version_label: VersionLabel::parse("v1").unwrap(),
     };
-    // The oldest release has a short path, and the newest one binds the nearest version beside the farthest.
+    // The oldest release has a short path, and the newest one binds both the nearest and the farthest version.
     let mut bound: Vec<BoundRelease> = (1..=1_000).map(|number| release(number, farthest)).collect();
     bound.extend([release(0, nearest), release(1_000, nearest)]);
     let (releases, workloads, left_out) = impacted(&operator(), bound.clone(), &hops, |_| true);
@@ -207,7 +207,7 @@ fn limits_the_hops_of_all_paths_together_and_says_truncated() {
     let ids: Vec<u128> = releases.iter().map(|found| found.release.release_id.uuid().as_u128()).collect();
     assert_eq!(ids, [1_000, 999, 998, 997, 996, 0]);
     let listed: usize = workloads.iter().map(|workload| workload.releases.len()).sum();
-    assert_eq!((workloads.len(), listed), (3, 6), "workloads name the releases that are listed");
+    assert_eq!((workloads.len(), listed), (3, 6), "workloads contain the listed releases");
     let (releases, _, left_out) = impacted(&operator(), bound.split_off(1_000), &hops, |_| true);
     assert_eq!((releases.len(), left_out), (2, false));
 }
