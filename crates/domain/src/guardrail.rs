@@ -1,8 +1,8 @@
-//! Guardrails: detectors that look at what goes into a run and comes out of it, and what their findings mean.
+//! Guardrails: detectors that inspect the inputs and outputs of a run, and the actions on their findings.
 //!
-//! What a detector found is told as counts and codes; the words themselves are kept nowhere for it. Where a guardrail
-//! masks, it replaces; where it blocks, the run ends; and what it cannot do is told before a release is activated, so that
-//! nothing looks stricter than it is.
+//! Evidence records findings as counts and codes; the matched text is stored nowhere. A masking guardrail replaces
+//! matches, and a blocking one ends the run. Activation checks report what this server cannot enforce, so a
+//! configuration does not look stricter than it is.
 
 mod counted;
 mod detector;
@@ -19,23 +19,23 @@ use std::{collections::BTreeMap, sync::Arc};
 pub use detector::DETECTORS;
 pub use look::{Finding, Looked, Looking, Verdict};
 
-/// Bytes that the guardrails of one run look at, each guardrail counted: as often as a run has room for values, four times
-/// over. Beyond that a detector cannot look, and its `on_error` says what that means.
+/// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: four times the room for values of
+/// a run. Beyond it a detector fails and its `on_error` applies.
 pub const LOOK_BYTES: usize = 64 << 20;
 
-/// What a guardrail looks at.
+/// The value that a guardrail inspects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// What is sent, before anything reads it.
+    /// The run's inputs, before any step reads them.
     Input,
-    /// The answer of the run.
+    /// The run's response.
     Output,
-    /// Documents that were looked up.
+    /// Retrieved documents.
     Retrieval,
-    /// The arguments of a tool.
+    /// Arguments of a tool call.
     ToolIn,
-    /// What a tool gave back.
+    /// Result of a tool call.
     ToolOut,
 }
 
@@ -53,17 +53,17 @@ impl Stage {
     }
 }
 
-/// What a finding means, the milder first.
+/// The action on a finding, mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It is written down.
+    /// Record the finding.
     Flag,
-    /// It is replaced.
+    /// Replace the match.
     Mask,
-    /// A person looks at the answer before it counts.
+    /// Require human review of the response.
     RequireApproval,
-    /// The run ends.
+    /// End the run.
     Block,
 }
 
@@ -87,7 +87,8 @@ enum Effect {
     Watches,
 }
 
-/// When a guardrail looks. A detector is done before what it looks at goes on, so the first three are the same.
+/// When a guardrail runs. A detector finishes before the inspected value is used, so the first three modes are
+/// equivalent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Mode {
@@ -97,14 +98,14 @@ enum Mode {
     LoggingOnly,
 }
 
-/// What it means that a detector cannot look.
+/// Reaction to a detector that fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// The run ends.
+    /// End the run.
     #[default]
     FailClosed,
-    /// The run goes on, and that is written down.
+    /// Continue the run and record the failure.
     FailOpen,
 }
 
@@ -117,7 +118,7 @@ pub struct Guardrails {
 /// One guardrail.
 #[derive(Clone, Debug)]
 struct Rail {
-    /// The asset that it stands in.
+    /// Slug of the asset that configures it.
     asset: Arc<str>,
     id: String,
     stage: Stage,
@@ -134,7 +135,7 @@ impl Rail {
     }
 }
 
-/// A guardrail as content says it.
+/// A guardrail as written in content.
 #[derive(Deserialize)]
 struct Said {
     id: String,
@@ -158,16 +159,16 @@ struct SaidTogether {
     guardrails: Vec<Said>,
 }
 
-/// The content is no configuration of guardrails.
+/// The content is not a guardrail configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the content is no configuration of guardrails")]
+#[error("the content is not a guardrail configuration")]
 pub struct Malformed;
 
 impl Guardrails {
-    /// Reads the content of an asset and adds what it says.
+    /// Adds the guardrails of an asset's content.
     ///
     /// # Errors
-    /// When the content is no configuration of guardrails.
+    /// Returns an error when the content is not a guardrail configuration.
     pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), Malformed> {
         let asset: Arc<str> = asset.into();
         for said in said(content)? {
@@ -176,20 +177,20 @@ impl Guardrails {
         Ok(())
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rails.is_empty()
     }
 
-    /// Whether any looks at that.
+    /// Whether any guardrail inspects this stage.
     #[must_use]
     pub fn look_at(&self, stage: Stage) -> bool {
         self.at(stage).next().is_some()
     }
 
-    /// Whether an answer must not be shown before its end: something may change it, hold it back, or let a person look at
-    /// it first.
+    /// Whether a response must not be streamed before the run ends, because a guardrail may mask it, block it, or
+    /// require review.
     #[must_use]
     pub fn hold_answers_back(&self) -> bool {
         let holds = |rail: &Rail| match rail.stage {
@@ -202,7 +203,7 @@ impl Guardrails {
         self.rails.iter().any(|rail| rail.may(Action::RequireApproval) || holds(rail))
     }
 
-    /// How much memory the compiled patterns and schemas may take, in bytes: far more than their text.
+    /// Estimated memory of the compiled patterns and schemas, in bytes. It far exceeds the length of their texts.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         self.rails.iter().map(|rail| rail.detector.bytes()).fold(0, usize::saturating_add)
@@ -213,11 +214,11 @@ impl Guardrails {
     }
 }
 
-/// JSON pointers to what this server cannot do of a configuration: detectors and types of findings that it does not have,
-/// and parameters that cannot be used.
+/// JSON pointers to the parts of a configuration that this server does not support: unknown detectors and entity types,
+/// and unusable parameters.
 ///
 /// # Errors
-/// When the content is no configuration of guardrails.
+/// Returns an error when the content is not a guardrail configuration.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     let mut pointers = Vec::new();
     for (index, said) in said(content)?.into_iter().enumerate().filter(|(_, said)| said.is_on()) {
@@ -236,7 +237,7 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
 }
 
 impl Said {
-    /// Whether it looks at all.
+    /// Whether the guardrail is active.
     fn is_on(&self) -> bool {
         self.default_on != Some(false)
     }
@@ -268,7 +269,7 @@ fn said(content: &Value) -> Result<Vec<Said>, Malformed> {
     SaidTogether::deserialize(content).map(|said| said.guardrails).map_err(|_| Malformed)
 }
 
-/// The guardrail that content says; `None` for one that is off.
+/// Builds a guardrail; `None` for an inactive one.
 fn rail(asset: &Arc<str>, said: Said) -> Option<Rail> {
     if !said.is_on() {
         return None;
@@ -278,7 +279,7 @@ fn rail(asset: &Arc<str>, said: Said) -> Option<Rail> {
         Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Effect::Acts,
     };
     let detector = said.detector();
-    // Nothing can be put in the place of a value that has the wrong shape.
+    // A value of the wrong shape has no masked form, so the guardrail blocks instead.
     let action = match (&detector, said.action) {
         (Detector::JsonSchema(_), Action::Mask) => Action::Block,
         (_, action) => action,

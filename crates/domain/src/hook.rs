@@ -1,7 +1,7 @@
-//! Hooks: what is asked before and after the parts of a run, and what its answers may do.
+//! Hooks: interceptors before and after the steps of a run.
 //!
-//! A hook is a control beside the policy. Handlers of the type `policy` are decided here; an `http` handler is asked by
-//! whoever drives the run. Both answer the same: allow, deny, ask a person, or change what goes on.
+//! A hook is a control in addition to the policy. The domain decides `policy` handlers itself; the driver of the run
+//! calls `http` handlers. Both return the same decisions: allow, deny, ask for review, or modify the value.
 
 mod answer;
 
@@ -13,28 +13,28 @@ use std::{sync::Arc, time::Duration};
 
 pub use answer::{Decision, HookAnswer, HookError};
 
-/// Time of an `http` handler where nobody says, in milliseconds.
+/// Default timeout of an `http` handler, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
 
-/// When a hook is asked.
+/// The event that triggers a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// Before the first step. The value is what was sent.
+    /// Before the first step. The value is the run's input.
     PreExecute,
-    /// Before documents are looked up. The value is what is looked for.
+    /// Before a retrieval. The value is the query.
     PreRetrieval,
-    /// Before a model is asked. The value is what it is asked: `system_prompt` and `messages`.
+    /// Before a model call. The value is the request: `system_prompt` and `messages`.
     PreLlm,
-    /// After a model answered. The value is what it said.
+    /// After a model call. The value is the response.
     PostLlm,
-    /// Before a tool is called. The value is its arguments.
+    /// Before a tool call. The value is its arguments.
     PreTool,
-    /// After a tool was called. The value is what it gave back.
+    /// After a tool call. The value is its result.
     PostTool,
-    /// After a run failed. The value is the code of its error.
+    /// After a run failed. The value is the error code.
     OnError,
-    /// After the last step. The value is the answer.
+    /// After the last step. The value is the response of the run.
     PostExecute,
 }
 
@@ -54,7 +54,7 @@ impl Event {
         }
     }
 
-    /// Whether the run shows what the event is about only once it is over.
+    /// Whether the run must buffer its response until the hook has decided on it.
     const fn holds_answers_back(self) -> bool {
         match self {
             Self::PostLlm | Self::PostTool | Self::PostExecute => true,
@@ -63,74 +63,74 @@ impl Event {
     }
 }
 
-/// Whether answers count.
+/// Whether responses take effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// They do.
+    /// Responses take effect.
     #[default]
     Enforce,
-    /// They are only written down.
+    /// Responses are only recorded.
     Observe,
 }
 
-/// What it means that a hook has no answer that counts.
+/// Reaction to a hook without a valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// The run ends.
+    /// End the run.
     #[default]
     FailClosed,
-    /// The run goes on, and that is written down.
+    /// Continue the run and record the failure.
     FailOpen,
 }
 
-/// What can answer a hook here, by the names that content has for it.
+/// Names of the available handlers in content.
 pub const HANDLERS: [&str; 2] = ["policy", "http"];
 
-/// What answers a hook.
+/// Handler of a hook.
 #[derive(Clone, Debug)]
 pub enum Handler {
     /// A policy bundle.
     Policy(Box<CompiledPolicy>),
-    /// An address.
+    /// A URL.
     Http(String),
-    /// What this server cannot ask.
+    /// A handler that this server does not support.
     Unavailable,
 }
 
-/// Which parts of a run a hook is about, by their names.
+/// The subjects of a hook, by name.
 #[derive(Clone, Debug)]
 enum Matcher {
     All,
     Named(Regex),
-    /// A pattern that this server cannot use: it fits everything, so that no hook is passed over for it.
+    /// A pattern that does not compile. It matches every subject, so no hook is skipped.
     Unreadable,
 }
 
 /// A hook that a release binds.
 #[derive(Clone, Debug)]
 pub struct Hook {
-    /// The asset.
+    /// Slug of the asset.
     pub asset: Arc<str>,
-    /// When it is asked.
+    /// Event.
     pub event: Event,
-    /// What is asked.
+    /// Handler.
     pub handler: Handler,
-    /// Longest time of the handler.
+    /// Timeout of the handler.
     pub timeout: Duration,
-    /// Whether its answer counts.
+    /// Whether its responses take effect.
     pub mode: Mode,
-    /// What an error means.
+    /// Reaction to an error.
     pub on_error: OnError,
-    /// What its answer may do.
+    /// Permitted decisions.
     pub may: Vec<Decision>,
     order: u32,
     matcher: Matcher,
     condition: Condition,
 }
 
-/// A further condition.
+/// An additional condition.
 #[derive(Clone, Debug)]
 enum Condition {
     Always,
@@ -163,27 +163,27 @@ struct SaidHandler {
     reference: Value,
 }
 
-/// The content is no hook.
+/// The content is not a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the content is no hook")]
+#[error("the content is not a hook")]
 pub struct Malformed;
 
-/// What a condition of a hook says of a moment.
+/// Result of a hook's condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Applies {
-    /// The hook is asked.
+    /// The hook applies.
     Yes,
-    /// It is not.
+    /// The hook does not apply.
     No,
-    /// The condition could not be evaluated.
+    /// The evaluation failed.
     Unknown,
 }
 
 impl Hook {
-    /// Reads the content of an asset. `policy` is the bundle that its handler refers to, where it refers to one.
+    /// Parses the content of an asset. `policy` is the referenced bundle of a `policy` handler.
     ///
     /// # Errors
-    /// When the content is no hook.
+    /// Returns an error when the content is not a hook.
     pub fn of(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, Malformed> {
         let said = Said::deserialize(content).map_err(|_| Malformed)?;
         let handler = match (said.handler.kind.as_str(), policy, said.handler.reference.as_str()) {
@@ -209,7 +209,7 @@ impl Hook {
             timeout: Duration::from_millis(said.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)),
             mode: said.mode,
             on_error: said.on_error,
-            // Whoever does not say what an answer may do is taken to want a gate, and no more.
+            // By default a hook only allows or denies.
             may: said.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
             order: said.order,
             matcher,
@@ -217,7 +217,7 @@ impl Hook {
         })
     }
 
-    /// Whether it is about a part of that name.
+    /// Whether the hook matches a subject.
     fn fits(&self, subject: &str) -> bool {
         match &self.matcher {
             Matcher::All | Matcher::Unreadable => true,
@@ -225,7 +225,7 @@ impl Hook {
         }
     }
 
-    /// Whether its condition holds, by what the policy of the condition says.
+    /// Evaluates the condition; `decide` evaluates its policy.
     pub fn applies(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applies {
         use crate::policy::{NO_MATCHING_RULE, Outcome};
         let condition = match &self.condition {
@@ -241,13 +241,13 @@ impl Hook {
         }
     }
 
-    /// Whether answers must not be shown before the end because of it.
+    /// Whether the run must buffer its response until the end because of this hook.
     #[must_use]
     pub fn holds_answers_back(&self) -> bool {
         self.mode == Mode::Enforce && (self.event.holds_answers_back() || self.may.contains(&Decision::Ask))
     }
 
-    /// How much memory its compiled parts may take, in bytes.
+    /// Estimated memory of the compiled parts, in bytes.
     #[must_use]
     pub fn compiled_bytes(&self) -> usize {
         let condition = match &self.condition {
@@ -266,30 +266,30 @@ impl Hook {
     }
 }
 
-/// The hooks of a release, the first one first.
+/// The hooks of a release, in execution order.
 #[derive(Clone, Debug, Default)]
 pub struct Hooks(Vec<Hook>);
 
 impl Hooks {
-    /// These hooks, by their order; those of the same order as they are bound.
+    /// Sorts hooks by their order; equal orders keep the binding order.
     #[must_use]
     pub fn of(mut hooks: Vec<Hook>) -> Self {
         hooks.sort_by_key(|hook| hook.order);
         Self(hooks)
     }
 
-    /// Each of them.
+    /// Iterates in execution order.
     pub fn iter(&self) -> impl Iterator<Item = &Hook> {
         self.0.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no hooks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The first hook of an event about a part of that name, not counting those before `from`, and its place.
+    /// The next hook of an event that matches the subject, from index `from`, with its index.
     #[must_use]
     pub fn next(&self, event: Event, subject: &str, from: usize) -> Option<(usize, &Hook)> {
         let fits = |(_, hook): &(usize, &Hook)| hook.event == event && hook.fits(subject);
@@ -297,10 +297,10 @@ impl Hooks {
     }
 }
 
-/// JSON pointers to what this server cannot do of a hook.
+/// JSON pointers to the parts of a hook that this server does not support.
 ///
 /// # Errors
-/// When the content is no hook.
+/// Returns an error when the content is not a hook.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     let said = Said::deserialize(content).map_err(|_| Malformed)?;
     let mut pointers = Vec::new();
@@ -318,13 +318,13 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     Ok(pointers)
 }
 
-/// The bundle whose one rule is a condition: conditions of hooks are those of policies.
+/// A policy bundle with the condition as its only rule: hooks and policies share the condition language.
 #[must_use]
 pub fn condition_content(source: &str) -> Value {
     json!({ "rules": [{ "id": "if", "condition": source, "outcome": "allow", "reason_code": "if" }] })
 }
 
-/// The pattern that fits whole names.
+/// Compiles a pattern that must match whole names.
 #[must_use]
 pub fn whole(pattern: &str) -> Option<Regex> {
     linear(&format!("^(?:{pattern})$"))

@@ -1,6 +1,6 @@
-//! A JSON reader for text that two programs must understand alike (RFC 7493): no name twice in an object, no lone
-//! surrogates, no integer that would be rounded, nothing after the value; and within bounds: no NUL, which PostgreSQL
-//! cannot store, and no deep nesting. Bodies of requests are read so, and what models answer where it has to be JSON.
+//! A strict JSON parser for texts that two programs must interpret alike (RFC 7493). It refuses duplicate names, lone
+//! surrogates, integers that would be rounded, and trailing text. It also refuses NUL, which PostgreSQL cannot store,
+//! and deep nesting. Request bodies use it, and model responses that must be JSON.
 
 mod estimate;
 
@@ -10,36 +10,35 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess,
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
 
-/// Deepest nesting of arrays and objects.
+/// Maximum nesting of arrays and objects.
 const DEEPEST: usize = 64;
-/// Most values, members and items counted at every depth.
+/// Maximum number of values; members and items count at every depth.
 const MOST_VALUES: usize = 100_000;
-/// Most bytes of memory that the values take. A value takes many times the room of its shortest text, `{"a":1}` a
-/// hundred times, so that a bound of the body's bytes alone would bound nothing; and a request that is served holds its
-/// values more than once at its height.
+/// Maximum memory of the values, in bytes. A value takes many times the length of its text, `{"a":1}` a hundred times,
+/// so a bound of the text length alone is useless. At its peak a request holds its values more than once.
 const MOST_ROOM: usize = 8 << 20;
-/// What a value takes where it stands.
+/// Memory of a value without its heap allocations, in bytes.
 const VALUE: usize = size_of::<Value>();
-/// What a piece of memory costs beside the bytes that it was asked for.
+/// Overhead of an allocation, in bytes.
 const PIECE: usize = 16;
-/// From where on the reader makes a float of an integer: 2^63, on the side of the negative ones.
+/// Magnitude from which the parser may turn an integer into a float: 2^63, the bound of negative integers.
 const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
-/// What the members of an object stand in: room for eleven, of which six are taken where they come in order.
+/// Memory of a node of an object's map: room for eleven members, of which six are used when keys arrive in order.
 const NODE: usize = 11 * (size_of::<String>() + VALUE) + PIECE;
 const NODE_MEMBERS: usize = 6;
 
-/// Why bytes are not read.
+/// Why a text is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum JsonRefusal {
-    /// It is no JSON, or none that two programs would read alike, or it holds what cannot be kept.
-    #[error("the text is no JSON that is read here")]
+    /// The text is not valid JSON, is ambiguous between parsers, or contains a value that cannot be stored.
+    #[error("the text is not JSON that the parser accepts")]
     Malformed,
-    /// It has more values, or takes more room, than is given to one text.
-    #[error("the text holds too much")]
+    /// The text has too many values or takes too much memory.
+    #[error("the text has too many values or takes too much memory")]
     TooLarge,
 }
 
-/// Reads one JSON value of at most 100 000 values, 64 levels and 8 MiB of memory.
+/// Parses one JSON value of at most 100 000 values, 64 levels and 8 MiB of memory.
 ///
 /// # Errors
 /// See [`JsonRefusal`].
@@ -47,7 +46,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, JsonRefusal> {
     read_measured(bytes).map(|(value, _)| value)
 }
 
-/// The same, with an estimate of the memory that the value takes, in bytes.
+/// Like [`read`], with an estimate of the value's memory in bytes.
 ///
 /// # Errors
 /// See [`JsonRefusal`].
@@ -60,21 +59,21 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
-    // Read as a float, an integer has lost its last digits, and only the text still tells that it was one.
+    // A float from an integer has lost its last digits; only the text shows that it was an integer.
     if left.may_be_rounded.get() && holds_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
     Ok((value, MOST_ROOM.saturating_sub(left.room.get())))
 }
 
-/// Whether a number of this JSON text, which has been read and is well-formed, is an integer beyond 64 bits.
+/// Whether this well-formed JSON text contains an integer beyond 64 bits.
 fn holds_wide_integer(text: &str) -> bool {
     let mut quoted = false;
     for piece in text.split('"') {
         if !quoted && numbers(piece).any(is_wide_integer) {
             return true;
         }
-        // A quotation mark behind an odd number of backslashes is part of its text.
+        // A quotation mark after an odd number of backslashes belongs to the string.
         let escaped = quoted && piece.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
         quoted = escaped || !quoted;
     }
@@ -93,11 +92,11 @@ fn is_wide_integer(number: &str) -> bool {
         && !digits.is_empty()
 }
 
-/// What a document may still have.
+/// Remaining budget of a document.
 struct Allowance {
     values: Cell<usize>,
     room: Cell<usize>,
-    /// Whether a float was read that may have been an integer.
+    /// Whether a float was parsed that may have been an integer.
     may_be_rounded: Cell<bool>,
 }
 
@@ -109,11 +108,11 @@ impl Allowance {
     fn take<E: serde::de::Error>(&self, values: usize, room: usize) -> Result<(), E> {
         self.values.set(self.values.get().saturating_sub(values));
         self.room.set(self.room.get().saturating_sub(room));
-        if self.is_spent() { Err(E::custom("too much")) } else { Ok(()) }
+        if self.is_spent() { Err(E::custom("over budget")) } else { Ok(()) }
     }
 }
 
-/// Reads a value that may nest `depth` levels deep, while something is left.
+/// Parses a value that may nest `depth` levels deep, within the budget.
 #[derive(Clone, Copy)]
 struct Strict<'c> {
     depth: usize,
@@ -122,13 +121,13 @@ struct Strict<'c> {
 
 impl Strict<'_> {
     fn inside<E: serde::de::Error>(self) -> Result<Self, E> {
-        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("nested too deep"))?;
+        let depth = self.depth.checked_sub(1).ok_or_else(|| E::custom("nested too deeply"))?;
         Ok(Self { depth, ..self })
     }
 }
 
 fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
-    if text.contains('\0') { Err(E::custom("a text holds NUL")) } else { Ok(()) }
+    if text.contains('\0') { Err(E::custom("a text contains NUL")) } else { Ok(()) }
 }
 
 impl<'de> DeserializeSeed<'de> for Strict<'_> {
@@ -188,14 +187,14 @@ impl<'de> Visitor<'de> for Strict<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let inside = self.inside()?;
         let mut object = Map::new();
-        // Keys arrive unescaped, so `"a"` and `"\u0061"` are the same name.
+        // Keys arrive unescaped, so `"a"` and `"\u0061"` are equal.
         while let Some(key) = members.next_key::<String>()? {
             without_nul(&key)?;
             let node = if object.len().is_multiple_of(NODE_MEMBERS) { NODE } else { 0 };
             self.left.take(0, key.len() + PIECE + node)?;
             let value = members.next_value_seed(inside)?;
             if object.insert(key, value).is_some() {
-                return Err(A::Error::custom("a name twice in an object"));
+                return Err(A::Error::custom("duplicate name in an object"));
             }
         }
         Ok(Value::Object(object))
@@ -208,7 +207,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    /// JSON values with texts that need escapes, empty containers and objects of several nodes.
+    /// JSON values with texts that need escapes, empty containers, and objects of several map nodes.
     pub(super) fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
@@ -230,7 +229,7 @@ mod tests {
         let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
         let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
         assert_eq!(read(text.as_bytes()).unwrap(), expected);
-        // Floats may be as large as they like, and a text may hold every digit.
+        // Floats have no limit, and a string may contain any digits.
         let text = r#"{"18446744073709551616": [1e20, 18446744073709551616.0, "\\\"18446744073709551616, -1E+300"]}"#;
         assert!(read(text.as_bytes()).is_ok());
     }

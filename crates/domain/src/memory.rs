@@ -1,7 +1,7 @@
-//! Chat memory: what was said in a conversation and answered, kept for its next run (contract 5).
+//! Chat memory: the turns of a conversation, stored for its next run (contract 5).
 //!
-//! A turn belongs to whoever asked, in one workload and one session. It is text that people and models wrote: it is
-//! replayed as earlier messages and never as instructions, and its owner can have it erased.
+//! A turn belongs to the calling actor, in one workload and one session. Its text comes from people and models: runs
+//! replay it as earlier messages and never as instructions. Its owner can erase it.
 
 pub mod ports;
 #[cfg(test)]
@@ -19,45 +19,45 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 use uuid::Uuid;
 
-/// Longest name of a session, in characters.
+/// Maximum length of a session id, in characters.
 pub const MAX_SESSION: usize = 128;
-/// Longest turn that is kept, question and answer together, in bytes. A longer one is not remembered.
+/// Maximum length of a turn, question and response together, in bytes. A longer turn is not stored.
 pub const MAX_TURN_BYTES: usize = 32 << 10;
-/// Most bytes of earlier turns that go into a run.
+/// Maximum bytes of earlier turns that a run receives.
 pub const MAX_REPLAY_BYTES: usize = 64 << 10;
-/// Most turns that are kept of one session, or of one user where memory is the user's, whatever an asset says.
+/// Upper bound of stored turns per session, or per user with user scope, regardless of the asset.
 pub const MOST_TURNS: u32 = 200;
-/// The same where the asset says nothing.
+/// Default number of stored turns.
 pub const DEFAULT_TURNS: u32 = 50;
-/// Days that a turn is kept where the asset says nothing: as long as answers are.
+/// Default retention of a turn in days, equal to that of responses.
 pub const DEFAULT_DAYS: u32 = 30;
 
-/// The name that a caller gives to a conversation: 1 to 128 letters, digits and `._:@+=~-`, the first a letter, a digit,
-/// `_` or `-`, so that it is one part of a path wherever it stands.
+/// Client-chosen identifier of a conversation: 1 to 128 letters, digits and `._:@+=~-`. It starts with a letter, a
+/// digit, `_` or `-`, so it is always a safe path segment.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(String);
 
-/// A text that names no session.
+/// A malformed session id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a session is named by 1 to 128 letters, digits and `._:@+=~-`, and begins with a letter, a digit, `_` or `-`")]
+#[error("a session id has 1 to 128 letters, digits and `._:@+=~-`, and starts with a letter, a digit, `_` or `-`")]
 pub struct MalformedSession;
 
 impl SessionId {
-    /// What names have the form of, as a regular expression.
+    /// Regular expression of valid identifiers.
     pub const PATTERN: &str = r"^[A-Za-z0-9_-][A-Za-z0-9._:@+=~-]{0,127}$";
 
-    /// Reads a name.
+    /// Parses an identifier.
     ///
     /// # Errors
-    /// When it is none.
+    /// Returns an error when the text does not match the pattern.
     pub fn parse(text: &str) -> Result<Self, MalformedSession> {
         let begins = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let goes_on = |byte: u8| begins(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
-        let sound = text.len() <= MAX_SESSION && text.bytes().next().is_some_and(begins) && text.bytes().all(goes_on);
-        sound.then(|| Self(text.to_owned())).ok_or(MalformedSession)
+        let continues = |byte: u8| begins(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
+        let valid = text.len() <= MAX_SESSION && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
+        valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 
-    /// The name.
+    /// The identifier as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -70,20 +70,20 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Whose turns: of one actor, in one workload and session.
+/// Key of a conversation: actor, workload and session.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MemoryPlace {
-    /// Where it was said.
+    /// Workload.
     pub workload: WorkloadId,
-    /// Who asked.
+    /// Owner: the calling actor.
     pub owner: ActorRef,
-    /// In which conversation.
+    /// Session.
     pub session: SessionId,
 }
 
 impl MemoryPlace {
-    /// The place of a caller's conversation. Nobody owns what `anonymous` says, nor what the holders of one link say: whoever
-    /// guesses the name of another's conversation would read it. Nothing of either is remembered.
+    /// The key of a caller's conversation; `None` for anonymous callers and share links. Their conversations have no
+    /// owner, so guessing a session id would expose the turns of another person.
     #[must_use]
     pub fn of(workload: WorkloadId, owner: &ActorRef, session: SessionId) -> Option<Self> {
         match owner.kind() {
@@ -95,17 +95,17 @@ impl MemoryPlace {
     }
 }
 
-/// Which turns a run is given.
+/// The turns that a run receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Those of its session.
+    /// Turns of its session.
     Session,
-    /// Those of all sessions that its user had with the workload.
+    /// Turns of all sessions of the user with the workload.
     User,
 }
 
 impl Scope {
-    /// The spelling in contents.
+    /// The spelling in content.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -115,28 +115,28 @@ impl Scope {
     }
 }
 
-/// When a turn is kept.
+/// When a turn is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WritePolicy {
-    /// Never: what is there is replayed.
+    /// Never; stored turns are still replayed.
     Off,
-    /// Whenever a run ends with an answer.
+    /// When a run ends with a response.
     Auto,
 }
 
-/// What happens to personal data before a turn is kept.
+/// Handling of personal data before a turn is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PersonalData {
-    /// A turn that holds any is not kept.
+    /// A turn with personal data is not stored.
     Block,
-    /// It is masked.
+    /// Personal data is masked.
     Mask,
-    /// Nothing.
+    /// Personal data is stored.
     Allow,
 }
 
 impl PersonalData {
-    /// Whether turns are replayed that may hold some, because another version of the asset let them in.
+    /// Whether turns that may contain personal data are withheld. Another version of the asset may have permitted them.
     #[must_use]
     pub const fn wants_clean(self) -> bool {
         match self {
@@ -146,81 +146,81 @@ impl PersonalData {
     }
 }
 
-/// What becomes of turns when an access contract is revoked under which they were kept.
+/// Handling of turns when their access contract is revoked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OnRevoke {
-    /// They stay until their time is over, and are replayed under no revoked contract.
+    /// Turns stay until they expire, but are not replayed under a revoked contract.
     Keep,
-    /// They are erased with the revocation.
+    /// Turns are erased with the revocation.
     Erase,
 }
 
-/// What a version of a memory asset says, as far as runs go by it.
+/// Memory settings of an asset version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remembering {
-    /// Which turns are replayed.
+    /// Scope of the replayed turns.
     pub scope: Scope,
-    /// Most turns that are kept and replayed.
+    /// Maximum number of stored and replayed turns.
     pub most: u32,
-    /// Days that a turn is kept.
+    /// Retention in days.
     pub days: u32,
-    /// When a turn is kept.
+    /// When a turn is stored.
     pub write_policy: WritePolicy,
-    /// What happens to personal data.
+    /// Handling of personal data.
     pub personal_data: PersonalData,
-    /// What becomes of turns when a contract is revoked.
+    /// Handling of turns when a contract is revoked.
     pub on_revoke: OnRevoke,
 }
 
 impl Remembering {
-    /// Reads a version's content.
+    /// Parses a version's content.
     ///
     /// # Errors
-    /// JSON pointers to what it asks for and this server cannot do: nothing is then remembered, rather than otherwise than
-    /// it says.
+    /// Returns JSON pointers to unsupported settings. The run then stores nothing, rather than deviating from the
+    /// settings.
     pub fn read(content: &Value) -> Result<Self, Vec<&'static str>> {
         let text = |name| content.get(name).and_then(Value::as_str);
         let number = |name| content.get(name).and_then(Value::as_u64).and_then(|number| u32::try_from(number).ok());
         let truth = |name| content.get(name).and_then(Value::as_bool) == Some(true);
-        let mut beyond = Vec::new();
+        let mut unsupported = Vec::new();
         let scope = match text("scope") {
             Some("session") => Scope::Session,
             Some("user") => Scope::User,
             Some(_) | None => {
-                beyond.push("/scope");
+                unsupported.push("/scope");
                 Scope::Session
             }
         };
         if text("type") != Some("buffer") {
-            beyond.push("/type");
+            unsupported.push("/type");
         }
         let write_policy = match text("write_policy") {
             Some("off") => WritePolicy::Off,
             Some("auto") | None => WritePolicy::Auto,
             Some(_) => {
-                beyond.push("/write_policy");
+                unsupported.push("/write_policy");
                 WritePolicy::Off
             }
         };
         if truth("consent_required") {
-            beyond.push("/consent_required");
+            unsupported.push("/consent_required");
         }
         for (name, pointer) in
             [("store_ref", "/store_ref"), ("retrieval", "/retrieval"), ("embedding_route", "/embedding_route")]
         {
             if content.get(name).is_some() {
-                beyond.push(pointer);
+                unsupported.push(pointer);
             }
         }
-        if !beyond.is_empty() {
-            return Err(beyond);
+        if !unsupported.is_empty() {
+            return Err(unsupported);
         }
         Ok(Self {
             scope,
             most: number("max_items").unwrap_or(DEFAULT_TURNS).min(MOST_TURNS),
             days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
             write_policy,
-            // Where nothing is said, the careful reading of it.
+            // The default is the cautious choice.
             personal_data: match text("pii") {
                 Some("allow") => PersonalData::Allow,
                 Some("block") => PersonalData::Block,
@@ -234,55 +234,56 @@ impl Remembering {
 /// The memory asset that a release binds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BoundMemory {
-    /// The asset.
+    /// Asset.
     pub asset: AssetId,
-    /// Its name.
+    /// Slug.
     pub slug: String,
-    /// What the bound version of it says.
+    /// Settings of the bound version.
     pub remembering: Remembering,
 }
 
-/// A turn as it was kept.
+/// A stored turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeptTurn {
-    /// The run that it was.
+    /// Run that produced the turn.
     pub execution_id: ExecutionId,
-    /// What was asked.
+    /// Question.
     pub said: String,
-    /// What was answered.
+    /// Response.
     pub answered: String,
-    /// A salted digest of both, which says nothing once they are erased.
+    /// Salted digest of both; it reveals nothing once they are erased.
     pub digest: [u8; 32],
-    /// When it was kept.
+    /// Time when the turn was stored.
     pub remembered_at: Timestamp,
-    /// When it is forgotten.
+    /// Expiry.
     pub expires_at: Timestamp,
 }
 
-/// What a run finds of its conversation.
+/// Earlier turns of a run's conversation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Recalled {
-    /// The last erasure of the conversation, if there was one lately. A run that began before another one writes nothing.
+    /// Latest erasure of the conversation within retention, if any. A run that started before a newer erasure writes no
+    /// turn.
     pub erasure: Option<Uuid>,
-    /// Earlier turns, the oldest first.
+    /// Earlier turns, oldest first.
     pub turns: Vec<KeptTurn>,
 }
 
-/// A turn that a run offers to memory when it has ended with an answer.
+/// A turn that a run submits to memory after it ended with a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OfferedTurn {
-    /// Under which asset.
+    /// Memory asset.
     pub memory: BoundMemory,
-    /// The last erasure that the run knew of.
+    /// Latest erasure that the run has seen.
     pub erasure: Option<Uuid>,
-    /// What was asked.
+    /// Question.
     pub said: String,
-    /// What was answered.
+    /// Response.
     pub answered: String,
 }
 
 impl OfferedTurn {
-    /// How long it is, in bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.said.len().saturating_add(self.answered.len())
@@ -292,31 +293,31 @@ impl OfferedTurn {
 /// A turn that is written with the end of its run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Writeback {
-    /// Whose it is.
+    /// Conversation.
     pub place: MemoryPlace,
-    /// The turn.
+    /// Turn.
     pub turn: OfferedTurn,
-    /// The salt of its digest, erased with it.
+    /// Salt of its digest, erased with the turn.
     pub salt: [u8; 16],
-    /// The access contracts that it is kept under. If one is revoked by then, it is not kept.
+    /// Access contracts of the turn. It is not stored if one of them is revoked by then.
     pub contracts: Vec<String>,
 }
 
 impl Writeback {
-    /// What tells it apart without telling anything of it.
+    /// Digest that identifies the turn without revealing it.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         digest(&self.turn.said, &self.turn.answered, self.salt)
     }
 }
 
-/// The salted digest of a turn.
+/// Salted digest of a turn.
 #[must_use]
 pub fn digest(said: &str, answered: &str, salt: [u8; 16]) -> [u8; 32] {
     Payload { body: json!([said, answered]).to_string(), salt }.digest()
 }
 
-/// What a run was asked, in the words that are remembered of it: the last thing that a person said, else its inputs.
+/// The question of a run as stored in memory: the last user message, otherwise its inputs.
 #[must_use]
 pub fn said(inputs: &Map<String, Value>) -> String {
     let last = inputs.get("messages").and_then(Value::as_array).and_then(|messages| {
@@ -331,20 +332,20 @@ pub fn said(inputs: &Map<String, Value>) -> String {
     }
 }
 
-/// What is to be erased: everything that was there when it was decided.
+/// Erasure of all turns that existed at the time of the decision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Erasure {
-    /// Whose turns.
+    /// Conversation.
     pub place: MemoryPlace,
-    /// How many there were.
+    /// Number of turns.
     pub turns: u32,
-    /// That it happened.
+    /// Fact of the erasure.
     pub fact: Fact,
 }
 
 impl Erasure {
-    /// Erases a conversation. The fact says whose and how many turns; the session's name is the caller's own word and
-    /// stays out.
+    /// Erases a conversation. The fact names the owner and the number of turns; it omits the session id, which is the
+    /// caller's text.
     #[must_use]
     pub fn say(place: MemoryPlace, turns: u32, workload: &Workload, stamp: &Stamp) -> Self {
         let detail = json!({ "owner": place.owner.to_string(), "turns": turns });

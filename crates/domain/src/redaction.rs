@@ -1,12 +1,12 @@
-//! Redaction: personal data in the output of a run is masked (contract: `redact_output`).
+//! Redaction: masks personal data in the output of a run (contract: `redact_output`).
 //!
-//! What is found becomes a fixed word such as `[email]`; how often is counted, and what it was is kept nowhere. Every
-//! form is bounded and looked for at the beginnings of words alone, so the time is linear in the text.
+//! Each match becomes a fixed mask such as `[email]`. Redaction counts the matches and stores no matched text. Every
+//! pattern has a bounded length and is matched only at the start of a word, so the time is linear in the text.
 //!
-//! INVARIANT: what is masked is never masked again. No form holds a bracket, each begins and ends at the edge of a word
-//! whatever stands around it, and where one may begin and nothing is masked yet, one is masked. Looking further than the
-//! next character would break this: a neighbour that is masked later would change the answer. Where a form must look
-//! further, it asks for one of a few characters, and a bracket of a mask is none of them.
+//! INVARIANT: redaction is idempotent. No pattern matches a bracket, each starts and ends at a word boundary in any
+//! context, and redaction masks every match. A pattern with a longer lookahead would break this: masking a neighbour
+//! later would change the result. A pattern that needs a longer lookahead requires one of a few characters; the
+//! brackets of a mask are not among them.
 
 mod card;
 mod disguise;
@@ -26,21 +26,21 @@ use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 pub use national_id::NationalId;
 
-/// A kind of personal data.
+/// A class of personal data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// An e-mail address.
+    /// Email address.
     Email,
-    /// A phone number.
+    /// Phone number.
     Phone,
-    /// The number of a payment card.
+    /// Payment card number.
     Card,
-    /// An international bank account number.
+    /// International bank account number.
     Iban,
-    /// An IP address.
+    /// IP address.
     Ip,
-    /// A number that a state gives to a person.
+    /// National identifier of a person.
     NationalId,
 }
 
@@ -61,7 +61,7 @@ impl Class {
         }
     }
 
-    /// What stands in the text instead.
+    /// The mask.
     #[must_use]
     pub const fn mask(self) -> &'static str {
         match self {
@@ -75,37 +75,37 @@ impl Class {
     }
 }
 
-/// How much was masked, by class. It says nothing of what it was, so it may stand in evidence; as JSON it is an object
+/// Number of masked matches by class. It does not reveal the matches, so evidence may contain it; its JSON is an object
 /// such as `{"email": 2}`.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 #[serde(transparent)]
 pub struct Counts(BTreeMap<Class, u64>);
 
 impl Counts {
-    /// How many of that class.
+    /// Number of matches of a class.
     #[must_use]
     pub fn of(&self, class: Class) -> u64 {
         self.0.get(&class).copied().unwrap_or_default()
     }
 
-    /// How many of all classes.
+    /// Total number of matches.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Whether nothing was masked.
+    /// Whether there are no matches.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The classes that were found, each with how often.
+    /// The classes with their numbers of matches.
     pub fn iter(&self) -> impl Iterator<Item = (Class, u64)> {
         self.0.iter().map(|(class, count)| (*class, *count))
     }
 
-    /// Counts what another text held as well.
+    /// Adds the counts of another text.
     pub fn add(&mut self, other: &Self) {
         for (class, count) in other.iter() {
             *self.0.entry(class).or_default() += count;
@@ -117,12 +117,12 @@ impl Counts {
     }
 }
 
-/// A text without the personal data that was found in it.
+/// A redacted text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redaction {
-    /// The text, with masks.
+    /// The text with masks.
     pub text: String,
-    /// What the masks stand for.
+    /// Number of matches by class.
     pub found: Counts,
 }
 
@@ -130,37 +130,37 @@ pub struct Redaction {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redactor {
     national_ids: Vec<NationalId>,
-    /// What is found and counted, and left as it is.
+    /// Classes that are counted and not masked.
     spared: Vec<Class>,
 }
 
 impl Default for Redactor {
-    /// With every national id: the form of each is distinctive.
+    /// A redactor with every national identifier; each has a distinctive form.
     fn default() -> Self {
         Self::new(&NationalId::ALL)
     }
 }
 
 impl Redactor {
-    /// One that masks these national ids beside all other classes.
+    /// A redactor with these national identifiers and all other classes.
     #[must_use]
     pub fn new(national_ids: &[NationalId]) -> Self {
         Self { national_ids: national_ids.to_vec(), spared: Vec::new() }
     }
 
-    /// The same, which finds and counts these classes and leaves them as they are.
+    /// A copy that counts the given classes without masking them.
     #[must_use]
     pub fn sparing(&self, spared: &[Class]) -> Self {
         Self { national_ids: self.national_ids.clone(), spared: spared.to_vec() }
     }
 
-    /// Masks what is in a text, as it is written and as a person sees it.
+    /// Masks a text, in its raw and in its normalized form.
     #[must_use]
     pub fn redact_text(&self, text: &str) -> Redaction {
         let mut found = Counts::default();
         let is_disguised = matches!(undisguised(text), Cow::Owned(_));
-        // As a person sees it first: as it is written, a hidden character may leave the beginning of an address in front of
-        // its mask. It may also part two things, and what is masked as it is written then frees its neighbour.
+        // The normalized form comes first: in the raw form a hidden character may leave the start of an address before
+        // its mask. A hidden character may also separate two matches, so masking the raw form can expose another match.
         let seen = match is_disguised {
             true => Cow::Owned(self.pass(text, Sight::Undisguised, &mut found)),
             false => Cow::Borrowed(text),
@@ -172,7 +172,7 @@ impl Redactor {
         Redaction { text, found }
     }
 
-    /// Masks what is found in one way of looking at a text.
+    /// Masks the matches in one view of a text.
     fn pass(&self, text: &str, sight: Sight, found: &mut Counts) -> String {
         let seen = sight.of(text);
         let mut rewriting = Rewriting::of(text, &seen);
@@ -184,8 +184,8 @@ impl Redactor {
         rewriting.finish()
     }
 
-    /// Masks something that was found, or leaves it where it is spared. What is spared and not disguised was counted as it is
-    /// written.
+    /// Masks a match, or leaves it when its class is excluded. The raw view has counted an excluded match that is not
+    /// disguised.
     fn take(
         &self,
         (class, range): (Class, Range<usize>),
@@ -205,10 +205,10 @@ impl Redactor {
         }
     }
 
-    /// Masks what is in every text of a value, the keys of its objects included, and numbers that are as a whole
-    /// something to mask. A member whose key names a phone is masked where its value is all digits.
+    /// Masks every text of a value, including the keys of objects, and numbers that match as a whole. A member whose
+    /// key names a phone is masked when its value consists of digits.
     ///
-    /// Two keys may get the same mask. No member is lost for that: the second becomes `[email] 2`.
+    /// Two keys may get the same mask. A suffix keeps both members: the second becomes `[email] 2`.
     pub fn redact(&self, value: &mut Value) -> Counts {
         let mut found = Counts::default();
         self.redact_under(None, value, &mut found);
@@ -225,7 +225,7 @@ impl Redactor {
                     *value = Value::String(redaction.text);
                     found.count(class);
                 } else if redaction.text == digits {
-                    // All of them are one word, so what was spared in it is the whole.
+                    // All digits form one word, so an excluded match covers the whole number.
                     found.add(&redaction.found);
                 }
             }
@@ -242,7 +242,7 @@ impl Redactor {
         }
     }
 
-    /// Masks a text, and says so where its key says what it is.
+    /// Masks a text, with the class that its key implies.
     fn redact_told(&self, key: Option<&str>, text: &str) -> Redaction {
         if key.is_some_and(|key| phone::is_named(&undisguised(key))) && phone::is_bare(text) {
             let mut found = Counts::default();
@@ -281,7 +281,7 @@ impl Redactor {
         }
     }
 
-    /// Tells what begins at the beginning of a word, in the order of the text.
+    /// Reports matches at the starts of words, in the order of the text.
     fn find_words(&self, text: &str, mut found: impl FnMut(Class, Range<usize>)) {
         let mut place = Place::first(text);
         while place.next().is_some() {
@@ -295,7 +295,7 @@ impl Redactor {
         }
     }
 
-    /// What begins here, and where it ends. The first that fits counts: those with the harder check first.
+    /// The class and end of a match at this position. The first match wins; patterns with stricter checks come first.
     fn begins(&self, place: Place<'_>) -> Option<(Class, usize)> {
         if !place.may_begin() {
             return None;
@@ -309,7 +309,7 @@ impl Redactor {
     }
 }
 
-/// How a text is looked at.
+/// A view of a text.
 #[derive(Clone, Copy, Debug)]
 enum Sight {
     Undisguised,
@@ -326,7 +326,7 @@ impl Sight {
     }
 }
 
-/// The digits of a whole number, however it is spelled and whatever its sign.
+/// The digits of an integer, regardless of spelling and sign.
 fn digits(number: &serde_json::Number) -> Option<String> {
     let whole = number::whole(number).or_else(|| number.as_i64().map(i64::unsigned_abs))?;
     Some(whole.to_string())

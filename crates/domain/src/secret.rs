@@ -1,28 +1,28 @@
-//! Secrets: how content refers to them, and who reads them.
+//! Secrets: references in content, values, and the port that reads them.
 //!
-//! A reference names a place and says nothing of the value. A value lives as long as somebody uses it; it has no text
-//! form, so that it cannot get into a log, and its memory is wiped.
+//! A reference names a location and contains nothing of the value. A value lives only while it is in use. It has no
+//! text form, so it cannot reach a log, and its memory is wiped.
 
 use crate::slug::Slug;
 use async_trait::async_trait;
 use std::fmt;
 use zeroize::Zeroizing;
 
-/// Longest reference, in characters.
+/// Maximum length of a reference, in characters.
 pub const MAX_SECRET_REF: usize = 512;
 
-/// A secret's value.
+/// Value of a secret.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes a value into keeping.
+    /// Wraps a value.
     #[must_use]
     pub fn new(value: String) -> Self {
         Self(Zeroizing::new(value))
     }
 
-    /// The value, for whoever sends it where it belongs.
+    /// The value, for the code that sends it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
@@ -35,42 +35,42 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where a tenant's secret is kept. Every place is below something that belongs to the tenant, so a reference cannot name
-/// what is another's.
+/// Reference to a tenant's secret. Every location is below a prefix of the tenant, so a reference cannot name another
+/// tenant's secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SecretRef {
-    /// `env:NAME`: a variable of the server whose name begins with the tenant.
+    /// `env:NAME`: an environment variable of the server, prefixed with the tenant.
     Env(String),
-    /// `file:name`: a file in the tenant's folder.
+    /// `file:name`: a file in the tenant's directory.
     File(String),
-    /// `vault:path#key`: a member of a vault's entry below the tenant's prefix.
+    /// `vault:path#key`: a field of a vault entry below the tenant's prefix.
     Vault {
-        /// The entry, in parts that neither are empty nor lead upwards.
+        /// Path of the entry; no segment is empty or leads upwards.
         path: String,
-        /// The member.
+        /// Field.
         key: String,
     },
 }
 
-/// Where whoever runs the server keeps a secret of its settings.
+/// Reference to a secret of the server's own settings.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServerSecretRef {
-    /// `env:NAME`: any variable.
+    /// `env:NAME`: any environment variable.
     Env(String),
     /// `file:path`: any file.
     File(String),
-    /// `vault:path#key`: any entry.
+    /// `vault:path#key`: any vault entry.
     Vault {
-        /// The entry.
+        /// Path of the entry.
         path: String,
-        /// The member.
+        /// Field.
         key: String,
     },
 }
 
-/// The text refers to no secret. It is never repeated: it may be the secret itself.
+/// The text is not a secret reference. The error omits the text, because it may be the secret itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a secret is named by `env:NAME`, `file:name` or `vault:path#key`")]
+#[error("a secret reference has the form `env:NAME`, `file:name` or `vault:path#key`")]
 pub struct SecretRefRefusal;
 
 impl SecretRefRefusal {
@@ -82,10 +82,10 @@ impl SecretRefRefusal {
 }
 
 impl SecretRef {
-    /// Reads a reference, as the schemas of content allow it.
+    /// Parses a reference, as the schemas of content permit it.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// Returns an error when the text has another form.
     pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
         match parts(text)? {
             ("env", name) if is_variable(name) => Ok(Self::Env(name.to_owned())),
@@ -97,7 +97,7 @@ impl SecretRef {
 }
 
 impl fmt::Display for ServerSecretRef {
-    /// As it is written in the settings.
+    /// The spelling in the settings.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Env(name) => write!(out, "env:{name}"),
@@ -108,14 +108,14 @@ impl fmt::Display for ServerSecretRef {
 }
 
 impl ServerSecretRef {
-    /// Reads a reference of the server's own settings.
+    /// Parses a reference of the server's own settings.
     ///
     /// # Errors
-    /// When the text has another form.
+    /// Returns an error when the text has another form.
     pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
-        let named = |name: &str| !name.is_empty() && !name.contains(['\0', '=']);
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['\0', '=']);
         match parts(text)? {
-            ("env", name) if named(name) => Ok(Self::Env(name.to_owned())),
+            ("env", name) if is_name(name) => Ok(Self::Env(name.to_owned())),
             ("file", path) if !path.is_empty() && !path.contains('\0') => Ok(Self::File(path.to_owned())),
             ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
@@ -128,14 +128,15 @@ fn parts(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
     text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
 }
 
-/// `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`: without doubled underscores, which part the tenant from the name.
+/// Matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. A double underscore separates the tenant from the name, so names contain
+/// none.
 fn is_variable(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     name.starts_with(|letter: char| letter.is_ascii_uppercase())
         && name.split('_').all(|part| !part.is_empty() && part.bytes().all(inner))
 }
 
-/// The path and the member of a vault's entry.
+/// Parses the path and the field of a vault entry.
 fn entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
     let (path, key) = place.split_once('#').ok_or(SecretRefRefusal)?;
     let is_path = path.split('/').all(|segment| is_segment(segment, is_first_of_entry));
@@ -143,7 +144,7 @@ fn entry(place: &str) -> Result<(String, String), SecretRefRefusal> {
     if is_path && is_key { Ok((path.to_owned(), key.to_owned())) } else { Err(SecretRefRefusal) }
 }
 
-/// A segment that begins so. No segment begins with a dot, so none leads upwards.
+/// Whether a path segment is valid. No segment starts with a dot, so none leads upwards.
 fn is_segment(segment: &str, is_first: fn(u8) -> bool) -> bool {
     segment.bytes().next().is_some_and(is_first) && segment.bytes().all(is_inner)
 }
@@ -160,28 +161,28 @@ const fn is_first_of_entry(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
-/// Why a secret could not be read. Nothing here repeats a place or a value.
+/// Why a secret could not be read. The messages contain neither locations nor values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SecretError {
-    /// There is none in that place.
-    #[error("there is no secret in this place")]
+    /// The location holds no secret.
+    #[error("the secret does not exist")]
     Missing,
-    /// The place leads to what is not this tenant's.
-    #[error("this secret is somebody else's")]
+    /// The location belongs to another tenant.
+    #[error("the secret belongs to another tenant")]
     Foreign,
-    /// This server has no such place: no folder or no vault is configured.
-    #[error("this server keeps no secrets in such a place")]
+    /// The server has no such backend: no directory or no vault is configured.
+    #[error("the secret backend is not configured")]
     NotConfigured,
-    /// What lies there is no secret: no text, empty, or far too long.
-    #[error("what lies in this place is no secret")]
+    /// The stored value is not text, is empty, or is far too long.
+    #[error("the stored value is not a valid secret")]
     Malformed,
-    /// The place cannot be reached now, or lets nobody in.
-    #[error("secrets cannot be read now")]
+    /// The backend is unreachable or denies access.
+    #[error("the secret backend is unavailable")]
     Unavailable,
 }
 
 impl SecretError {
-    /// Every one.
+    /// Every error.
     pub const ALL: [Self; 5] = [Self::Missing, Self::Foreign, Self::NotConfigured, Self::Malformed, Self::Unavailable];
 
     /// The stable code of the failure.
@@ -197,13 +198,13 @@ impl SecretError {
     }
 }
 
-/// Reads secrets when they are used.
+/// Reads secrets at the time of use.
 #[async_trait]
 pub trait Secrets: Send + Sync {
-    /// A tenant's secret.
+    /// Reads a tenant's secret.
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
 
-    /// A secret of the server's own settings. Never for what anybody else wrote.
+    /// Reads a secret of the server's own settings. Callers must not pass references from content.
     async fn read_own(&self, reference: &ServerSecretRef) -> Result<Secret, SecretError>;
 }
 

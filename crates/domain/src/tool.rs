@@ -1,5 +1,5 @@
-//! The tools that Fairway has for agents: three that are always there, and one for each workload with a form. Whoever calls
-//! one does nothing that it could not do by the routes: a tool is another way in, never another right.
+//! Fairway's own tools for agents: three built-in tools, and one for each workload with an input form. A tool call
+//! requires the same permissions as the HTTP routes.
 
 mod arguments;
 mod manifest;
@@ -11,31 +11,31 @@ use crate::asset::content::{ContentProblem, PublishedSchema};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// A tool that is always there. Source: specification, execution; contract, sections 5 and 12.
+/// A built-in tool. Source: specification, execution; contract, sections 5 and 12.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuiltIn {
     /// Runs a workload.
     ExecuteFlow,
-    /// Looks something up in a knowledge base.
+    /// Searches a knowledge base.
     QueryKnowledgeBase,
-    /// Reads what stands behind a run.
+    /// Reads the evidence of a run.
     InspectEvidence,
 }
 
-/// What a tool does to the world.
+/// Side effect of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It reads.
+    /// Read-only.
     Reads,
-    /// It starts a run, whatever that does.
+    /// Starts a run, with any effect.
     Runs,
 }
 
 impl BuiltIn {
-    /// Every one.
+    /// Every tool.
     pub const ALL: [Self; 3] = [Self::ExecuteFlow, Self::QueryKnowledgeBase, Self::InspectEvidence];
 
-    /// Its name on the wire.
+    /// The name on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl BuiltIn {
         }
     }
 
-    /// The one of that name.
+    /// Parses the name; `None` for any other text.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|tool| tool.as_str() == name)
     }
 
-    /// What it does to the world.
+    /// The side effect.
     #[must_use]
     pub const fn effect(self) -> Effect {
         match self {
@@ -60,18 +60,18 @@ impl BuiltIn {
         }
     }
 
-    /// The JSON Schema (2020-12) of its arguments, as published.
+    /// JSON Schema (2020-12) of the arguments, as published.
     #[must_use]
     pub fn input_schema(self) -> &'static Value {
         self.schema().map_or(&Value::Null, PublishedSchema::value)
     }
 
-    /// What is wrong with arguments, by the schema; empty where nothing is. Pointers begin at the arguments.
+    /// Problems of the arguments by the schema, with pointers from the arguments; empty for valid arguments.
     #[must_use]
     pub fn problems(self, arguments: &Map<String, Value>) -> Vec<ContentProblem> {
         match self.schema() {
             Some(schema) => schema.problems(&Value::Object(arguments.clone())),
-            // A test shows that all of them compile.
+            // Unreachable: a test shows that every schema compiles.
             None => vec![ContentProblem::new("", "schema_unreadable", "the schema of this tool cannot be read")],
         }
     }
@@ -86,7 +86,7 @@ impl BuiltIn {
     }
 }
 
-/// A schema; `None` where it does not compile.
+/// A compiled schema; `None` when it does not compile.
 type Schema = Option<PublishedSchema>;
 
 static EXECUTE_FLOW: LazyLock<Schema> =

@@ -1,8 +1,8 @@
-//! Searches for all matches of a pattern, with a bound on their steps.
+//! Search for all matches of a pattern, with a bound on its steps.
 //!
-//! One search takes linear time, and a search for all matches begins anew behind each match. Where a match is known only
-//! after the rest of the text was read, all of them take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki
-//! times. The steps of each search are therefore taken from a budget.
+//! One search takes linear time, and a search for all matches restarts after each match. If a match is decided only at
+//! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
+//! steps of each search are therefore subtracted from a budget.
 
 use super::detector::{Blind, Budget};
 use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, linear, pattern};
@@ -13,28 +13,28 @@ use regex_automata::{
     nfa::thompson,
 };
 
-/// A pattern whose searches are counted.
+/// A pattern whose search steps are counted.
 #[derive(Clone, Debug)]
 pub(super) struct CountedPattern {
     regex: Regex,
-    /// Evaluations for each byte that a search reads.
+    /// Evaluations for each byte read.
     weight: u64,
     reads: Reads,
 }
 
-/// How far a search reads beyond the match that it finds.
+/// Bytes that a search reads beyond its match.
 #[derive(Clone, Debug)]
 enum Reads {
-    /// By no more bytes than a match has.
+    /// At most the maximum length of a match.
     Bounded(usize),
-    /// To where this automaton dies.
+    /// Up to the dead state of this automaton.
     Counted(Box<DFA>),
-    /// To the end at worst.
+    /// In the worst case the rest of the text.
     Unknown,
 }
 
 impl CountedPattern {
-    /// A pattern of linear time and bounded memory; `None` where the text is none.
+    /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
     pub(super) fn of(text: &str) -> Option<Self> {
         let regex = linear(text)?;
         let reads = match pattern::longest_match(text) {
@@ -44,7 +44,7 @@ impl CountedPattern {
         Some(Self { regex, weight: pattern::weight(text), reads })
     }
 
-    /// Begins to search within a budget.
+    /// Starts searches within a budget.
     pub(super) fn searching<'s>(&'s self, budget: &'s mut Budget) -> Searching<'s> {
         let cache = match &self.reads {
             Reads::Counted(automaton) => Some(automaton.create_cache()),
@@ -54,14 +54,14 @@ impl CountedPattern {
     }
 }
 
-/// An automaton that gives up at no text: where its cache is full it begins a new one.
+/// A lazy DFA that never gives up: it resets a full cache.
 fn automaton(text: &str) -> Option<DFA> {
     DFA::builder()
         .configure(
             DFA::config()
                 .cache_capacity(PATTERN_CACHE)
                 .skip_cache_capacity_check(true)
-                // It stops at bytes beyond ASCII then.
+                // The automaton then stops at non-ASCII bytes.
                 .unicode_word_boundary(true),
         )
         .thompson(thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)))
@@ -69,7 +69,7 @@ fn automaton(text: &str) -> Option<DFA> {
         .ok()
 }
 
-/// Searches of one look.
+/// Searches of one check.
 pub(super) struct Searching<'s> {
     pattern: &'s CountedPattern,
     budget: &'s mut Budget,
@@ -77,17 +77,17 @@ pub(super) struct Searching<'s> {
 }
 
 impl Searching<'_> {
-    /// Puts a mask for everything that the pattern finds, and counts it. The text then has at most `room` bytes.
+    /// Replaces and counts the matches. The result has at most `room` bytes.
     pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), Blind> {
         let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
         if let Reads::Bounded(_) = self.pattern.reads {
-            // All searches together go through the text once, apart from what each reads beyond its match.
+            // All searches together read the text once, besides the bytes beyond each match.
             self.pay(text.len())?;
         }
         while at <= text.len() {
             self.pay_search(text, at)?;
             let Some(found) = self.pattern.regex.find_at(text, at) else { break };
-            // A pattern may also find nothing at a place, and nothing is nothing to mask.
+            // An empty match masks nothing.
             if found.is_empty() {
                 let next = text.get(found.end()..).and_then(|rest| rest.chars().next());
                 at = found.end().saturating_add(next.map_or(1, char::len_utf8));
@@ -105,14 +105,14 @@ impl Searching<'_> {
         if without.len() > room { Err(Blind::NoRoom) } else { Ok((count, without)) }
     }
 
-    /// Pays for what a search from a place on reads.
+    /// Subtracts the bytes that a search from `at` reads.
     fn pay_search(&mut self, text: &str, at: usize) -> Result<(), Blind> {
         let rest = text.len().saturating_sub(at);
         let bytes = match (&self.pattern.reads, &mut self.cache) {
             (Reads::Bounded(longest), _) => rest.min(*longest),
             (Reads::Counted(automaton), Some(cache)) => {
-                let most = self.budget.0 / self.pattern.weight;
-                steps(automaton, cache, text, (at, most)).unwrap_or(rest)
+                let limit = self.budget.0 / self.pattern.weight;
+                steps(automaton, cache, text, (at, limit)).unwrap_or(rest)
             }
             (Reads::Counted(_) | Reads::Unknown, _) => rest,
         };
@@ -125,13 +125,12 @@ impl Searching<'_> {
     }
 }
 
-/// How many bytes a search from a place on reads, counted up to one more than `most`; `None` where the automaton cannot
-/// tell.
-fn steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, most): (usize, u64)) -> Option<usize> {
+/// Bytes that a search from `at` reads, counted to one more than `limit`; `None` if the automaton cannot tell.
+fn steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, limit): (usize, u64)) -> Option<usize> {
     let mut state = automaton.start_state_forward(cache, &Input::new(text).range(at..)).ok()?;
     let mut steps = 0_usize;
     for byte in text.as_bytes().get(at..)? {
-        if u64::try_from(steps).unwrap_or(u64::MAX) > most {
+        if u64::try_from(steps).unwrap_or(u64::MAX) > limit {
             break;
         }
         state = automaton.next_state(cache, state, *byte).ok()?;
@@ -150,7 +149,7 @@ fn steps(automaton: &DFA, cache: &mut Cache, text: &str, (at, most): (usize, u64
 mod tests {
     use super::*;
 
-    /// What masking leaves, or why it cannot be done, and the evaluations that it took of `budget`.
+    /// The masked text or the error, and the evaluations taken from `budget`.
     fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), Blind>, u64) {
         let (pattern, mut left) = (CountedPattern::of(pattern).unwrap(), Budget(budget));
         let done = pattern.searching(&mut left).replace(text, "#", usize::MAX);
@@ -186,7 +185,7 @@ mod tests {
         assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
         assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
         assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
-        // What reads on by a bounded number of bytes pays for these.
+        // A search that reads a bounded number of bytes further pays only for these.
         let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
         assert_eq!(done.unwrap().0, 1_000);
         assert!((1_000..=8_000 * 16).contains(&taken), "{taken}");

@@ -1,4 +1,4 @@
-//! What looks: detectors, and what each of them finds in a value.
+//! Detectors: search of a value for matches.
 
 use super::{Action, counted::CountedPattern, texts};
 use crate::{
@@ -12,60 +12,60 @@ use crate::{
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// What stands in the place of what a pattern found.
+/// Replacement text of a pattern match.
 pub(super) const MASK: &str = "[masked]";
 
-/// What guardrails can look by here, by the names that content has for it.
+/// Names of the available detectors in content.
 pub const DETECTORS: [&str; 4] = ["pii", "regex", "max_length", "json_schema"];
 
-/// What looks at values.
+/// A detector with its parameters.
 #[derive(Clone, Debug)]
 pub(super) enum Detector {
-    /// Personal data, and what each class of it means.
+    /// Personal data, with the action of each class.
     Pii(BTreeMap<Class, Action>),
-    /// Whatever a pattern finds.
+    /// Matches of a pattern.
     Regex(CountedPattern),
-    /// Texts that have more characters together.
+    /// Texts with more characters in total.
     MaxLength(usize),
-    /// Values that a schema does not describe.
+    /// Values that violate a schema.
     JsonSchema(EmbeddedSchema),
-    /// What this server has not.
+    /// A detector that this server does not support.
     Unavailable {
-        /// The field that says so.
+        /// The field that names it.
         field: &'static str,
     },
 }
 
-/// What a detector found, and what the value is without it.
+/// Result of one detector: matches, actions and the masked value.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// How often.
+    /// Number of matches.
     pub(super) count: u64,
-    /// How often each class of personal data.
+    /// Number of matches by class of personal data.
     pub(super) classes: Vec<(Class, u64)>,
-    /// What has to be done.
+    /// Distinct actions.
     pub(super) actions: Vec<Action>,
-    /// The value and what is beside it, with all that is to be masked masked.
+    /// The value and its context with all matches masked; `None` if nothing is masked.
     pub(super) masked: Option<(Value, Value)>,
 }
 
-/// Why a detector cannot look.
+/// Why a detector fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Blind {
-    /// This server has no such detector.
+    /// This server does not support the detector.
     Unavailable,
-    /// The value and the detector's schema or pattern take more evaluations together than are left of the [`Budget`].
+    /// The check exceeds the remaining [`Budget`].
     BudgetExceeded,
-    /// The value would take more room masked than there is.
+    /// The masked value exceeds the available memory.
     NoRoom,
 }
 
-/// The evaluations that are left of a look.
+/// Remaining evaluations of a check.
 #[derive(Debug)]
 pub(super) struct Budget(pub(super) u64);
 
 impl Budget {
-    /// Takes some evaluations, before or after they are done.
+    /// Subtracts evaluations, before or after they are done.
     pub(super) fn take(&mut self, evaluations: u64) -> Result<(), Blind> {
         self.0 = self.0.checked_sub(evaluations).ok_or(Blind::BudgetExceeded)?;
         Ok(())
@@ -73,7 +73,7 @@ impl Budget {
 }
 
 impl Blind {
-    /// The code that evidence has for it, where the detector itself could look.
+    /// The error code in evidence; only an exceeded budget has one.
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
             Self::BudgetExceeded => Some(SchemaRejection::BudgetExceeded.code("")),
@@ -82,7 +82,7 @@ impl Blind {
     }
 }
 
-/// The class of personal data of a name: ours, or the name that others have for it.
+/// The class of personal data of an entity name, Fairway's own or Presidio's.
 pub(super) fn class(name: &str) -> Option<Class> {
     Some(match name {
         "EMAIL" | "EMAIL_ADDRESS" => Class::Email,
@@ -106,7 +106,7 @@ impl Detector {
         }
     }
 
-    /// Whether some of its findings mean this, whatever the others mean.
+    /// Whether some findings of this detector have the action, regardless of the guardrail's own.
     pub(super) fn may(&self, wanted: Action) -> bool {
         match self {
             Self::Pii(actions) => actions.values().any(|action| *action == wanted),
@@ -114,7 +114,7 @@ impl Detector {
         }
     }
 
-    /// How much memory it may take beside its text.
+    /// Estimated memory of the compiled parts, in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Regex(_) => COUNTED_PATTERN_BYTES,
@@ -123,8 +123,7 @@ impl Detector {
         }
     }
 
-    /// Looks at a value and at what is shown beside it, within a budget. What they become by masking takes at most `room`
-    /// bytes of text.
+    /// Inspects a value and its context, within a budget. The masked texts have at most `room` bytes.
     pub(super) fn find(
         &self,
         (value, beside): (&Value, &Value),
@@ -132,7 +131,7 @@ impl Detector {
         (room, budget): (usize, &mut Budget),
         redactor: &Redactor,
     ) -> Result<Found, Blind> {
-        let means = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
+        let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
             Self::Pii(actions) => Ok(personal((value, beside), actions, redactor)),
             Self::Regex(pattern) => {
@@ -147,16 +146,16 @@ impl Detector {
                 texts::rewrite(&mut masked.0, &mut change)?;
                 texts::rewrite(&mut masked.1, &mut change)?;
                 let masked = (action == Action::Mask && count > 0).then_some(masked);
-                Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
+                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
-            Self::MaxLength(most) => {
-                let count = u64::from(texts::characters(value) > *most);
-                let masked = (action == Action::Mask && count > 0).then(|| (texts::cut(value, *most), beside.clone()));
-                Ok(Found { count, classes: Vec::new(), actions: means(count), masked })
+            Self::MaxLength(limit) => {
+                let count = u64::from(texts::characters(value) > *limit);
+                let masked = (action == Action::Mask && count > 0).then(|| (texts::cut(value, *limit), beside.clone()));
+                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
                 let count = u64::from(is_mismatch(schema, value, budget)?);
-                Ok(Found { count, classes: Vec::new(), actions: means(count), masked: None })
+                Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked: None })
             }
             Self::Unavailable { .. } => Err(Blind::Unavailable),
         }
@@ -165,20 +164,19 @@ impl Detector {
 
 fn personal((value, beside): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
     let is_masked = |class: &Class| actions.get(class) == Some(&Action::Mask);
-    let spared: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
-    let (redactor, mut masked) = (redactor.sparing(&spared), (value.clone(), beside.clone()));
+    let unmasked: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
+    let (redactor, mut masked) = (redactor.sparing(&unmasked), (value.clone(), beside.clone()));
     let mut counts = redactor.redact(&mut masked.0);
     counts.add(&redactor.redact(&mut masked.1));
     let classes: Vec<(Class, u64)> = counts.iter().collect();
-    let mut meant: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
-    meant.sort_unstable();
-    meant.dedup();
-    let changed = meant.contains(&Action::Mask).then_some(masked);
-    Found { count: counts.total(), classes, actions: meant, masked: changed }
+    let mut triggered: Vec<Action> = classes.iter().filter_map(|(class, _)| actions.get(class).copied()).collect();
+    triggered.sort_unstable();
+    triggered.dedup();
+    let changed = triggered.contains(&Action::Mask).then_some(masked);
+    Found { count: counts.total(), classes, actions: triggered, masked: changed }
 }
 
-/// Whether a value is not what a schema describes. A text is read as JSON first, within the bounds of every JSON that
-/// strangers write.
+/// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
 fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, Blind> {
     let read = match value {
         Value::String(text) => match json::read(text.as_bytes()) {

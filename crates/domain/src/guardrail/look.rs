@@ -1,4 +1,4 @@
-//! One look of all guardrails of a stage at a value: pure, and self-contained so that it can be done on another thread.
+//! Evaluation of all guardrails of a stage: pure and self-contained, so it can run on another thread.
 
 use super::{
     Action, Effect, Guardrails, OnError, Rail, Stage,
@@ -12,54 +12,55 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Most evaluations of one look: schema nodes times values, and pattern weights times bytes. At worst about a second.
+/// Maximum evaluations of one check: schema nodes times values, and pattern weights times bytes. About a second in the
+/// worst case.
 const MAX_EVALUATIONS: u64 = 100_000_000;
 
-/// A look that is to be done.
+/// A pending check.
 #[derive(Clone, Debug)]
 pub struct Looking {
     guardrails: Arc<Guardrails>,
     stage: Stage,
     value: Value,
-    /// What is shown with it.
+    /// Context that is shown with the value.
     beside: Value,
-    /// Bytes that may still be looked at.
+    /// Remaining bytes that the run may inspect.
     left: usize,
-    /// Bytes that the value may take.
+    /// Maximum bytes of the masked value.
     room: usize,
 }
 
-/// What a look came to.
+/// Result of a check.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Looked {
-    /// What was looked at.
+    /// Checked stage.
     pub stage: Stage,
     /// The value, masked.
     pub value: Value,
-    /// What is shown with it, masked.
+    /// The context, masked.
     pub beside: Value,
-    /// Whether anything of it was masked.
+    /// Whether anything was masked.
     pub is_changed: bool,
-    /// What was found, in the order of the guardrails.
+    /// Findings, in the order of the guardrails.
     pub findings: Vec<Finding>,
-    /// What it comes to.
+    /// Outcome.
     pub verdict: Verdict,
-    /// Whether a person has to look at the answer of the run.
+    /// Whether the response requires human review.
     pub asks_review: bool,
-    /// Bytes that may still be looked at in the run.
+    /// Remaining bytes that the run may inspect.
     pub left: usize,
 }
 
-/// What a look comes to.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The value may go on.
+    /// The value may be used.
     Passes,
-    /// It may not.
+    /// The value must not be used.
     Blocked,
-    /// A detector that fails closed could not look.
+    /// A fail-closed detector failed.
     Unavailable,
-    /// What masking made of it takes more room than there is.
+    /// The masked value exceeds the available memory.
     NoRoom,
 }
 
@@ -76,7 +77,7 @@ impl Verdict {
     }
 }
 
-/// What one guardrail found: counts and codes.
+/// Finding of one guardrail: counts and codes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     asset: Arc<str>,
@@ -105,26 +106,26 @@ impl Finding {
         }
     }
 
-    /// The finding as a document of evidence tells it.
+    /// The finding as JSON for evidence.
     #[must_use]
     pub fn told(&self) -> Value {
-        let mut told = Map::new();
-        told.insert("guardrail_config".to_owned(), json!(self.asset.as_ref()));
-        told.insert("id".to_owned(), json!(self.id));
-        told.insert("detector".to_owned(), json!(self.detector));
-        told.insert("reason_code".to_owned(), json!(self.reason_code));
+        let mut document = Map::new();
+        document.insert("guardrail_config".to_owned(), json!(self.asset.as_ref()));
+        document.insert("id".to_owned(), json!(self.id));
+        document.insert("detector".to_owned(), json!(self.detector));
+        document.insert("reason_code".to_owned(), json!(self.reason_code));
         let effect = match self.effect {
             Effect::Acts => "enforced",
             Effect::Watches => "logging_only",
         };
-        told.insert("effect".to_owned(), json!(effect));
+        document.insert("effect".to_owned(), json!(effect));
         match &self.what {
             What::Found { count, classes, action } => {
-                told.insert("action".to_owned(), json!(action.as_str()));
-                told.insert("found".to_owned(), json!(count));
+                document.insert("action".to_owned(), json!(action.as_str()));
+                document.insert("found".to_owned(), json!(count));
                 if !classes.is_empty() {
                     let classes = classes.iter().map(|(class, count)| (class.as_str().to_owned(), json!(count)));
-                    told.insert("entities".to_owned(), Value::Object(classes.collect()));
+                    document.insert("entities".to_owned(), Value::Object(classes.collect()));
                 }
             }
             What::CouldNotLook { on_error, error_code } => {
@@ -132,29 +133,28 @@ impl Finding {
                     OnError::FailClosed => "fail_closed",
                     OnError::FailOpen => "fail_open",
                 };
-                told.insert("on_error".to_owned(), json!(on_error));
-                told.extend(error_code.map(|code| ("error_code".to_owned(), json!(code))));
+                document.insert("on_error".to_owned(), json!(on_error));
+                document.extend(error_code.map(|code| ("error_code".to_owned(), json!(code))));
             }
         }
-        Value::Object(told)
+        Value::Object(document)
     }
 }
 
 impl Looking {
-    /// A look at a value. `left` bytes may still be looked at in the run; masked, the value may take `room` bytes.
+    /// Prepares a check. The run may inspect `left` more bytes; the masked value has at most `room` bytes.
     #[must_use]
     pub const fn at(guardrails: Arc<Guardrails>, stage: Stage, value: Value, left: usize, room: usize) -> Self {
         Self { guardrails, stage, value, beside: Value::Null, left, room }
     }
 
-    /// The same, with what is shown beside the value: it has no length and no shape that anybody asks for, and what must
-    /// not be in the value must not be in it either.
+    /// Adds context that is shown with the value. Length and schema detectors ignore it; the others inspect it too.
     #[must_use]
     pub fn with(self, beside: Value) -> Self {
         Self { beside, ..self }
     }
 
-    /// About how much is looked through, in bytes.
+    /// Estimated bytes to inspect, over all guardrails.
     #[must_use]
     pub fn work(&self) -> usize {
         texts::bytes(&self.value)
@@ -162,25 +162,25 @@ impl Looking {
             .saturating_mul(self.guardrails.at(self.stage).count())
     }
 
-    /// Looks, with one guardrail after the other: each sees what those before it made of the value. The first that blocks
-    /// is the last that looks.
+    /// Runs the guardrails in order; each inspects the value as masked by the previous ones. The first blocking one
+    /// ends the check.
     #[must_use]
     pub fn look(self, redactor: &Redactor) -> Looked {
         self.look_within(MAX_EVALUATIONS, redactor)
     }
 
-    /// Looks within the evaluations of a thread that serves; `None` where the look takes more.
+    /// Runs within the evaluations of a request thread; `None` when the check needs more.
     #[must_use]
     pub fn look_briefly(&self, redactor: &Redactor) -> Option<Looked> {
-        let looked = self.clone().look_within(BRIEF_EVALUATIONS, redactor);
+        let result = self.clone().look_within(BRIEF_EVALUATIONS, redactor);
         let is_cut_short = |finding: &Finding| matches!(finding.what, What::CouldNotLook { error_code: Some(_), .. });
-        (!looked.findings.iter().any(is_cut_short)).then_some(looked)
+        (!result.findings.iter().any(is_cut_short)).then_some(result)
     }
 
     fn look_within(self, evaluations: u64, redactor: &Redactor) -> Looked {
         let mut budget = Budget(evaluations);
         let Self { guardrails, stage, value, beside, left, room } = self;
-        let mut looked = Looked {
+        let mut result = Looked {
             stage,
             value,
             beside,
@@ -191,12 +191,12 @@ impl Looking {
             left,
         };
         for rail in guardrails.at(stage) {
-            looked.look_with(rail, (room, &mut budget), redactor);
-            if looked.verdict != Verdict::Passes {
+            result.look_with(rail, (room, &mut budget), redactor);
+            if result.verdict != Verdict::Passes {
                 break;
             }
         }
-        looked
+        result
     }
 }
 
@@ -221,7 +221,7 @@ impl Looked {
                 let what = What::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
                 self.findings.push(Finding::of(rail, what));
             }
-            // What only watches stops nothing, also where it cannot.
+            // A logging-only guardrail never stops the run, even when it fails.
             (Err(blind), Effect::Watches) => {
                 let what = What::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
                 self.findings.push(Finding::of(rail, what));

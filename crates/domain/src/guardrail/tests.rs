@@ -37,7 +37,7 @@ fn a_pattern_finds_texts_keys_and_numbers_wherever_they_stand() {
     let value = json!({ "PX-1": [{ "a": "see PX-2, PX-3" }, 4711, true], "b": null });
     let expected = json!({ "[masked]": [{ "a": "see [masked], [masked]" }, "[masked]", true], "b": null });
     assert_eq!(masked("PX-[0-9]|^4711$", value), expected);
-    // No member is lost where two keys become one.
+    // Equal masked keys keep both members.
     assert_eq!(masked("PX-[0-9]", json!({ "PX-1": 1, "PX-2": 2 })), json!({ "[masked]": 1, "[masked] 2": 2 }));
 }
 
@@ -91,7 +91,7 @@ fn personal_data_means_what_its_type_says_by_any_of_its_names() {
     assert_eq!((looked.value, looked.beside), (json!("x"), json!({ "trace": "[card]" })));
 }
 
-/// Each guardrail counts what it looks at, and one that cannot look any more says so.
+/// Each guardrail counts the bytes that it inspects, and fails beyond the limit.
 #[test]
 fn a_run_looks_at_so_much_and_no_more() {
     let seen = |on_error: &str, mode: &str, left: usize| {
@@ -127,7 +127,7 @@ fn answers_are_held_back_where_something_may_happen_to_them() {
     }
 }
 
-/// Of versions that were made before there were detectors: what they lack is told, and nothing of it is passed over.
+/// Older versions may contain unsupported parts: they are reported, and the guardrail fails closed.
 #[test]
 fn what_cannot_be_done_is_named_and_closes() {
     let rails = json!([

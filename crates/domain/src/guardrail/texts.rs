@@ -1,11 +1,11 @@
-//! The texts inside of a value: all of them, keys and numbers included, read and rewritten in their order.
+//! Text nodes of a value: every text, key and number, in document order.
 
 use serde_json::{Map, Value};
 
-/// Gives every text to `change` and puts what comes back in its place; stops where an error does. A number is a text of
-/// digits, and stays a number where it is not changed. Two keys may become the same; no member is lost for that.
+/// Replaces every text by the result of `change`, and stops at its first error. A number counts as the text of its
+/// digits and stays a number when unchanged. If two keys become equal, a suffix keeps both members.
 ///
-/// INVARIANT: recursion ends, because values of runs are nested within bounds.
+/// INVARIANT: recursion ends, because the values of runs have bounded nesting.
 pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Result<String, E>) -> Result<(), E> {
     match value {
         Value::Null | Value::Bool(_) => {}
@@ -34,7 +34,7 @@ pub(super) fn rewrite<E>(value: &mut Value, change: &mut impl FnMut(&str) -> Res
     Ok(())
 }
 
-/// A key that is not taken yet.
+/// A key that is not in use.
 fn free(members: &Map<String, Value>, key: String) -> String {
     let (mut name, mut nth) = (key.clone(), 1_u64);
     while members.contains_key(&name) {
@@ -44,7 +44,7 @@ fn free(members: &Map<String, Value>, key: String) -> String {
     name
 }
 
-/// How many characters all texts have together, without keys and numbers.
+/// Total number of characters of all texts, without keys and numbers.
 pub(super) fn characters(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -54,9 +54,9 @@ pub(super) fn characters(value: &Value) -> usize {
     }
 }
 
-/// The value with its texts cut so that all of them together have at most so many characters, the first ones kept.
-pub(super) fn cut(value: &Value, most: usize) -> Value {
-    let mut left = most;
+/// Truncates the texts of a value to `limit` characters in total, first texts first.
+pub(super) fn cut(value: &Value, limit: usize) -> Value {
+    let mut left = limit;
     let mut short = value.clone();
     shorten(&mut short, &mut left);
     short
@@ -76,7 +76,7 @@ fn shorten(value: &mut Value, left: &mut usize) {
     }
 }
 
-/// About how many bytes a value has as text.
+/// Estimated size of a value as text, in bytes.
 pub(super) fn bytes(value: &Value) -> usize {
     const SIGNS: usize = 8;
     match value {

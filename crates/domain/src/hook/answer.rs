@@ -1,4 +1,4 @@
-//! What hooks answer.
+//! Responses of hooks.
 
 use crate::{
     execution::outward::OutwardError,
@@ -7,25 +7,25 @@ use crate::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Longest reason code.
+/// Maximum length of a reason code.
 const MAX_REASON: usize = 128;
 
-/// What a hook says.
+/// Decision of a hook.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The run goes on.
+    /// The run continues.
     Allow,
-    /// It ends.
+    /// The run ends.
     Deny,
-    /// A person looks at its answer before it counts.
+    /// The response of the run requires human review.
     Ask,
-    /// It goes on with another value.
+    /// The run continues with a modified value.
     Modify,
 }
 
 impl Decision {
-    /// The spelling in content, answers and evidence.
+    /// The spelling in content, responses and evidence.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -37,41 +37,41 @@ impl Decision {
     }
 }
 
-/// What a hook answered.
+/// Validated response of a hook.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HookAnswer {
-    /// What it says.
+    /// Decision.
     pub decision: Decision,
-    /// Why.
+    /// Reason code.
     pub reason_code: Option<String>,
-    /// What the value becomes; exactly with [`Decision::Modify`].
+    /// Modified value; present exactly with [`Decision::Modify`].
     pub modified: Option<Value>,
-    /// What the run owes from then on.
+    /// Obligations that the run takes on.
     pub obligations: Vec<Obligation>,
 }
 
-/// Why a hook has no answer that counts.
+/// Why a hook has no valid response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum HookError {
-    /// It could not be called, or did not answer.
+    /// The call failed.
     #[error(transparent)]
     Call(OutwardError),
-    /// Its answer is none.
-    #[error("the hook's answer cannot be read")]
+    /// The response is malformed.
+    #[error("the hook's response is malformed")]
     Malformed,
-    /// Its answer does what it may not do, or changes the value to something that it cannot be.
-    #[error("the hook may not do what it answered")]
+    /// The hook lacks permission for its decision, or the modified value is invalid.
+    #[error("the hook's response is not permitted")]
     NotAllowed,
-    /// Its condition could not be evaluated.
-    #[error("the hook's condition could not be evaluated")]
+    /// The evaluation of its condition failed.
+    #[error("the evaluation of the hook's condition failed")]
     Condition,
-    /// This server cannot ask it.
-    #[error("this server cannot ask the hook")]
+    /// This server does not support the handler.
+    #[error("this server does not support the hook's handler")]
     Unavailable,
 }
 
 impl HookError {
-    /// The stable code, as evidence tells it.
+    /// The stable code, as recorded in evidence.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ impl HookError {
     }
 }
 
-/// An answer as it comes over the wire. What else stands there is passed over: those who answer may learn more words.
+/// A response on the wire. Unknown members are ignored, so handlers can be extended.
 #[derive(Deserialize)]
 struct Wire {
     decision: Decision,
@@ -93,10 +93,11 @@ struct Wire {
 }
 
 impl HookAnswer {
-    /// Reads the body of an answer.
+    /// Parses the body of a response.
     ///
     /// # Errors
-    /// When it is none: no JSON, no decision, a reason that is no code, or a change where none is meant.
+    /// Returns [`HookError::Malformed`] when the body has no valid decision, its reason is not a code, or `modified`
+    /// and the decision disagree.
     pub fn read(body: Value) -> Result<Self, HookError> {
         let Wire { decision, reason_code, modified } = Wire::deserialize(body).map_err(|_| HookError::Malformed)?;
         if reason_code.as_deref().is_some_and(|code| !is_code(code))
@@ -107,19 +108,19 @@ impl HookAnswer {
         Ok(Self { decision, reason_code, modified, obligations: Vec::new() })
     }
 
-    /// What a policy's decision says as the answer of a hook.
+    /// Converts a policy decision to a response.
     #[must_use]
     pub fn of_policy(decision: PolicyDecision) -> Self {
-        let said = match decision.outcome {
+        let verdict = match decision.outcome {
             policy::Outcome::Allow | policy::Outcome::AllowWithObligations => Decision::Allow,
             policy::Outcome::Deny => Decision::Deny,
         };
         let PolicyDecision { reason_code, obligations, .. } = decision;
-        Self { decision: said, reason_code: Some(reason_code), modified: None, obligations }
+        Self { decision: verdict, reason_code: Some(reason_code), modified: None, obligations }
     }
 }
 
-/// Whether a text is a code that may stand in evidence.
+/// Whether a text is a code that evidence may contain.
 fn is_code(text: &str) -> bool {
     let rest = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
     text.len() <= MAX_REASON

@@ -87,12 +87,12 @@ fn what_cannot_be_asked_is_named() {
     }
     let policy = json!({ "type": "policy", "ref": { "slug": "x" } });
     assert!(named(json!({ "event": "pre_llm", "handler": policy })).is_empty());
-    // As versions say it that were made before anything of this was read.
+    // Older versions may contain unsupported parts.
     let content = json!({ "event": "pre_llm", "handler": policy, "matcher": "(a)\\1", "if": "amount > 1" });
     assert_eq!(named(content.clone()), ["/matcher", "/if"]);
     let read = Hook::of("hook", &content, None).unwrap();
-    assert!(read.fits("anything"), "it is passed over nowhere");
-    assert_eq!(read.applies(|_| panic!("there is nothing to decide")), Applies::Unknown);
+    assert!(read.fits("anything"), "an unreadable matcher matches every subject");
+    assert_eq!(read.applies(|_| panic!("an unreadable condition is not evaluated")), Applies::Unknown);
     assert!(matches!(read.handler, Handler::Unavailable));
 }
 

@@ -1,13 +1,14 @@
-//! An upper bound of the memory that a JSON text takes once it is read, from its bytes alone.
+//! Upper bound of the memory that a parsed JSON text takes, computed from its bytes alone.
 //!
-//! A reader of bodies reserves memory before it parses. One pass over the bytes counts what the parser allocates for, so
-//! the bound costs a fraction of the parsing and allocates nothing.
+//! A body reader reserves memory before it parses. One pass over the bytes counts the parser's allocations, so the
+//! bound costs a fraction of the parsing and allocates nothing.
 
 use super::{MOST_ROOM, NODE, NODE_MEMBERS, PIECE, VALUE};
 
-/// The memory that [`read_measured`](super::read_measured) takes at most for these bytes, in bytes.
+/// Maximum memory that [`read_measured`](super::read_measured) takes for these bytes, in bytes.
 ///
-/// It holds for malformed texts as well: the parser stops at the fault, and what stands before it was counted here.
+/// The bound also holds for malformed texts: the parser stops at the fault, and the pass has counted everything before
+/// it.
 #[must_use]
 pub fn max_heap_bytes(bytes: &[u8]) -> usize {
     let mut counts = Counts::default();
@@ -32,13 +33,13 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Arrays and objects, and the commas between what they hold.
+    /// Number of opening brackets and of commas.
     opened_and_separated: usize,
     filled_objects: usize,
     members: usize,
     strings: usize,
     text: usize,
-    /// Whether an object was opened and nothing but white space has followed.
+    /// Whether the last structural byte opened an object.
     at_object: bool,
 }
 
@@ -58,9 +59,9 @@ impl Counts {
     }
 
     fn heap_bytes(&self) -> usize {
-        // A container with n values has n - 1 commas, so its bracket counts for the last of them.
+        // A container with n values has n - 1 commas, so its opening bracket counts for the remaining value.
         let values = self.opened_and_separated.saturating_add(1).saturating_mul(VALUE);
-        // An object of n members has n / 6 nodes, rounded up: at most (n + 5) / 6.
+        // An object of n members has at most (n + 5) / 6 map nodes.
         let sixths = self.filled_objects.saturating_mul(NODE_MEMBERS - 1).saturating_add(self.members);
         let nodes = sixths.div_ceil(NODE_MEMBERS).saturating_mul(NODE);
         let strings = self.strings.saturating_mul(PIECE).saturating_add(self.text);
@@ -83,7 +84,7 @@ mod tests {
         let estimated = max_heap_bytes(list.as_bytes());
         assert!(measured > 80 * list.len(), "{measured}");
         assert!((measured..measured + measured / 20).contains(&estimated), "{estimated} for {measured}");
-        // Text takes what it is long, quotation marks and escapes included.
+        // Text counts its length, including quotation marks and escapes.
         let text = format!("{{\"text\":\"{}\"}}", "x{[,:\\\"".repeat(10_000));
         assert!(max_heap_bytes(text.as_bytes()) < text.len() + 2_000);
     }
@@ -96,7 +97,7 @@ mod tests {
             prop_assert!(measured <= max_heap_bytes(text.as_bytes()));
         }
 
-        /// What a parser has allocated when it meets a fault is what stands before the fault.
+        /// At a fault, a parser has allocated only for the text before it.
         #[test]
         fn estimates_grow_with_their_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = value.to_string();

@@ -1,4 +1,4 @@
-//! Where chat memory is kept.
+//! Storage port of chat memory.
 
 use super::{Erasure, KeptTurn, MemoryPlace, PersonalData, Recalled, Scope};
 use crate::{
@@ -8,32 +8,32 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// What a run wants to be given.
+/// Query of a run for earlier turns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// Under which memory asset the turns were kept.
+    /// Memory asset of the turns.
     pub asset: AssetId,
-    /// Those of the session, or of all sessions of the owner.
+    /// Turns of the session, or of all sessions of the owner.
     pub scope: Scope,
-    /// Most turns, the latest ones; none where they may not be read.
+    /// Maximum number of turns, latest first; 0 when reading is not permitted.
     pub most: u32,
-    /// Those that are younger.
+    /// Maximum age, in days.
     pub days: u32,
-    /// What may be in them.
+    /// Handling of personal data.
     pub personal_data: PersonalData,
 }
 
-/// Keeps turns. They are written with the ends of their runs (`execution::ports::ExecutionStore::finish`).
+/// Stores turns. A run's end writes its turn (`execution::ports::ExecutionStore::finish`).
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
-    /// What is there for a run, by the database's clock, within the bytes that a run is given.
+    /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.
     async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<Recalled, StoreError>;
-    /// Every turn of a conversation whose time is not over, the oldest first.
+    /// Every unexpired turn of a conversation, oldest first.
     async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<KeptTurn>, StoreError>;
-    /// Erases a conversation, and with it what runs under way would still write. Stale when it has another number of turns
-    /// by now.
+    /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns
+    /// has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError>;
-    /// Forgets turns whose time is over or whose contract is revoked, and erasures that nothing is under way for any more;
-    /// answers how many turns.
+    /// Deletes expired turns, turns under a revoked contract, and erasures that no active run needs any more. Returns
+    /// the number of deleted turns.
     async fn forget(&self) -> Result<u64, StoreError>;
 }

@@ -1,4 +1,4 @@
-//! What sessions are called, what an asset asks for, and what is remembered of inputs.
+//! Session ids, memory settings, and the stored question of a run.
 
 use super::*;
 

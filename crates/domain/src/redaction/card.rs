@@ -1,16 +1,16 @@
-//! Numbers of payment cards (ISO/IEC 7812): 13 to 19 digits of a known range with a check digit by Luhn.
+//! Payment card numbers (ISO/IEC 7812): 13 to 19 digits in an issued range, with a Luhn check digit.
 
 use super::place::Place;
 
 const SHORTEST: usize = 13;
 const LONGEST: usize = 19;
-/// How digits are grouped on cards and by those who copy them.
+/// Digit groups as printed on cards or commonly written.
 const LAYOUTS: [&[usize]; 7] =
     [&[4, 4, 5], &[4, 4, 4, 4], &[4, 4, 4, 4, 1], &[4, 4, 4, 4, 2], &[4, 4, 4, 4, 3], &[4, 6, 4], &[4, 6, 5]];
 
-/// Where a card number that begins here ends.
+/// End of a card number that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
-    // Digits behind a full stop are a fraction.
+    // Digits after a decimal point are a fraction.
     if !place.begins_word() || place.before() == Some('.') {
         return None;
     }
@@ -40,8 +40,8 @@ fn is_card(digits: &str) -> bool {
     (SHORTEST..=LONGEST).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
 }
 
-/// Whether cards are issued in the range of these digits. One number in ten passes Luhn, and years and times in
-/// milliseconds are not to be taken for cards.
+/// Whether cards are issued in this range. One number in ten passes Luhn, so the range excludes years and millisecond
+/// timestamps.
 fn is_issued(digits: &str) -> bool {
     match digits.as_bytes() {
         [b'4' | b'5' | b'6', ..] | [b'3', b'0' | b'4'..=b'9', ..] | [b'8', b'1' | b'2', ..] => true,

@@ -1,24 +1,24 @@
-//! Characters that hide personal data from a reader of bytes, and from no person: zero-width characters and soft hyphens
-//! between digits, digits and signs of full width or of another script, and what combines with the letter in front.
+//! Normalization of characters that hide personal data from byte-wise matching but not from people: zero-width
+//! characters and soft hyphens between digits, full-width or non-Latin digits and signs, and combining marks.
 //!
-//! Forms are looked for in the undisguised text, and what they find is replaced in the text as it is.
+//! Patterns match the normalized text; replacements apply to the original text.
 
 use std::{borrow::Cow, ops::Range};
 
-/// The zeros of scripts whose digits people write numbers with; the nine others follow each.
+/// The zero of each script whose digits people use; the other nine digits follow it.
 const ZEROS: [char; 16] = [
     '\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}', '\u{be6}', '\u{c66}', '\u{ce6}',
     '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}', '\u{17e0}',
 ];
 
-/// What a person takes a character for: `None` for one that shows nothing by itself.
+/// The visible equivalent of a character; `None` for an invisible one.
 fn seen(character: char) -> Option<char> {
     if character.is_ascii() {
         return Some(character);
     }
     Some(match character {
         _ if is_hidden(character) => return None,
-        // The full-width forms stand in the order of ASCII.
+        // The full-width forms follow the order of ASCII.
         '\u{ff01}'..='\u{ff5e}' => ascii(u32::from(character) - 0xff01 + 0x21)?,
         // Mathematical digits: five styles of ten.
         '\u{1d7ce}'..='\u{1d7ff}' => ascii((u32::from(character) - 0x1d7ce) % 10 + 0x30)?,
@@ -30,7 +30,7 @@ fn seen(character: char) -> Option<char> {
     })
 }
 
-/// Whether a character shows nothing by itself and parts no words.
+/// Whether a character is invisible and does not separate words.
 const fn is_hidden(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20f0}' | '\u{fe00}'..='\u{fe0f}')
         || (crate::text::is_hidden(character) && !matches!(character, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}'))
@@ -46,7 +46,7 @@ fn digit(character: char) -> Option<char> {
     char::from_digit(value, 10)
 }
 
-/// A text as a person sees it.
+/// The normalized text.
 pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || text.chars().all(|character| seen(character) == Some(character)) {
         return Cow::Borrowed(text);
@@ -54,24 +54,25 @@ pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().filter_map(seen).collect())
 }
 
-/// Writes a text anew, with something else in place of what was found in it as it is seen.
+/// Replaces matches of the normalized text in the original text.
 pub(super) struct Rewriting<'t> {
     text: &'t str,
     seen: &'t str,
-    /// How far the text is written.
+    /// Offset up to which the original text is written.
     at: usize,
-    /// How far that is in what is seen.
+    /// The same offset in the normalized text.
     seen_at: usize,
     written: String,
 }
 
 impl<'t> Rewriting<'t> {
-    /// Nothing is written yet. Without a disguise both texts are the same one.
+    /// Starts with an empty output. Both texts are identical when nothing is disguised.
     pub(super) fn of(text: &'t str, seen: &'t str) -> Self {
         Self { text, seen, at: 0, seen_at: 0, written: String::with_capacity(text.len()) }
     }
 
-    /// Writes until there, then what stands for the range, or the range as it is. Says whether the range is disguised.
+    /// Writes the text up to the range, then the replacement, or the range itself for `None`. Returns whether the range
+    /// is disguised.
     pub(super) fn replace(&mut self, range: Range<usize>, with: Option<&str>) -> bool {
         let begin = self.position(range.start, self.at, self.seen_at, Edge::Begins);
         let end = self.position(range.end, begin, range.start, Edge::Ends);
@@ -82,20 +83,20 @@ impl<'t> Rewriting<'t> {
         self.seen.get(range).is_some_and(|seen| seen != was)
     }
 
-    /// All of it.
+    /// Writes the rest and returns the text.
     pub(super) fn finish(mut self) -> String {
         self.written.push_str(self.text.get(self.at..).unwrap_or_default());
         self.written
     }
 
-    /// Where the place of what is seen is in the text, counted from a known one.
+    /// Maps an offset of the normalized text to the original text, starting at a known pair of offsets.
     fn position(&self, wanted: usize, mut at: usize, mut seen_at: usize, edge: Edge) -> usize {
         if self.text.len() == self.seen.len() && self.text.as_ptr() == self.seen.as_ptr() {
             return wanted;
         }
         for character in self.text.get(at..).unwrap_or_default().chars() {
             let shows = seen(character).map_or(0, char::len_utf8);
-            // What shows nothing belongs to what stands in front of it.
+            // An invisible character belongs to the character before it.
             if seen_at >= wanted && (edge == Edge::Ends || shows > 0) {
                 break;
             }
@@ -106,7 +107,7 @@ impl<'t> Rewriting<'t> {
     }
 }
 
-/// Which end of a range is looked for.
+/// Which end of a range is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Edge {
     Begins,

@@ -1,9 +1,9 @@
-//! E-mail addresses: found by their sign, and read in both directions from there.
+//! Email addresses, matched in both directions from the `@` sign.
 
 use std::ops::Range;
 
-/// Tells where the addresses of a text are, in their order. Each character is read at most twice: no address reaches over
-/// another's sign.
+/// Reports the addresses of a text in order. Each character is read at most twice, because no address extends across
+/// another `@` sign.
 pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     let mut done = 0;
     for (sign, _) in text.match_indices('@') {
@@ -15,7 +15,7 @@ pub(super) fn find(text: &str, mut found: impl FnMut(Range<usize>)) {
     }
 }
 
-/// Where the local part begins that ends this text.
+/// Start of the local part that ends this text.
 fn begin(text: &str) -> Option<usize> {
     let outside = |character: char| !is_local(character);
     let local = text.rsplit(outside).next()?;
@@ -23,12 +23,12 @@ fn begin(text: &str) -> Option<usize> {
     (!begun.is_empty()).then(|| text.len() - begun.len())
 }
 
-/// More is allowed in a local part; these are the signs that people have in theirs.
+/// The common characters of a local part; the standard permits more.
 fn is_local(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '.' | '_' | '-' | '+' | '%' | '\'' | '&' | '~')
 }
 
-/// Where the domain ends that begins this text: as late as there is a last label of letters behind a full stop.
+/// End of the domain that starts this text: the last label of letters after a full stop.
 fn end(text: &str) -> Option<usize> {
     let mut latest = None;
     let mut label = Label::default();
@@ -52,12 +52,12 @@ fn end(text: &str) -> Option<usize> {
     latest
 }
 
-/// A label under way.
+/// A domain label being read.
 #[derive(Default)]
 struct Label {
     length: usize,
     others: usize,
-    /// Whether it begins with `xn--`, which stands for letters beyond ASCII.
+    /// Number of matched characters of the prefix `xn--`, which marks letters beyond ASCII.
     encoded: usize,
 }
 

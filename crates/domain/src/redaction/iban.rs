@@ -1,13 +1,13 @@
-//! International bank account numbers (ISO 13616), as the registry of SWIFT has them.
+//! International bank account numbers (ISO 13616), by the SWIFT registry.
 
 use super::place::Place;
 use iban::Iban;
 
 const LONGEST: usize = 34;
-/// The digits of a group on paper; the last may have fewer.
+/// Digits of a printed group; the last group may have fewer.
 const GROUP: usize = 4;
 
-/// Where an IBAN that begins here ends: in one piece, or in groups of four.
+/// End of an IBAN that starts at this position, unseparated or in groups of four.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     let head = place.rest().as_bytes();
     let [country, letter, check, digit, ..] = head else { return None };
@@ -30,9 +30,9 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     }
 }
 
-/// The letters and digits that stand there, at most so many.
-fn word(place: Place<'_>, from: usize, most: usize) -> Option<&str> {
+/// The letters and digits at an offset, at most `limit`.
+fn word(place: Place<'_>, from: usize, limit: usize) -> Option<&str> {
     let rest = place.to(from).rest();
-    let length = rest.bytes().take(most).take_while(u8::is_ascii_alphanumeric).count();
+    let length = rest.bytes().take(limit).take_while(u8::is_ascii_alphanumeric).count();
     rest.get(..length).filter(|word| !word.is_empty())
 }

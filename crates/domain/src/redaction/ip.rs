@@ -1,4 +1,4 @@
-//! IP addresses, as the standard library reads them.
+//! IP addresses, as the standard library parses them.
 
 use super::place::Place;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -6,13 +6,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const LONGEST_V4: usize = "255.255.255.255".len();
 const LONGEST_V6: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
-/// Where an IP address that begins here ends.
+/// End of an IP address that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     v6(place).or_else(|| v4(place))
 }
 
 fn v4(place: Place<'_>) -> Option<usize> {
-    // What stands behind a full stop is the middle of something longer.
+    // Digits after a full stop belong to a longer token.
     if !place.begins_word() || place.before() == Some('.') {
         return None;
     }
@@ -22,7 +22,7 @@ fn v4(place: Place<'_>) -> Option<usize> {
 
 fn v6(place: Place<'_>) -> Option<usize> {
     let apart = match place.next() {
-        // Paths of programming languages hold double colons between names, and some names could be numbers.
+        // Paths in programming languages contain double colons, and some of their names are hexadecimal.
         Some(':') => place.before().is_none_or(|before| {
             before.is_whitespace() || matches!(before, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
         }),
@@ -33,7 +33,7 @@ fn v6(place: Place<'_>) -> Option<usize> {
     }
     let end = address(place, LONGEST_V6, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
     let written = text(place, end);
-    // `::` alone is an address too, and nobody's.
+    // `::` alone is a valid address, but identifies nobody.
     let is_somebodys = written.bytes().any(|byte| byte.is_ascii_hexdigit());
     (is_somebodys && written.parse::<Ipv6Addr>().is_ok()).then_some(end)
 }
@@ -42,8 +42,8 @@ fn text(place: Place<'_>, end: usize) -> &str {
     place.rest().get(..end.saturating_sub(place.at())).unwrap_or_default()
 }
 
-/// Where the run of such characters ends, without the sign that ends a sentence; `None` where it is too long, goes on
-/// with letters, or ends in a sign that ends no sentence.
+/// End of the run of matching characters, without a sign that ends the sentence. `None` if the run is too long,
+/// continues with letters, or ends in a sign that does not end the sentence.
 fn address(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Option<usize> {
     let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
     let end = place.at() + length;
@@ -51,7 +51,7 @@ fn address(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Optio
     if !place.ends_word(end) || (run.ends_with(['.', ':']) && !place.ends_sentence(end)) {
         return None;
     }
-    // Two colons at the end are part of an address.
+    // Two colons at the end belong to the address.
     let trimmed = match run.strip_suffix('.').or_else(|| run.strip_suffix(':')) {
         Some(trimmed) if !trimmed.ends_with(':') => trimmed,
         Some(_) | None => run,

@@ -1,21 +1,22 @@
-//! Numbers that states give to persons: schemes with a form of their own and, but for the first two, a check.
+//! National identifiers of persons: schemes with a distinctive form and, except for the first two, a check digit.
 
 use super::place::{Place, SEPARATORS};
 
-/// A scheme of national ids.
+/// A scheme of national identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NationalId {
-    /// The social security number of the United States, `078-05-1120`: with its separators, as it has no check digit.
+    /// Social security number of the United States, `078-05-1120`. It requires separators, because it has no check
+    /// digit.
     UsSsn,
-    /// The national insurance number of the United Kingdom, `AB 12 34 56 C`: two letters of some, and one of four behind.
+    /// National insurance number of the United Kingdom, `AB 12 34 56 C`: restricted prefixes and a suffix of A to D.
     UkNino,
-    /// The tax identification number of Germany, `65 929 970 489` (ISO 7064, MOD 11,10).
+    /// Tax identification number of Germany, `65 929 970 489` (ISO 7064, MOD 11,10).
     DeSteuerId,
-    /// The number of the register of persons of France, `2 55 08 14 168 025 38` (97 less the rest by 97).
+    /// Social security number of France, `2 55 08 14 168 025 38` (97 minus the remainder modulo 97).
     FrInsee,
-    /// The identity document of Spain, `12345678Z` (a letter by 23).
+    /// Identity document of Spain, `12345678Z` (letter by the remainder modulo 23).
     EsDni,
-    /// The same for foreigners, `X1234567L`.
+    /// Identity number of foreigners in Spain, `X1234567L`.
     EsNie,
 }
 
@@ -36,13 +37,13 @@ impl NationalId {
         }
     }
 
-    /// The scheme of that spelling.
+    /// Parses the spelling; `None` for any other text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|scheme| scheme.as_str() == text)
     }
 
-    /// Where an id of this scheme that begins here ends.
+    /// End of an identifier of this scheme that starts at this position.
     pub(super) fn begins(self, place: Place<'_>) -> Option<usize> {
         if !place.begins_word() {
             return None;
@@ -51,7 +52,7 @@ impl NationalId {
         (place.ends_word(end) && self.checks(&written)).then_some(end)
     }
 
-    /// `d` is a digit, `l` a letter, `x` either, `-` a separator and `_` one that may be left out.
+    /// Form of the identifier: `d` digit, `l` letter, `x` either, `-` separator, `_` optional separator.
     const fn form(self) -> &'static str {
         match self {
             Self::UsSsn => "ddd-dd-dddd",
@@ -63,7 +64,7 @@ impl NationalId {
         }
     }
 
-    /// Whether letters and digits of the right form are an id.
+    /// Whether letters and digits of the right form are a valid identifier.
     fn checks(self, written: &str) -> bool {
         match self {
             Self::UsSsn => is_us_ssn(written),
@@ -76,7 +77,7 @@ impl NationalId {
     }
 }
 
-/// The letters and digits of a form, in capitals and without separators, and where they end.
+/// The letters and digits that match a form, in upper case and without separators, and their end.
 fn spelled(place: Place<'_>, form: &str) -> Option<(String, usize)> {
     let (mut written, mut end) = (String::with_capacity(form.len()), place.at());
     for part in form.chars() {
@@ -106,14 +107,14 @@ fn spelled(place: Place<'_>, form: &str) -> Option<(String, usize)> {
     Some((written, end))
 }
 
-/// Numbers of these areas, groups and serials are never given.
+/// Some areas, groups and serials are never issued.
 fn is_us_ssn(digits: &str) -> bool {
     let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
     let area = part(0, 3);
     !matches!(area, "" | "000" | "666") && !area.starts_with('9') && part(3, 5) != "00" && part(5, 9) != "0000"
 }
 
-/// Letters that are never given stand in front of no number.
+/// Some letters and prefixes are never issued.
 fn is_uk_nino(written: &str) -> bool {
     let Some(prefix) = written.get(..2) else { return false };
     let never = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
@@ -123,7 +124,7 @@ fn is_uk_nino(written: &str) -> bool {
         && written.ends_with(['A', 'B', 'C', 'D'])
 }
 
-/// Among the first ten digits one stands twice or three times, and no other more than once.
+/// Among the first ten digits, one occurs two or three times and the others at most once.
 fn is_de_steuer_id(digits: &str) -> bool {
     let values: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(10)).collect();
     let [first @ .., check] = values.as_slice() else { return false };
@@ -151,14 +152,14 @@ fn is_fr_insee(written: &str) -> bool {
     is_person && 97 - number % 97 == key
 }
 
-/// The letter behind the digits is the one that their rest by 23 stands for.
+/// The letter encodes the remainder of the digits modulo 23.
 fn is_by_23(written: &str) -> bool {
     let Some((digits, letter)) = written.split_at_checked(8) else { return false };
     let rest = digits.parse::<usize>().ok().map(|number| number % 23);
     rest.and_then(|rest| "TRWAGMYFPDXBNJZSQVHLCKE".get(rest..=rest)) == Some(letter)
 }
 
-/// The letter in front stands for a digit.
+/// The first letter stands for a digit.
 fn is_es_nie(written: &str) -> bool {
     let first = match written.get(..1) {
         Some("X") => "0",

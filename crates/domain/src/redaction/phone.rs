@@ -1,5 +1,5 @@
-//! Phone numbers, where the way they are written says so: with the sign or zeros of an international call, with the zero
-//! of a trunk call, or as the North American plan writes them.
+//! Phone numbers in a distinctive notation: an international prefix, a trunk prefix, or the format of the North
+//! American Numbering Plan.
 
 use super::{
     card,
@@ -8,29 +8,29 @@ use super::{
 };
 use std::ops::RangeInclusive;
 
-/// Digits of an international number, the country's included (ITU-T E.164). Shorter ones than these exist and are left: a
-/// signed number is more likely.
+/// Digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are more likely signed
+/// integers.
 const INTERNATIONAL: RangeInclusive<usize> = 8..=15;
-/// Digits of a national number with its zero.
+/// Digits of a national number with its trunk prefix.
 const NATIONAL: RangeInclusive<usize> = 9..=12;
-/// The same in one piece: shorter and longer ones are more likely the numbers of things.
+/// Digits of an unseparated national number; other lengths are more likely identifiers.
 const NATIONAL_SOLID: RangeInclusive<usize> = 10..=11;
-/// Digits of a value whose name says that it is a phone number.
+/// Digits of a value whose key names a phone number.
 const NAMED: RangeInclusive<usize> = 6..=15;
-/// Longest value of that kind, in bytes.
+/// Maximum length of such a value, in bytes.
 const LONGEST_NAMED: usize = 60;
-/// Most groups of digits in one number.
+/// Maximum number of digit groups of one number.
 const MOST_GROUPS: usize = 8;
 
-/// Where a phone number that begins here ends.
+/// End of a phone number that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     match place.next()? {
         '+' => international(place, place.at() + 1),
         '(' => national(place, place.at()),
-        // Behind these stand fractions, parts of dates and pieces of longer numbers.
+        // Digits after these signs are fractions, parts of dates, or parts of longer numbers.
         _ if !place.begins_word() || matches!(place.before(), Some('-' | '.' | '/' | ',')) => None,
         '0' if place.rest().starts_with("00") => international(place, place.at() + 2),
-        // Most numbers of a text are told by their first group, before any other is read.
+        // The first group rules out most numbers of a text before any other group is read.
         '0'..='9' => match place.digits(place.at(), *NATIONAL_SOLID.end())?.digits {
             "0" => None,
             "1" => national(place, place.at()),
@@ -41,14 +41,14 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     }
 }
 
-/// Whether the name of a member says that its value is a phone number.
+/// Whether the key of a member names a phone number.
 pub(super) fn is_named(key: &str) -> bool {
     let letters: String = key.chars().filter(|letter| letter.is_alphabetic()).flat_map(char::to_lowercase).collect();
     matches!(letters.as_str(), "tel" | "cell" | "fax")
         || ["phone", "mobile", "telefon"].iter().any(|word| letters.contains(word))
 }
 
-/// Whether a text is nothing but the digits of a number, and signs between them.
+/// Whether a text consists of the digits of a number and separators.
 pub(super) fn is_bare(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
     let text = undisguised(text);
@@ -80,20 +80,20 @@ fn is_trunk(number: &Written) -> bool {
     number.digits.starts_with('0') && !number.digits.starts_with("00")
 }
 
-/// Groups of digits as far as they are read.
+/// Digit groups read so far.
 #[derive(Default)]
 struct Written {
     digits: String,
     lengths: Vec<usize>,
-    /// How the groups are parted, but for the first time.
+    /// Separator between the groups after the first separator.
     parted: Option<Gap>,
     parts: usize,
-    /// Whether they are parted in several ways: `01-02-2024 10` is a date and an hour.
+    /// Whether the separators differ: `01-02-2024 10` is a date and an hour.
     parted_anew: bool,
 }
 
-/// Where the longest number ends that begins here. Groups are read while they are parted as those of one number are and
-/// no card begins, so that nothing of a card is left over.
+/// End of the longest number that starts at this position. Groups are read while their separators are consistent and no
+/// card number starts, so no part of a card number remains.
 fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -> Option<usize> {
     let (mut written, mut latest) = (Written::default(), None);
     let mut is_open = place.character(from) == Some('(');
@@ -105,7 +105,7 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -
         }
         written.digits.push_str(group.digits);
         written.lengths.push(group.digits.len());
-        // A single digit at the end is more likely a number of its own.
+        // A single trailing digit is more likely a separate number.
         let is_tail = written.lengths.len() > 2 && group.digits.len() == 1;
         if !is_open && !is_tail && place.ends_word(group.end) && is_number(&written) {
             latest = Some(group.end);
@@ -135,18 +135,18 @@ impl Written {
     }
 }
 
-/// What stands between two groups.
+/// Separator between two groups.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gap {
-    /// A bracket that opens.
+    /// Opening parenthesis.
     Opens,
-    /// A bracket that closes.
+    /// Closing parenthesis.
     Closes,
-    /// Such a sign.
+    /// Another sign.
     Parts(char),
 }
 
-/// The signs between a group that ends there and the next, and where that begins.
+/// The separator after a group, and the start of the next group.
 fn gap(place: Place<'_>, from: usize) -> Option<(Gap, usize)> {
     let sign = |at: usize| {
         let next = place.character(at)?;

@@ -1,19 +1,19 @@
-//! A place in a text where something may begin.
+//! Positions in a text where a match may start.
 
 use crate::text::is_hidden;
 
-/// Spaces, hyphens and dots that part the digits of one number, those that do not break a line included.
+/// Spaces, hyphens and dots that separate the digits of a number, including non-breaking ones.
 pub(super) const SEPARATORS: [char; 14] = [
     ' ', '\u{a0}', '\u{202f}', '-', '\u{2010}', '\u{2011}', '\u{2013}', '.', '\u{b7}', '\u{2022}', '\u{2219}',
     '\u{22c5}', '\u{30fb}', '\u{ff65}',
 ];
 
-/// Most characters between two groups of one number. Eight hold a line break with an indentation and its marks of direction,
-/// and keep what is looked at from one place bounded.
+/// Maximum number of characters between two groups of a number. Eight fit a line break with indentation and direction
+/// marks, and bound the lookahead.
 const LONGEST_GAP: usize = 8;
 
-/// Whether a character may stand between the groups of a card number or an IBAN, beside others of the kind: a space, a line
-/// break, a tab, a hyphen, a dot, or one that shows nothing (Unicode general category Cf, and the blank Braille pattern).
+/// Whether a character may separate the groups of a card number or an IBAN, mixed with others: space, line break, tab,
+/// hyphen, dot, or an invisible character (Unicode general category Cf, and the blank Braille pattern).
 fn parts_groups(character: char) -> bool {
     SEPARATORS.contains(&character)
         || character.is_whitespace()
@@ -23,8 +23,8 @@ fn parts_groups(character: char) -> bool {
         || (!character.is_ascii() && is_hidden(character))
 }
 
-/// Whether a character is a part of the word in which it stands. Ideographs, kana and Hangul are letters that are written
-/// without spaces to what stands beside them, so they part words from numbers. Source: Unicode 16, `Scripts.txt`.
+/// Whether a character belongs to the surrounding word. Ideographs, kana and Hangul are written without spaces, so they
+/// count as word boundaries. Source: Unicode 16, `Scripts.txt`.
 fn is_of_word(character: char) -> bool {
     let is_unspaced = matches!(character,
         '\u{1100}'..='\u{11ff}'
@@ -45,7 +45,7 @@ fn is_of_word(character: char) -> bool {
     character.is_alphanumeric() && !is_unspaced
 }
 
-/// A place in a text, between two characters.
+/// A position in a text, between two characters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'t> {
     text: &'t str,
@@ -53,12 +53,12 @@ pub(super) struct Place<'t> {
     before: Option<char>,
 }
 
-/// Digits that stand together.
+/// A run of digits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group<'t> {
-    /// The digits.
+    /// Digits.
     pub(super) digits: &'t str,
-    /// Where they end in the text.
+    /// End offset in the text.
     pub(super) end: usize,
 }
 
@@ -71,7 +71,7 @@ impl<'t> Place<'t> {
         self.at
     }
 
-    /// The character in front.
+    /// The character before the position.
     pub(super) const fn before(self) -> Option<char> {
         self.before
     }
@@ -84,7 +84,7 @@ impl<'t> Place<'t> {
         self.rest().chars().next()
     }
 
-    /// One character further; the end stays where it is.
+    /// The position after the next character; unchanged at the end.
     pub(super) fn forward(self) -> Self {
         match self.next() {
             Some(next) => Self { at: self.at + next.len_utf8(), before: Some(next), ..self },
@@ -92,18 +92,18 @@ impl<'t> Place<'t> {
         }
     }
 
-    /// Further on in the same text, behind the character that ends there.
+    /// A later position in the same text.
     pub(super) fn to(self, at: usize) -> Self {
         let before = self.text.get(..at).and_then(|text| text.chars().next_back());
         Self { at, before, ..self }
     }
 
-    /// Behind what ends there and was masked.
+    /// The position after a masked match.
     pub(super) const fn after_mask(self, end: usize) -> Self {
         Self { at: end, before: Some(']'), ..self }
     }
 
-    /// Whether anything that is masked may begin here: a word, or one of the signs that forms begin with.
+    /// Whether a match may start here: at a word, or at a sign that starts a pattern.
     pub(super) fn may_begin(self) -> bool {
         match self.next() {
             Some('+' | '(' | ':') => true,
@@ -112,7 +112,7 @@ impl<'t> Place<'t> {
         }
     }
 
-    /// Whether no letter and no digit stands in front, but for letters that are written without spaces.
+    /// Whether no word character precedes; unspaced scripts count as boundaries.
     pub(super) fn begins_word(self) -> bool {
         !self.before.is_some_and(is_of_word)
     }
@@ -122,19 +122,19 @@ impl<'t> Place<'t> {
         self.text.get(at..).and_then(|rest| rest.chars().next())
     }
 
-    /// Whether neither a letter nor a digit follows there, but for letters that are written without spaces.
+    /// Whether no word character follows; unspaced scripts count as boundaries.
     pub(super) fn ends_word(self, end: usize) -> bool {
         !self.character(end).is_some_and(is_of_word)
     }
 
-    /// Whether a sentence may go on behind a sign that ends there: nothing, a space, or a sign of such a kind follows.
-    /// The opening bracket of a mask is none of these.
+    /// Whether the character at the offset may follow a sentence: the end, a space, or a closing sign. The opening
+    /// bracket of a mask is not among them.
     pub(super) fn ends_sentence(self, end: usize) -> bool {
-        let goes_on = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
-        self.character(end).is_none_or(|next| next.is_whitespace() || goes_on(next))
+        let may_follow = |next: char| matches!(next, '"' | '\'' | ')' | ']' | '}' | '>' | '/' | ',' | ';' | '%');
+        self.character(end).is_none_or(|next| next.is_whitespace() || may_follow(next))
     }
 
-    /// Where the separators end that stand there: one at least and [`LONGEST_GAP`] at most, of any mix.
+    /// End of the separators at an offset: 1 to [`MAX_GAP_CHARS`], of any mix.
     pub(super) fn gap(self, from: usize) -> Option<usize> {
         let rest = self.text.get(from..)?;
         let separators = || rest.chars().take_while(|character| parts_groups(*character));
@@ -143,10 +143,10 @@ impl<'t> Place<'t> {
         (bytes > 0 && is_short).then_some(from + bytes)
     }
 
-    /// The digits that stand there, at most so many and one more.
-    pub(super) fn digits(self, from: usize, most: usize) -> Option<Group<'t>> {
+    /// The digits at an offset, at most `limit` and one more.
+    pub(super) fn digits(self, from: usize, limit: usize) -> Option<Group<'t>> {
         let rest = self.text.get(from..)?;
-        let count = rest.bytes().take(most + 1).take_while(u8::is_ascii_digit).count();
+        let count = rest.bytes().take(limit + 1).take_while(u8::is_ascii_digit).count();
         let digits = rest.get(..count).filter(|digits| !digits.is_empty())?;
         Some(Group { digits, end: from + count })
     }

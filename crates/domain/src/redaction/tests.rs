@@ -7,7 +7,7 @@ fn redacted(text: &str) -> String {
     Redactor::default().redact_text(text).text
 }
 
-/// Each text with what must become of it.
+/// Checks each text against its expected redaction.
 fn assert_all(cases: &[(&str, &str)]) {
     for (text, expected) in cases {
         assert_eq!(redacted(text), *expected, "{text}");
@@ -81,7 +81,7 @@ fn ip_addresses() {
         ("It is 8.8.8.8. And (1.1.1.1), \"9.9.9.9\"", "It is [ip]. And ([ip]), \"[ip]\""),
         ("[2001:db8::1]:443 fe80::1%eth0 2001:db8::/32 ::1", "[[ip]]:443 [ip]%eth0 [ip]/32 [ip]"),
         ("::ffff:192.0.2.1 is 2001:0db8:0000:0000:0000:ff00:0042:8329: see", "[ip] is [ip]: see"),
-        // A version with four numbers is an address to whoever reads it alone.
+        // A version with four numbers is indistinguishable from an address.
         ("version 1.2.3.4", "version [ip]"),
     ]);
     assert_untouched(&[
@@ -189,7 +189,7 @@ fn sees_through_dots_hidden_characters_and_other_digits() {
         ),
         ("+４９ 30 123\u{2060}4567, ０30 1234567", "[phone], [phone]"),
         ("４111111111111111\u{200b}4111111111111111", "[card]\u{200b}[card]"),
-        // A hidden character may also part two things.
+        // A hidden character may also separate two matches.
         ("x\u{200b}4111111111111111\u{200b}x", "x\u{200b}[card]\u{200b}x"),
     ]);
     assert_untouched(&[
@@ -238,7 +238,7 @@ fn groups_of_cards_and_ibans_are_parted_by_any_mix_of_separators() {
     ]);
 }
 
-/// Chinese, Japanese and Korean are written without spaces between words and numbers.
+/// Chinese, Japanese and Korean have no spaces between words and numbers.
 #[test]
 fn ideographs_kana_and_hangul_are_no_part_of_a_number() {
     assert_all(&[
@@ -309,7 +309,7 @@ fn keys_are_masked_and_no_member_is_lost() {
     assert_eq!(value, expected);
 }
 
-/// Pieces that forms are made of, so that generated texts are full of what nearly fits.
+/// Fragments of patterns, so that generated texts contain many near matches.
 fn piece() -> impl Strategy<Value = String> {
     let known = [
         "4111111111111111",
@@ -351,7 +351,7 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Neighbours of what is masked, that would be masked for want of them.
+/// A mask next to an unmatched text must not turn that text into a match.
 #[test]
 fn a_mask_makes_no_mask_of_its_neighbours() {
     assert_all(&[
@@ -380,7 +380,7 @@ proptest! {
         prop_assert!(twice.found.is_empty());
     }
 
-    /// What is left between the masks stands in the text, in that order.
+    /// The text between the masks occurs in the original, in the same order.
     #[test]
     fn nothing_else_changes(pieces in prop::collection::vec(piece(), 0..14)) {
         let text = pieces.concat().replace('[', "(");
@@ -420,8 +420,8 @@ fn within(unit: &str, bytes: usize, bound: Duration) {
     drop(redaction);
 }
 
-/// Two minutes for a mebibyte: what an unoptimised build keeps on a machine with six times too much to do, and a fraction
-/// of what anything would take that looks at the rest of the text from every word.
+/// The bound of two minutes per MiB holds for an unoptimised build on a machine with sixfold load. A quadratic search
+/// would exceed it many times.
 #[test]
 fn the_time_is_linear() {
     for unit in ["4 ", "GB82 ", "a.", "4", "4111\t\n.- \u{2800}\u{200b}", "卡4111 "] {
@@ -429,7 +429,7 @@ fn the_time_is_linear() {
     }
 }
 
-/// The other forms, over shorter texts.
+/// The other patterns, on shorter texts.
 #[test]
 fn no_form_looks_far() {
     let hostile = [

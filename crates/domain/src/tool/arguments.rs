@@ -1,4 +1,4 @@
-//! What a tool is called with, read.
+//! Arguments of tool calls.
 
 use super::BuiltIn;
 use crate::{
@@ -9,61 +9,61 @@ use crate::{
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ToolCall {
-    /// Runs a workload by the tool that it is.
+    /// Runs a workload by the tool of its own.
     Workload {
-        /// Which.
+        /// Workload.
         workload: Slug,
-        /// The environment whose active release runs.
+        /// Environment whose active release runs.
         environment: Slug,
-        /// What its form asks for: the arguments of the call.
+        /// Values of the workload's input form.
         inputs: Map<String, Value>,
     },
-    /// Runs a workload, whether it is a tool or not.
+    /// Runs any workload, with or without an input form.
     ExecuteFlow {
-        /// Which.
+        /// Workload.
         workload: Slug,
-        /// The environment whose active release runs.
+        /// Environment whose active release runs.
         environment: Slug,
         /// Field names and values.
         inputs: Map<String, Value>,
     },
-    /// Looks something up in a knowledge base.
+    /// Searches a knowledge base.
     QueryKnowledgeBase {
-        /// Which.
+        /// Knowledge base.
         base: Slug,
-        /// What to look for.
+        /// Query text.
         query: String,
-        /// Most pieces, where fewer are wanted than the knowledge base gives.
+        /// Maximum number of chunks, at most the knowledge base's own limit.
         top_k: Option<u32>,
-        /// From which workspace; the caller's home where nothing is said.
+        /// Workspace of the request; `None` uses the caller's home workspace.
         workspace: Option<WorkspaceId>,
     },
-    /// Reads what stands behind a run.
+    /// Reads the evidence of a run.
     InspectEvidence {
-        /// Which run.
+        /// Run.
         execution: ExecutionId,
-        /// In which form.
+        /// Representation.
         form: EvidenceForm,
     },
 }
 
-/// In which form evidence is read.
+/// Representation of evidence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EvidenceForm {
-    /// As sections.
+    /// Sections.
     Flat,
-    /// As nodes and edges.
+    /// Nodes and edges.
     Graph,
 }
 
 impl ToolCall {
-    /// Reads the arguments of a tool that is always there.
+    /// Parses the arguments of a built-in tool.
     ///
     /// # Errors
-    /// With everything that the tool's schema does not allow; pointers begin at the arguments.
+    /// Returns every violation of the tool's schema, with pointers from the arguments.
     pub fn read(tool: BuiltIn, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
         let problems = tool.problems(&arguments);
         if !problems.is_empty() {
@@ -82,7 +82,7 @@ impl ToolCall {
             BuiltIn::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {
                 base: slug(&arguments, "knowledge_base_slug")?,
                 query: text(&arguments, "query").to_owned(),
-                top_k: arguments.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok()),
+                top_k: arguments.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok()),
                 workspace: match arguments.get("workspace_id") {
                     Some(_) => Some(identifier(&arguments, "workspace_id")?.into()),
                     None => None,
@@ -100,7 +100,7 @@ fn text<'a>(arguments: &'a Map<String, Value>, name: &str) -> &'a str {
     arguments.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A name that the schema lets through may still be one that nothing can have.
+/// Parses a slug. A text that matches the schema's pattern may still be reserved.
 fn slug(arguments: &Map<String, Value>, name: &str) -> Result<Slug, Vec<ContentProblem>> {
     Slug::parse(text(arguments, name))
         .map_err(|refusal| vec![ContentProblem::new(format!("/{name}"), refusal.code(), refusal.to_string())])

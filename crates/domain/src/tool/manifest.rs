@@ -1,46 +1,46 @@
-//! What agents are told of tools.
+//! Tool descriptions for agents.
 
 use super::{BuiltIn, Effect};
 use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
-/// What stands in front of a workload's slug in the name of its tool.
+/// Prefix of the tool name of a workload.
 const PREFIX: &str = "run_";
 
-/// What an agent is told of a tool.
+/// Description of a tool for an agent.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolDescription {
-    /// By which it is called.
+    /// Name of the tool.
     pub name: String,
-    /// For people.
+    /// Title for people.
     pub title: String,
-    /// For models.
+    /// Description for models.
     pub description: String,
-    /// The JSON Schema (2020-12) of its arguments.
+    /// JSON Schema (2020-12) of the arguments.
     pub input_schema: Value,
-    /// What it does to the world.
+    /// Side effect.
     pub effect: Effect,
 }
 
 impl BuiltIn {
-    /// What an agent is told of it.
+    /// The description of the tool.
     #[must_use]
     pub fn description(self) -> ToolDescription {
         let (title, description) = match self {
             Self::ExecuteFlow => (
                 "Run a workload",
-                "Runs the active release of a governed workload with these inputs and answers with its result. The run is \
-                 subject to the workload's policy, and all that stands behind its answer is kept as evidence.",
+                "Runs the active release of a governed workload with these inputs and returns its result. The \
+                 workload's policy applies to the run, and the evidence of the result is recorded.",
             ),
             Self::QueryKnowledgeBase => (
                 "Search a knowledge base",
-                "Finds the pieces of a governed knowledge base that fit a query, where its access contract allows you to \
-                 retrieve them. That it was read is written into the audit log.",
+                "Finds the chunks of a governed knowledge base that match a query, if its access contract permits \
+                 retrieval. The audit log records the query.",
             ),
             Self::InspectEvidence => (
                 "Inspect the evidence of a run",
-                "Reads what stands behind a run: its release, bindings, policy decision, obligations, retrievals, artifacts \
-                 and approvals.",
+                "Reads the evidence of a run: its release, bindings, policy decision, obligations, retrievals, \
+                 artifacts and approvals.",
             ),
         };
         ToolDescription {
@@ -53,15 +53,14 @@ impl BuiltIn {
     }
 }
 
-/// What an agent is told of the tool that a workload is; `None` of one without a form. What it is called with are the inputs
-/// of the form.
+/// The tool description of a workload; `None` without an input form. The arguments are the inputs of the form.
 #[must_use]
 pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
     let interface = workload.interface_config.as_ref()?;
-    let said = if interface.description().is_empty() { &workload.description } else { interface.description() };
-    let description = if said.is_empty() { format!("Runs the workload {}.", workload.slug) } else { said.to_owned() };
+    let own = if interface.description().is_empty() { &workload.description } else { interface.description() };
+    let description = if own.is_empty() { format!("Runs the workload {}.", workload.slug) } else { own.to_owned() };
     Some(ToolDescription {
-        // A slug has no underscores, so two workloads never share a name.
+        // Slugs contain no underscores, so the tool names of two workloads differ.
         name: format!("{PREFIX}{}", workload.slug.as_str().replace('-', "_")),
         title: format!("{} ({})", workload.name, workload.slug),
         description,
@@ -70,7 +69,7 @@ pub fn of_workload(workload: &Workload) -> Option<ToolDescription> {
     })
 }
 
-/// The workload that a tool of this name would be.
+/// The workload that a tool name refers to.
 #[must_use]
 pub fn workload_of(name: &str) -> Option<Slug> {
     let name = name.strip_prefix(PREFIX).filter(|name| !name.contains('-'))?;

@@ -149,7 +149,7 @@ impl EmbeddedSchema {
         text.len() <= BRIEF_TEXT && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
     }
 
-    /// Checks a value within [`MAX_EVALUATIONS`].
+    /// Checks a value within ten million evaluations.
     ///
     /// # Errors
     /// Returns an error when the value does not satisfy the schema, or the check would exceed its budget.
