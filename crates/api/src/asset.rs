@@ -1,4 +1,4 @@
-//! Assets and versions.
+//! Routes of assets and their versions.
 
 pub(crate) mod diff;
 pub(crate) mod draft;
@@ -42,7 +42,7 @@ use serde_json::{Value, value::RawValue};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// Longest body that carries content, in bytes.
+/// Maximum body with content, in bytes.
 pub(crate) const CONTENT_LIMIT: usize = 4 << 20;
 
 /// A governed configuration object.
@@ -79,42 +79,42 @@ impl AssetView {
     }
 }
 
-/// One immutable version.
+/// An immutable version of an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetVersion)]
 pub(crate) struct VersionView {
     asset_version_id: Uuid,
     asset_id: Uuid,
     version_label: String,
-    /// What it says, in canonical JSON.
+    /// The content, in canonical JSON.
     #[schema(value_type = Object)]
     content: Box<RawValue>,
     artifact_ref: String,
-    /// BLAKE3 over the canonical JSON of the content: `blake3:<hex>`.
+    /// BLAKE3 digest of the canonical JSON of the content: `blake3:<hex>`.
     checksum: String,
-    /// Why it is there, in its author's words; null if nothing was said, or it was erased.
+    /// The author's reason for the version; null if there is none, or it was erased.
     change_note: Option<String>,
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
-    /// The YAML that a flow's version was made from, as given; where the version stands alone, not in lists.
+    /// The original YAML of a flow version. Lists omit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     content_yaml: Option<String>,
-    /// What its author should know, such as fields that are recorded and not enforced yet; lists leave it out.
+    /// Warnings for the author, such as fields that are stored but not enforced yet. Lists omit them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<VersionWarning>,
 }
 
-/// Something that the author of a version should know.
+/// A warning for the author of a version.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct VersionWarning {
     code: &'static str,
-    /// The field that it is about: `content.rules[0].outcome`, cut behind 256 characters.
+    /// Path of the field, such as `content.rules[0].outcome`, truncated to 256 characters.
     path: String,
-    /// The same as a JSON pointer into the content, cut likewise; empty for the whole.
+    /// JSON pointer of the field in the content, truncated likewise; empty for the whole content.
     pointer: String,
     message: String,
-    /// Of a legacy kind: content of its successor that says the same as far as it can.
+    /// For a legacy kind: the closest equivalent content of its successor kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     conversion: Option<Value>,
@@ -129,7 +129,7 @@ impl VersionWarning {
 }
 
 impl VersionView {
-    /// Of a version that nobody needs any more: its content may be large.
+    /// Converts a version by value, because its content may be large.
     pub(crate) fn of(version: AssetVersion) -> Result<Self, ApiError> {
         Ok(Self {
             asset_version_id: version.asset_version_id.uuid(),
@@ -147,23 +147,23 @@ impl VersionView {
         })
     }
 
-    /// With the text that it was made from.
+    /// Sets the original YAML.
     pub(crate) fn with_text(self, content_yaml: Option<String>) -> Self {
         Self { content_yaml, ..self }
     }
 
-    /// How many bytes of it may be many.
+    /// Length of the content, the only large part, in bytes.
     fn long(&self) -> usize {
         self.content.get().len()
     }
 
-    /// Where it is read, from the asset's own workspace.
+    /// The URL of the version in the asset's own workspace.
     pub(crate) fn location(&self, asset: &Asset) -> String {
         let from = asset.workspace_id;
         format!("/v1/assets/{}/versions/{}?workspace_id={from}", self.asset_id, self.asset_version_id)
     }
 
-    /// The version of an asset of that kind, with its warnings.
+    /// Converts a version of an asset of this kind, with its warnings.
     pub(crate) fn warned(kind: AssetKind, version: AssetVersion) -> Result<Self, ApiError> {
         let warnings = {
             let content = version.content().map_err(|error| ApiError::internal().caused_by(&error))?;
@@ -173,7 +173,7 @@ impl VersionView {
     }
 }
 
-/// An asset to make.
+/// An asset to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAsset {
@@ -184,7 +184,7 @@ pub(crate) struct NewAsset {
     asset_kind: String,
     /// `team:<name>` or `user:<name>`.
     owner_ref: String,
-    /// Where; your home workspace if left out.
+    /// The workspace of the asset; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
@@ -192,33 +192,33 @@ pub(crate) struct NewAsset {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewVersion {
-    /// An object as the kind's schema says.
+    /// An object that matches the schema of the asset's kind.
     #[schema(value_type = Object)]
-    #[expect(dead_code, reason = "it is taken out of the document when the rest has been read")]
+    #[expect(dead_code, reason = "the handler moves it out of the document")]
     content: Later,
-    /// Unique in the asset; the next `vN` if left out.
+    /// Unique in the asset; default the next `vN`.
     #[schema(max_length = 64)]
     version_label: Option<String>,
-    /// Why it is there, in your words.
+    /// Your reason for the version.
     #[schema(max_length = 2000)]
     change_note: Option<String>,
-    /// The asset must be visible from this workspace; without it, from any.
+    /// The asset must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,
 }
 
-/// Which assets to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AssetListQuery {
-    /// Those seen from this workspace.
+    /// Only assets that are visible from this workspace.
     workspace_id: Option<Uuid>,
-    /// Those of this kind.
+    /// Only assets of this kind.
     asset_kind: Option<String>,
-    /// Those in this state.
+    /// Only assets in this state.
     lifecycle_state: Option<String>,
 }
 
-/// The workspace to look from.
+/// The workspace that determines visibility.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FromWorkspace {
@@ -232,11 +232,11 @@ impl FromWorkspace {
     }
 }
 
-/// The workspace of a request that may name it in the body or in the query; 422 where the two differ.
+/// The workspace of a request, in the query or in the body; 422 if the two differ.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InWorkspace {
-    /// The same as in the body; either will do.
+    /// Alternative to the field in the body.
     workspace_id: Option<Uuid>,
 }
 
@@ -256,7 +256,7 @@ impl InWorkspace {
         self.workspace_id.map(Into::into)
     }
 
-    /// The same where the workspace must be named: it is where the request looks from.
+    /// The workspace of the query or the body; an error if both are missing.
     pub(crate) fn required(&self, body: Option<Uuid>) -> Result<WorkspaceId, FieldProblem> {
         self.with_body(body)?.ok_or_else(|| FieldProblem::missing("workspace_id"))
     }
@@ -278,12 +278,12 @@ pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldPro
 }
 
 pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
-    let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+    let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
     text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid_text", rule)))
         .transpose()
 }
 
-/// Makes an asset.
+/// Creates an asset.
 #[utoipa::path(
     operation_id = "create_asset",
     tag = "assets",
@@ -305,9 +305,8 @@ pub(crate) async fn create_asset(
     let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
     let workspace_id = fields.read(query.with_body(new.workspace_id));
     let (slug, owner_ref, workspace_id) = fields.whole(|| Some((slug?, owner_ref?, workspace_id?)))?;
-    let kind = AssetKind::parse(&new.asset_kind).ok_or_else(|| {
-        ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "this is not one of the asset kinds")
-    })?;
+    let kind = AssetKind::parse(&new.asset_kind)
+        .ok_or_else(|| ApiError::new(StatusCode::BAD_REQUEST, "invalid_asset_kind", "the asset kind is unknown"))?;
     let draft = AssetDraft { slug, kind, owner_ref, workspace_id };
     let done = api.services.create_asset(&caller, draft, key.as_ref()).await?;
     let view = AssetView::of(&done.value);
@@ -315,7 +314,7 @@ pub(crate) async fn create_asset(
     Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
 }
 
-/// Assets, newest first.
+/// Lists assets, newest first.
 #[utoipa::path(
     operation_id = "list_assets",
     tag = "assets",
@@ -341,7 +340,7 @@ pub(crate) async fn list_assets(
     Ok(list.answer(&assets.map(|asset| AssetView::of(&asset))))
 }
 
-/// One asset.
+/// Reads an asset.
 #[utoipa::path(
     operation_id = "read_asset",
     tag = "assets",
@@ -382,7 +381,7 @@ pub(crate) async fn create_asset_version(
     let (new, content) = body.into_parts_with("content");
     let mut fields = Fields::default();
     if !content.is_object() {
-        fields.note([FieldProblem::new("content", "invalid", "content is an object")]);
+        fields.note([FieldProblem::new("content", "invalid", "content must be an object")]);
     }
     let label = fields.read(label(new.version_label.as_deref()));
     let change_note = fields.read(change_note(new.change_note.as_deref()));
@@ -396,7 +395,7 @@ pub(crate) async fn create_asset_version(
     Ok(Answer::made(&done, &view, location)?.with_room(view.long()).send())
 }
 
-/// An asset's versions, newest first.
+/// Lists the versions of an asset, newest first.
 #[utoipa::path(
     operation_id = "list_asset_versions",
     tag = "assets",
@@ -414,7 +413,7 @@ pub(crate) async fn list_asset_versions(
     Ok(list.answer(&versions.try_map(VersionView::of)?))
 }
 
-/// One version.
+/// Reads a version.
 #[utoipa::path(
     operation_id = "read_asset_version",
     tag = "assets",

@@ -1,7 +1,7 @@
-//! The settings of a server: defaults, then `fairway.toml`, then the environment.
+//! The settings of a server: defaults, overridden by `fairway.toml`, overridden by the environment.
 //!
-//! Reading is a pure function of the file's text and the variables, so that tests need neither. What is misspelled is
-//! an error that names the nearest known setting, because a setting that silently does nothing is worse than none.
+//! Loading is a pure function of the file's text and the variables, so tests need neither. An unknown key or variable
+//! is an error that suggests the nearest known one, because an ignored setting would fail silently.
 
 mod provider;
 mod reading;
@@ -31,91 +31,91 @@ use reading::Raw;
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 use url::Url;
 
-/// Everything that can be set, read and checked.
+/// All validated settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the server listens.
+    /// Address that the server listens on.
     pub bind: SocketAddr,
-    /// Where the server keeps its own files.
+    /// Directory of the server's own files.
     pub data_dir: PathBuf,
     /// The database of the service.
     pub database: Database,
-    /// The database as its owner sees it, for migrations; the same unless it is set.
+    /// The database under its owner role, for migrations; defaults to `database`.
     pub migrate_database: Database,
-    /// Where artifacts lie.
+    /// Location of the artifact store.
     pub artifacts: Location,
-    /// How callers are told apart.
+    /// Authentication of callers.
     pub auth_mode: AuthMode,
-    /// Host names that local mode answers to beside the loopback ones.
+    /// Additional host names in local mode, next to the loopback names.
     pub allowed_hosts: Vec<HostName>,
     /// Whether local mode may be reached through a proxy.
     pub local_mode_exposure: LocalModeExposure,
-    /// The scheme under which browsers know the server: `https` behind a proxy that speaks TLS.
+    /// The scheme of the server's URL in browsers: `https` behind a proxy that terminates TLS.
     pub public_scheme: Scheme,
-    /// How long a request's head may take to arrive.
+    /// Time limit for a request head to arrive.
     pub header_timeout: Duration,
-    /// How long a request's body may take to arrive.
+    /// Time limit for a request body to arrive.
     pub body_timeout: Duration,
-    /// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
+    /// Maximum requests of a worker thread that wait for PostgreSQL in a standing queue.
     pub waiting_line: usize,
-    /// Bytes of resident memory that a server or worker process may take.
+    /// Resident memory limit of a server or worker process, in bytes.
     pub memory_limit: usize,
-    /// Services whose word on behalf of others is taken.
+    /// Services that may act on behalf of others.
     pub internal_clients: Vec<ActorRef>,
-    /// How long a synchronous request waits for its execution.
+    /// Time that a synchronous request waits for its run.
     pub sync_wait: Duration,
-    /// Where runs run.
+    /// Dispatch mode: which processes execute runs.
     pub dispatch: Dispatch,
-    /// How many runs of a tenant may wait for a worker.
+    /// Maximum queued runs of a tenant.
     pub queue_cap: u32,
-    /// How long an execution may run.
+    /// Time limit of a run.
     pub execution_deadline: Duration,
-    /// Whether tenants are given a generator.
+    /// Whether the server provisions a generator for tenants.
     pub generator: Provisioning,
-    /// How long a person may take to review the answer of an execution.
+    /// Time limit for the human review of a result.
     pub review_deadline: Duration,
-    /// How long a worker may be silent before its work is given to another.
+    /// Lease duration of a worker; another worker takes over its runs after expiry.
     pub worker_lease: Duration,
-    /// Schemes of national identifiers that are masked where a policy wants outputs redacted.
+    /// Schemes of national identifiers that output redaction masks.
     pub national_ids: Vec<NationalId>,
-    /// Who turns texts into vectors, for knowledge bases that are searched by meaning.
+    /// The model that embeds texts for vector search.
     pub embedding_model: EmbeddingModel,
-    /// How long the answers of runs are shown after their end, and what people and models said is kept.
+    /// Retention of results and payloads after the end of a run.
     pub result_retention: Duration,
-    /// How often one client may come to one public workload.
+    /// Rate limit of one client on one public workload.
     pub public_rate: Quota,
-    /// Proxies whose word on where a request comes from is taken.
+    /// Proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: TrustedProxies,
-    /// Which workloads have a page at the root, and who may frame it.
+    /// The workloads with an embeddable page, and the origins that may embed it.
     pub embedding: Embedding,
-    /// Where requests may go beside the public internet.
+    /// Egress targets that are allowed in addition to the public internet.
     pub egress_allow: Vec<Allowance>,
-    /// The folder with a folder of secrets for each tenant.
+    /// Directory with one subdirectory of secrets for each tenant.
     pub secrets_dir: Option<PathBuf>,
     /// The vault that keeps secrets.
     pub vault: Option<VaultSettings>,
     /// The runtime gateway; `None` for the embedded one.
     pub runtime_gateway: Option<GatewaySettings>,
-    /// What is logged, and how.
+    /// Log filter and format.
     pub log: LogSettings,
-    /// Whether traces go to a collector.
+    /// Whether traces are exported to a collector.
     pub export_traces: bool,
-    /// The configured provider accounts. `local` is there without being configured.
+    /// The configured provider accounts. The built-in account `local` needs no configuration.
     pub providers: Vec<ProviderAccount>,
     shown: Vec<Shown>,
 }
 
-/// Which database.
+/// The database.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Database {
-    /// A private PostgreSQL in the data directory.
+    /// A managed PostgreSQL server in the data directory.
     Embedded,
-    /// A server at this address, which may hold a password.
+    /// A server at this URL, which may contain a password.
     Url(Secret),
 }
 
 impl Database {
-    /// The host names in its address.
+    /// The host names in the URL.
     fn hosts(&self) -> Vec<String> {
         match self {
             Self::Embedded => Vec::new(),
@@ -124,67 +124,67 @@ impl Database {
     }
 }
 
-/// How callers are told apart.
+/// Authentication of callers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AuthMode {
-    /// Everybody who reaches the server's loopback address says who they are.
+    /// The server trusts the identity header of every client on its loopback address.
     Local,
 }
 
 /// Whether the operator accepts that a proxy forwards requests of other machines to local mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LocalModeExposure {
-    /// Settings that serve a proxy stop the start.
+    /// The server does not start with settings for a proxy.
     Refused,
-    /// They are accepted. The server logs a warning each minute.
+    /// Settings for a proxy are accepted. The server logs a warning each minute.
     Accepted,
 }
 
-/// A vault that keeps secrets.
+/// The vault that stores secrets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VaultSettings {
-    /// Its address.
+    /// Base URL.
     pub address: Url,
-    /// What opens it.
+    /// Access token.
     pub token: Secret,
 }
 
-/// A runtime gateway of somebody else.
+/// An external runtime gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GatewaySettings {
-    /// Its address.
+    /// Base URL.
     pub address: Url,
-    /// What opens it, where it is not open to everybody who reaches it.
+    /// Access token, if the gateway requires one.
     pub token: Option<Secret>,
 }
 
-/// What is logged, and how.
+/// Log filter and format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogSettings {
     /// Directives of `tracing-subscriber`, such as `info,fairway_postgres=debug`.
     pub filter: String,
-    /// The form of a line.
+    /// Format of a log line.
     pub format: LogFormat,
 }
 
-/// One setting as `config check` shows it.
+/// One setting in the output of `config check`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shown {
-    /// Its key in the file.
+    /// Key in the file.
     pub key: &'static str,
-    /// Its variable.
+    /// Environment variable.
     pub variable: &'static str,
-    /// Its value, with secrets left out.
+    /// Value without secrets.
     pub value: String,
-    /// Where the value comes from.
+    /// Source of the value.
     pub origin: Origin,
 }
 
 impl Settings {
-    /// Reads the settings from the text of `fairway.toml`, if there is one, and from the environment.
+    /// Loads the settings from the text of `fairway.toml`, if there is one, and from the environment.
     ///
     /// # Errors
-    /// For the first unknown key or variable, or the first value that is wrong or does not fit the others.
+    /// The first unknown key or variable, the first invalid value, or the first conflict between settings.
     pub fn load(
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -251,13 +251,13 @@ impl Settings {
         Ok(Self { shown, ..settings })
     }
 
-    /// Every setting with its value and origin, secrets left out.
+    /// Every setting with its value and origin, without secrets.
     #[must_use]
     pub fn describe(&self) -> &[Shown] {
         &self.shown
     }
 
-    /// Which hosts the server answers.
+    /// The hosts that the server answers.
     #[must_use]
     pub fn site_rules(&self) -> SiteRules {
         match self.auth_mode {
@@ -265,7 +265,7 @@ impl Settings {
         }
     }
 
-    /// The host names of this machine and of all addresses in the settings, in lower case. No tenant may answer to them.
+    /// The host names of this machine and of all URLs in the settings, in lower case. Tenants may not claim them.
     #[must_use]
     pub fn operator_hosts(&self) -> Vec<String> {
         let databases = [&self.database, &self.migrate_database].into_iter().flat_map(Database::hosts);
@@ -290,13 +290,13 @@ impl Settings {
         hosts
     }
 
-    /// What settings ask of one another.
+    /// Checks constraints between settings.
     fn fit(&self) -> Result<(), ConfigError> {
         if self.database == Database::Embedded && self.migrate_database != Database::Embedded {
             return Err(ConfigError::OwnerWithoutDatabase);
         }
         match self.auth_mode {
-            // Local mode believes whatever a caller says, so nobody but this machine may reach it.
+            // Local mode trusts every caller, so only this machine may reach it.
             AuthMode::Local if !self.bind.ip().is_loopback() => Err(ConfigError::LocalModeExposed),
             AuthMode::Local => match (self.proxy_setting(), self.local_mode_exposure) {
                 (Some(setting), LocalModeExposure::Refused) => {
@@ -308,7 +308,7 @@ impl Settings {
         }
     }
 
-    /// The first setting that only a proxy in front of the server needs.
+    /// The first configured setting that only a server behind a proxy needs.
     fn proxy_setting(&self) -> Option<&'static Setting> {
         let serves_proxy = [
             (&setting::TRUSTED_PROXIES, self.trusted_proxies != TrustedProxies::default()),
@@ -318,19 +318,19 @@ impl Settings {
         serves_proxy.into_iter().find_map(|(setting, is_set)| is_set.then_some(setting))
     }
 
-    /// Values that follow from other settings are shown as they came out.
+    /// Renders a setting. Values that derive from other settings are shown as derived.
     fn show(&self, setting: &'static Setting, raw: &Raw) -> Shown {
         let (value, origin) = raw.shown(setting);
         let value = match setting.key {
             key if key == setting::ARTIFACTS_URL.key => match &self.artifacts {
-                // A directory that follows from the data directory is shown as that one is.
+                // A directory that derives from the data directory is shown, because the data directory is shown too.
                 Location::Directory(_) if origin == Origin::Default => self.artifacts.to_string(),
                 Location::Directory(_) => "file://".to_owned(),
                 Location::Bucket(bucket) => format!("s3://{}", bucket.bucket),
             },
             key if key == setting::MIGRATE_DATABASE_URL.key => self.migrate_database.to_string(),
             key if key == setting::DATABASE_URL.key => self.database.to_string(),
-            // Paths and queries of such addresses are often secrets.
+            // Paths and queries of such URLs often contain secrets.
             key if key == setting::VAULT_ADDR.key => {
                 self.vault.as_ref().map(|vault| vault.address.origin().ascii_serialization()).unwrap_or_default()
             }
@@ -344,7 +344,7 @@ impl Settings {
     }
 }
 
-/// The vault, if there is one. Without a token nobody could ask it anything.
+/// The vault, if configured. URL and token are required together.
 fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
     let address = raw.read_set(&setting::VAULT_ADDR, value::web_address)?;
     let token = raw.read_set(&setting::VAULT_TOKEN, value::token)?;
@@ -355,7 +355,7 @@ fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
     }
 }
 
-/// The runtime gateway, if it is not the embedded one, which no token opens.
+/// The external runtime gateway, if configured. The embedded gateway takes no token.
 fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
     let token = raw.read_set(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;

@@ -1,4 +1,4 @@
-//! Running workloads and reading how runs went.
+//! Routes that execute workloads and read runs.
 
 pub(crate) mod behalf;
 pub(crate) mod cancel;
@@ -56,35 +56,35 @@ use uuid::Uuid;
 pub(crate) struct Execute {
     /// The environment whose active release runs.
     environment: String,
-    /// Field names and values.
+    /// Input values by field name.
     #[schema(value_type = Option<Object>)]
     inputs: Option<Map<String, Value>>,
-    /// `restricted`, `guided` or `standard`: the lane to run on, or the next more general one that is held. Needs
-    /// `release.transition`. Left out, the lane of your principal binding, else `standard`.
+    /// `restricted`, `guided` or `standard`: the lane of the run. If no release holds it, the next more general lane
+    /// applies. Requires `release.transition`. Default: the lane of your principal binding, else `standard`.
     lane: Option<String>,
-    /// The conversation that the run is part of: 1 to 128 letters, digits and `._:@+=~-`. Where the release binds a `memory`,
-    /// earlier turns of it go in front of what is asked.
+    /// The conversation of the run: 1 to 128 letters, digits and `._:@+=~-`. If the release binds a `memory`, the
+    /// prompt includes earlier turns of the conversation.
     session_id: Option<String>,
-    /// `on_behalf_of`, from a service whose word is taken: the run is that of `actor_ref`. Nobody else may send this and the
-    /// three fields below.
+    /// `on_behalf_of`: the run belongs to `actor_ref`. Only trusted services may send this field and the three fields
+    /// below.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
-    /// Who the run is for: `user:<name>` or `service:<name>`, bound to the workload.
+    /// The actor of the run: `user:<name>` or `service:<name>`, bound to the workload.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_ref: Option<Value>,
-    /// `user` or `service`: what `actor_ref` is.
+    /// Kind of `actor_ref`: `user` or `service`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
-    /// `local`: how the server tells who is who.
+    /// Authentication mode of the server: `local`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
 }
 
-/// How a run is to be dispatched.
+/// Dispatch options of a run.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExecuteQuery {
@@ -92,45 +92,45 @@ pub(crate) struct ExecuteQuery {
     mode: Option<String>,
 }
 
-/// A run that ended, with its answer.
+/// An ended run with its result.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ExecutionResult {
     execution_id: Uuid,
     /// `completed` or `failed`.
     status: &'static str,
-    /// The answer; null where there is none.
+    /// The result; null if there is none.
     output: Value,
-    /// What providers said of their answers, by step.
+    /// Provider metadata by step.
     metadata: Value,
-    /// Why there is no answer; null where there is one.
+    /// The error of a run without a result; else null.
     error: Option<ErrorView>,
     #[schema(format = DateTime)]
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
-    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    /// For a run of `anonymous`, returned only once: the token that reads the run, as `X-Result-Token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     result_token: Option<String>,
 }
 
-/// A run that goes on.
+/// A run that has not ended.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedExecution {
     execution_id: Uuid,
     /// `queued`.
     state: &'static str,
-    /// `pending` where its steps are over and a person has to look at the answer first.
+    /// `pending` if the steps have ended and the result awaits a human review.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     review: Option<&'static str>,
-    /// For a run of `anonymous`, shown this once: what reads it, as `X-Result-Token`.
+    /// For a run of `anonymous`, returned only once: the token that reads the run, as `X-Result-Token`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     result_token: Option<String>,
 }
 
-/// Why a run has no answer.
+/// The error of a run.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RunError)]
 pub(crate) struct ErrorView {
@@ -144,7 +144,7 @@ impl ErrorView {
     }
 }
 
-/// How a run stands.
+/// A run with its status.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Execution)]
 pub(crate) struct ExecutionView {
@@ -154,11 +154,11 @@ pub(crate) struct ExecutionView {
     environment: String,
     lane: &'static str,
     submitted_by: String,
-    /// The service that sent it for its submitter; null where it was sent by who it is for.
+    /// The service that acted on behalf of the submitter; null without delegation.
     delegated_by: Option<String>,
     /// `queued`, `running`, `awaiting_review`, `completed`, `failed`, `denied`, `cancelled` or `unknown`.
     status: &'static str,
-    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until it ended.
+    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
     outcome: Option<&'static str>,
     error: Option<ErrorView>,
     /// The reason code of the policy decision.
@@ -167,20 +167,20 @@ pub(crate) struct ExecutionView {
     started_at: String,
     #[schema(format = DateTime)]
     completed_at: Option<String>,
-    /// What its steps did, in order; null in lists, and to a submitter who may not see executions there.
+    /// The steps, in order; null in lists, and for a submitter without permission to view executions.
     steps: Option<Vec<StepView>>,
-    /// The answer, for its submitter alone.
+    /// The result; only its submitter sees it.
     queued_result: Option<QueuedResult>,
 }
 
-/// What one step did.
+/// The record of a step.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ExecutionStep)]
 struct StepView {
     step_id: String,
     /// `task`, `llm_call` or `return`.
     step_type: String,
-    /// With which code it failed; null where it did not.
+    /// Error code of a failed step; else null.
     error_code: Option<String>,
     duration_us: u64,
 }
@@ -196,11 +196,11 @@ impl StepView {
     }
 }
 
-/// The answer of a run.
+/// The result of a run.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct QueuedResult {
     result: Value,
-    /// What a script said; left out where the run is none.
+    /// Standard output of a script; absent for other runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
     stdout: Option<String>,
@@ -208,7 +208,7 @@ pub(crate) struct QueuedResult {
     result_at: String,
 }
 
-/// The stored answer: what the run returned, and what its providers said.
+/// The stored result: output and provider metadata.
 #[derive(Deserialize)]
 struct StoredOutput {
     output: Value,
@@ -216,7 +216,7 @@ struct StoredOutput {
 }
 
 impl StoredOutput {
-    /// What a script said: of other runs the metadata holds objects alone, one for each step.
+    /// Standard output of a script. The metadata of other runs contains only objects, one for each step.
     fn stdout(&self) -> Option<String> {
         self.metadata.get("stdout").and_then(Value::as_str).map(str::to_owned)
     }
@@ -272,14 +272,14 @@ impl ExecutionView {
     }
 }
 
-/// Runs a workload and answers with its result.
+/// Executes a workload and returns its result.
 #[utoipa::path(
     operation_id = "execute_workload",
     tag = "executions",
     params(
         ("slug" = String, Path, description = "The workload's slug"),
         ExecuteQuery,
-        ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run, `wait=n` to wait so many seconds at most"),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` for a queued run, `wait=n` to wait at most n seconds"),
         TokenParams,
         KeyParams,
     ),
@@ -287,12 +287,12 @@ impl ExecutionView {
     responses(
         (
             status = 200,
-            description = "The run ended; with `Accept: text/event-stream`, its events as they come. To `anonymous` and to \
-                holders of share links, a key that is known answers `execution_id` and `state` alone",
+            description = "The run ended; with `Accept: text/event-stream`, its events as a stream. For `anonymous` and \
+                holders of share links, a repeated key returns only `execution_id` and `state`",
             body = ExecutionResult,
         ),
-        (status = 202, description = "The run goes on", body = QueuedExecution),
-        (status = 429, description = "Too many runs wait, or the workload is public and you ask too often", body = ErrorBody),
+        (status = 202, description = "The run has not ended", body = QueuedExecution),
+        (status = 429, description = "The queue of runs is full, or the rate limit of a public workload is exceeded", body = ErrorBody),
         WriteRefusals,
     )
 )]
@@ -306,7 +306,7 @@ pub(crate) async fn execute_workload(
     query: Query<ExecuteQuery>,
     body: Body<Execute>,
 ) -> Result<HttpResponse, ApiError> {
-    // What is no slug names no workload.
+    // No workload has a malformed slug.
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
@@ -325,7 +325,7 @@ pub(crate) async fn execute_workload(
     let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
-        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"));
+        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
     let session = fields.read(session(session_id.as_deref()));
     let patience = fields.read(preference::patience(request.headers(), query.mode.as_deref()));
@@ -342,7 +342,8 @@ pub(crate) async fn execute_workload(
     if run.replayed && is_guest(claims.actor.kind()) {
         return again_to_guest(&run);
     }
-    // Once a run is accepted its name is answered, and what reads it: whoever cannot follow it now can still come back.
+    // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
+    // read it later.
     if wanted.patience == Patience::Acceptance
         && run.execution.status != Status::Denied
         && let Some(stream) = events::followed(&api, &base, &run, arrival).await
@@ -352,10 +353,10 @@ pub(crate) async fn execute_workload(
     answer(&run)
 }
 
-/// What is said of a review that somebody has to give.
+/// Value of `review` for a result that awaits a human review.
 const PENDING: &str = "pending";
 
-/// Refusals of a run that a synchronous caller is told as its own mistake: it can send something else, or ask elsewhere.
+/// Error codes of runs that a synchronous response maps to 422, because the caller can change the request.
 const CALLERS_MISTAKES: [&str; 8] = [
     "prompt_argument_missing",
     "prompt_argument_type",
@@ -367,7 +368,8 @@ const CALLERS_MISTAKES: [&str; 8] = [
     "hook_denied",
 ];
 
-/// A run that a key names, to somebody without a name: somebody else may have sent that key.
+/// The response for a repeated key of a guest. Another guest may have sent that key, so the response contains only the
+/// id and state.
 fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     let Execution { execution_id: id, status, .. } = run.execution;
     match status {
@@ -384,7 +386,7 @@ fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     }
 }
 
-/// A refusal that names its run.
+/// Adds the run's id to an error.
 fn naming(run: &Run, error: ApiError) -> ApiError {
     let error = error.with("execution_id", run.execution.execution_id.to_string());
     let replayed = actix_web::http::header::HeaderValue::from_static("true");
@@ -399,12 +401,12 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         let mut response = marked(run, HttpResponse::Accepted());
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
-        // Who asked for a place in line is told of no more than that.
+        // A caller that requested a queued run does not wait for a review.
         let review = (execution.status == Status::AwaitingReview && !run.in_line).then_some(PENDING);
         let state = Status::Queued.as_str();
         Ok(response.json(QueuedExecution { execution_id: id.uuid(), state, review, result_token }))
     };
-    // Who asked for a place in line got one, however the run went since.
+    // A caller that requested a queued run gets 202, even if the run has ended since.
     if run.in_line {
         return goes_on();
     }
@@ -436,7 +438,7 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
     response
 }
 
-/// Who comes to a run. Of somebody without a name it is counted like a request to the workload.
+/// The caller of a run's routes. Requests of guests count towards the rate limit of the workload.
 async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
@@ -444,18 +446,18 @@ async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHa
     Ok(caller)
 }
 
-/// How a run stands.
+/// Reads a run.
 #[utoipa::path(
     operation_id = "read_execution",
     tag = "executions",
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
         TokenParams,
-        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is read by"),
+        ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
     ),
     responses(
         (status = 200, description = "The run", body = ExecutionView),
-        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
+        (status = 429, description = "Too many attempts with share tokens, or the rate limit of a public workload is exceeded", body = ErrorBody),
         ReadRefusals,
     )
 )]

@@ -1,4 +1,4 @@
-//! Releases.
+//! Routes of releases.
 
 pub(crate) mod rollback;
 mod view;
@@ -46,11 +46,11 @@ use view::{ApprovalView, BindingView, GateView, LaneView, ReleaseDetail, Release
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewRelease {
     workload_id: Uuid,
-    /// A slug such as `dev` or `production`.
+    /// Slug of the environment, such as `dev` or `production`.
     environment: String,
-    /// `all`, `restricted`, `guided` or `standard`; `all` if left out.
+    /// `all`, `restricted`, `guided` or `standard`; default `all`.
     target_lane: Option<String>,
-    /// The policy bundle asset that it must bind.
+    /// The policy bundle asset that the release must bind.
     policy_bundle_id: Option<Uuid>,
 }
 
@@ -59,19 +59,19 @@ pub(crate) struct NewRelease {
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewBinding {
     asset_version_id: Uuid,
-    /// The asset's kind.
+    /// The kind of the asset.
     role: String,
 }
 
-/// A move to make.
+/// A state transition.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TransitionRequest {
     /// `draft`, `review_ready`, `approved`, `active` or `retired`.
     to_state: String,
-    /// For `active`: this lane alone instead of all.
+    /// For `active`: only this lane instead of all.
     lane: Option<String>,
-    /// For `active`: the first lane of this plan now, and the others as the rollout goes on.
+    /// For `active`: takes the first lane of this plan now, and the others as the rollout advances.
     rollout_plan: Option<NewPlan>,
 }
 
@@ -85,36 +85,36 @@ pub(crate) struct NewApproval {
     subject_kind: String,
     /// The release's identifier.
     subject_ref: Uuid,
-    /// In more words.
+    /// Explanation.
     #[schema(max_length = 2000)]
     note: Option<String>,
 }
 
-/// Which releases to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ReleaseListQuery {
-    /// Those of this workspace's workloads.
+    /// Only releases of this workspace's workloads.
     workspace_id: Option<Uuid>,
-    /// Those of this workload.
+    /// Only releases of this workload.
     workload_id: Option<Uuid>,
-    /// Those in this environment.
+    /// Only releases in this environment.
     environment: Option<String>,
-    /// Those in this state.
+    /// Only releases in this state.
     state: Option<String>,
 }
 
-/// Where an active release is looked for.
+/// The environment and lane of an active release.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ActiveQuery {
     /// The environment.
     environment: String,
-    /// This lane alone; without it `standard`, then `guided`, then `restricted`.
+    /// Only this lane; default `standard`, then `guided`, then `restricted`.
     lane: Option<String>,
 }
 
-/// Which lanes to tell of.
+/// The environment of the lanes.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LanesQuery {
@@ -124,7 +124,7 @@ pub(crate) struct LanesQuery {
 
 fn environment(text: &str) -> Result<Slug, FieldProblem> {
     let refused = |refusal: fairway_domain::slug::SlugRefusal| {
-        FieldProblem::new("environment", refusal.code(), "an environment is a slug")
+        FieldProblem::new("environment", refusal.code(), "an environment must be a slug")
     };
     Slug::parse(text).map_err(refused)
 }
@@ -133,7 +133,7 @@ pub(crate) fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
     text.map(|text| Lane::parse(text).ok_or_else(|| FieldProblem::invalid("lane"))).transpose()
 }
 
-/// Drafts a release.
+/// Creates a draft release.
 #[utoipa::path(
     operation_id = "create_release",
     tag = "releases",
@@ -168,7 +168,7 @@ pub(crate) async fn create_release(
     Ok(Answer::made(&done, &view, location)?.tagged(done.value.release.revision).send())
 }
 
-/// Releases without their bindings, newest first.
+/// Lists releases without their bindings, newest first.
 #[utoipa::path(
     operation_id = "list_releases",
     tag = "releases",
@@ -197,7 +197,7 @@ pub(crate) async fn list_releases(
     Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
 }
 
-/// A workload's releases without their bindings, newest first.
+/// Lists the releases of a workload without their bindings, newest first.
 #[utoipa::path(
     operation_id = "list_workload_releases",
     tag = "releases",
@@ -215,7 +215,7 @@ pub(crate) async fn list_workload_releases(
     Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
 }
 
-/// The release that serves a workload in an environment.
+/// Reads the release that serves a workload in an environment.
 #[utoipa::path(
     operation_id = "read_active_release",
     tag = "releases",
@@ -242,7 +242,7 @@ pub(crate) async fn read_active_release(
     Ok(HttpResponse::Ok().content_type(ContentType::json()).body(body.to_string()))
 }
 
-/// One release with its bindings.
+/// Reads a release with its bindings.
 #[utoipa::path(
     operation_id = "read_release",
     tag = "releases",
@@ -259,12 +259,12 @@ pub(crate) async fn read_release(
     Ok(Answer::ok(&ReleaseDetail::of(&placed)).tagged(placed.release.revision).send())
 }
 
-/// What stands before each next state of a release, as the transition itself would find it.
+/// Evaluates the gates of each next state of a release, as the transition itself does.
 #[utoipa::path(
     operation_id = "read_release_gates",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release")),
-    responses((status = 200, description = "Every gate of every next state", body = Vec<GateView>), ReadRefusals)
+    responses((status = 200, description = "All gates of each next state", body = Vec<GateView>), ReadRefusals)
 )]
 #[get("/v1/releases/{release_id}/gates")]
 pub(crate) async fn read_release_gates(
@@ -276,7 +276,7 @@ pub(crate) async fn read_release_gates(
     Ok(Answer::ok(&gates.iter().map(GateView::of).collect::<Vec<_>>()).send())
 }
 
-/// Binds a version to a draft.
+/// Binds a version to a draft release.
 #[utoipa::path(
     operation_id = "bind_version",
     tag = "releases",
@@ -303,7 +303,7 @@ pub(crate) async fn bind_version(
     Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
 }
 
-/// Takes a version out of a draft.
+/// Removes a binding from a draft release.
 #[utoipa::path(
     operation_id = "unbind_version",
     tag = "releases",
@@ -311,7 +311,7 @@ pub(crate) async fn bind_version(
         ("release_id" = Uuid, Path, description = "The release"),
         ("binding_id" = Uuid, Path, description = "The binding"),
     ),
-    responses((status = 204, description = "It is bound no longer"), DeleteRefusals)
+    responses((status = 204, description = "The binding is removed"), DeleteRefusals)
 )]
 #[delete("/v1/releases/{release_id}/bindings/{binding_id}")]
 pub(crate) async fn unbind_version(
@@ -324,12 +324,12 @@ pub(crate) async fn unbind_version(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// Who holds the lanes of a workload in an environment, and who did.
+/// Lists the lanes of a workload in an environment, with their current and former holders.
 #[utoipa::path(
     operation_id = "list_lanes",
     tag = "releases",
     params(("workload_id" = Uuid, Path, description = "The workload"), LanesQuery),
-    responses((status = 200, description = "Every lane, the most careful first", body = Vec<LaneView>), ReadRefusals)
+    responses((status = 200, description = "All lanes, the most restricted first", body = Vec<LaneView>), ReadRefusals)
 )]
 #[get("/v1/workloads/{workload_id}/lanes")]
 pub(crate) async fn list_lanes(
@@ -343,7 +343,7 @@ pub(crate) async fn list_lanes(
     Ok(Answer::ok(&lanes.iter().map(LaneView::of).collect::<Vec<_>>()).send())
 }
 
-/// Moves a release to another state.
+/// Transitions a release to another state.
 #[utoipa::path(
     operation_id = "transition_release",
     tag = "releases",
@@ -367,7 +367,7 @@ pub(crate) async fn transition_release(
     if to.is_some_and(|to| to != StateName::Active) {
         let named = [("lane", body.lane.is_some()), ("rollout_plan", body.rollout_plan.is_some())];
         let named = named.into_iter().filter(|(_, named)| *named);
-        fields.note(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only an activation names lanes")));
+        fields.note(named.map(|(field, _)| FieldProblem::new(field, "invalid", "only `active` accepts this field")));
     }
     let taking = rollout::taking(&mut fields, lane.flatten(), body.rollout_plan.as_ref());
     let wanted = fields.whole(|| Some(Transition { to: to?, taking: taking? }))?;
@@ -377,7 +377,7 @@ pub(crate) async fn transition_release(
     Ok(Answer::once(&done, &view, StatusCode::OK)?.tagged(revision).send())
 }
 
-/// Records a verdict on what a release binds now.
+/// Records a verdict on the current bindings of a release.
 #[utoipa::path(
     operation_id = "review_release",
     tag = "releases",
@@ -399,13 +399,13 @@ pub(crate) async fn review_release(
     let mut fields = Fields::default();
     let verdict = fields.read(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if new.subject_kind != "release" {
-        fields.note([FieldProblem::new("subject_kind", "invalid", "the subject here is a `release`")]);
+        fields.note([FieldProblem::new("subject_kind", "invalid", "must be `release`")]);
     }
     if new.subject_ref != release.uuid() {
-        fields.note([FieldProblem::new("subject_ref", "invalid", "this names another release than the path")]);
+        fields.note([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
     }
     if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.whole(|| verdict)?;
@@ -416,7 +416,7 @@ pub(crate) async fn review_release(
     Ok(Answer::made(&done, &view, location)?.tagged(release.revision).send())
 }
 
-/// Verdicts on a release, newest first.
+/// Lists the verdicts on a release, newest first.
 #[utoipa::path(
     operation_id = "list_approvals",
     tag = "releases",

@@ -1,4 +1,4 @@
-//! Rollouts: a release takes its lanes one after another.
+//! Routes of rollouts, in which a release takes its lanes one after another.
 
 use crate::{
     answer::Answer,
@@ -19,18 +19,18 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Which lanes are taken, in which order.
+/// The order of lanes and the soak time of a rollout.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = RolloutPlan)]
 pub(crate) struct NewPlan {
-    /// Each lane once. The first is taken at once.
+    /// Each lane at most once. The release takes the first lane immediately.
     #[schema(min_items = 1, max_items = 3)]
     lane_sequence: Vec<String>,
-    /// How long each lane soaks.
+    /// Soak time of each lane.
     #[schema(minimum = 0, maximum = 43200)]
     soak_duration_minutes: i64,
-    /// Whether the rollout pilot takes the next lane once the present one has soaked and went well; false if left out.
+    /// Whether the rollout pilot takes the next lane after a successful soak; default false.
     #[serde(default)]
     auto_advance: bool,
 }
@@ -39,7 +39,7 @@ impl NewPlan {
     pub(crate) fn read(&self) -> Result<RolloutPlan, FieldProblem> {
         let lanes: Option<Vec<Lane>> = self.lane_sequence.iter().map(|lane| Lane::parse(lane)).collect();
         let lanes = lanes.ok_or_else(|| FieldProblem::invalid("rollout_plan.lane_sequence"))?;
-        // What does not fit is beyond every bound.
+        // A value that does not fit exceeds every bound.
         let minutes = u32::try_from(self.soak_duration_minutes).unwrap_or(MAX_SOAK_MINUTES.saturating_add(1));
         let pace = if self.auto_advance { Pace::Automatic } else { Pace::Manual };
         RolloutPlan::new(&lanes, minutes, pace).map_err(|refusal| {
@@ -52,16 +52,16 @@ impl NewPlan {
     }
 }
 
-/// Where a rollout is.
+/// The progress of a rollout.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutState)]
 pub(crate) struct RolloutView {
     /// `in_progress`, `completed` or `rolled_back`.
     status: &'static str,
     lane_sequence: Vec<&'static str>,
-    /// The place in the sequence of the lane that was taken last, from zero.
+    /// Index of the last taken lane in the sequence, from 0.
     current_lane_index: u8,
-    /// When that lane began to soak.
+    /// Start of that lane's soak.
     #[schema(format = DateTime)]
     soak_started_at: String,
 }
@@ -77,42 +77,42 @@ impl RolloutView {
     }
 }
 
-/// A rollout, and what speaks for going on or against it.
+/// A rollout with the metrics that decide whether it advances.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Rollout)]
 pub(crate) struct RolloutDetail {
     release_id: Uuid,
     #[serde(flatten)]
     state: RolloutView,
-    /// The lane that was taken last.
+    /// The last taken lane.
     current_lane: &'static str,
-    /// The lane that the next advance takes; null when it completes the rollout, or nothing is in progress.
+    /// The lane that the next advance takes; null if it completes the rollout, or no rollout is in progress.
     next_lane: Option<&'static str>,
     soak_duration_minutes: u32,
     auto_advance: bool,
-    /// When the present lane has soaked.
+    /// End of the current lane's soak.
     #[schema(format = DateTime)]
     soak_ends_at: String,
-    /// Why the pilot does not go on although the lane has soaked: `rollback_recommended`, `too_few_runs`,
-    /// `error_rate_exceeded`, `gate_blocked` or `workload_stopped`; null where it does, or it is not its turn.
+    /// Why the rollout pilot holds after the soak: `rollback_recommended`, `too_few_runs`, `error_rate_exceeded`,
+    /// `gate_blocked` or `workload_stopped`. Null if it advances, or the rollout is not automatic.
     hold_reason: Option<&'static str>,
-    /// What it looks at; null once nothing is in progress.
+    /// The metrics that the pilot evaluates; null if no rollout is in progress.
     observed: Option<ObservedView>,
 }
 
-/// How a release fares on the lane that its rollout is at.
+/// Metrics of a release on the current lane of its rollout.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutObserved)]
 pub(crate) struct ObservedView {
-    /// What is left of the soak, in whole seconds.
+    /// Remaining soak time, in whole seconds.
     soak_left_seconds: u64,
-    /// Newest runs of the release that were accepted on the lane since it took it, and have ended.
+    /// Ended runs among the newest runs that the release accepted on the lane in this tenure.
     runs_ended: u32,
-    /// How many must have.
+    /// Minimum of ended runs.
     runs_needed: u32,
-    /// The share of failures and time-outs among them.
+    /// Fraction of failed and timed out runs among them.
     error_rate: f64,
-    /// The share beyond which the pilot holds.
+    /// Error rate above which the pilot holds.
     threshold: f64,
 }
 
@@ -146,17 +146,17 @@ impl ObservedView {
     }
 }
 
-/// Nothing to say: an advance takes the next lane of the plan.
+/// An empty request: an advance takes the next lane of the plan.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AdvanceRequest {}
 
-/// A rollout that went on.
+/// An advanced rollout.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutAdvance)]
 pub(crate) struct AdvanceView {
     rollout_state: RolloutView,
-    /// The lane that soaks now; null once all were traversed.
+    /// The lane that soaks now; null after the last lane.
     advanced_to_lane: Option<&'static str>,
 }
 
@@ -166,8 +166,10 @@ impl AdvanceView {
     }
 }
 
-/// Takes the next lane of a rollout, or completes it after the last. A person may do so before the lane has soaked. An
-/// answer that is asked for again by its key tells the rollout as it is by then.
+/// Takes the next lane of a rollout, or completes it after the last.
+///
+/// A person may advance before the end of the soak. A repeated request with the same key returns the current state of
+/// the rollout.
 #[utoipa::path(
     operation_id = "advance_rollout",
     tag = "releases",
@@ -189,7 +191,7 @@ pub(crate) async fn advance_rollout(
     Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.tagged(done.value.revision).send())
 }
 
-/// The rollout of a release: where it is, what comes next, and why it holds.
+/// Reads the rollout of a release: its progress, its next lane and its hold reason.
 #[utoipa::path(
     operation_id = "read_rollout",
     tag = "releases",
@@ -206,7 +208,7 @@ pub(crate) async fn read_rollout(
     Ok(Answer::ok(&RolloutDetail::of(&report)).send())
 }
 
-/// What an activation says of lanes, read together: a plan takes its first lane, so another beside it is a mistake.
+/// Reads the lane and the plan of an activation. A plan takes its first lane, so another explicit lane is an error.
 pub(crate) fn taking(fields: &mut Fields, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<Taking> {
     let Some(plan) = plan else { return Some(lane.map_or(Taking::All, Taking::One)) };
     let plan = fields.read(plan.read())?;

@@ -1,4 +1,4 @@
-//! Two versions, compared.
+//! Route that compares two versions.
 
 use super::FromWorkspace;
 use crate::{
@@ -18,28 +18,28 @@ use json_patch::Patch;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// What changed between two versions.
+/// The difference between two versions.
 #[derive(Serialize, ToSchema)]
 #[schema(as = VersionDiff)]
 pub(crate) struct DiffView {
     /// A JSON Patch (RFC 6902) that turns the first content into the second.
     #[schema(value_type = Vec<Object>)]
     patch: Patch,
-    /// A line a change: `+` added, `-` removed, `~` changed. Cut where it is very long.
+    /// One line per change: `+` added, `-` removed, `~` changed. Very long texts are truncated.
     readable: String,
 }
 
-/// What changed from one version of an asset to another.
+/// Compares two versions of an asset.
 #[utoipa::path(
     operation_id = "diff_asset_versions",
     tag = "assets",
     params(
         ("asset_id" = Uuid, Path, description = "The asset"),
-        ("asset_version_id" = Uuid, Path, description = "The version to start from"),
-        ("other_version_id" = Uuid, Path, description = "The version to arrive at"),
+        ("asset_version_id" = Uuid, Path, description = "The old version"),
+        ("other_version_id" = Uuid, Path, description = "The new version"),
         FromWorkspace,
     ),
-    responses((status = 200, description = "What changed", body = DiffView), ReadRefusals)
+    responses((status = 200, description = "The difference", body = DiffView), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/versions/{asset_version_id}/diff/{other_version_id}")]
 pub(crate) async fn diff_asset_versions(

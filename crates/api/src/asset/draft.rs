@@ -1,4 +1,4 @@
-//! Drafting content from descriptions.
+//! Route that drafts content from a description.
 
 use super::VersionWarning;
 use crate::{
@@ -17,36 +17,36 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// Where a draft is meant for.
+/// The workspace of a draft.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct DraftPlace {
-    /// The draft is meant for this workspace: you need `asset.create` there.
+    /// The workspace for the draft. Requires `asset.create` there.
     workspace_id: Uuid,
 }
 
-/// What is to be drafted.
+/// A request for a draft.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DraftRequest {
-    /// What the prompt template is for, in plain words: at least four of them.
+    /// The purpose of the prompt template, in at least four words.
     description: String,
 }
 
-/// A draft. Nothing was made of it.
+/// A generated draft. The server does not store it as an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = GeneratedDraft)]
 pub(crate) struct DraftView {
-    /// What a version of a prompt template could say: to be looked at, changed, and sent as its content.
+    /// Proposed content of a prompt template version. Review it, change it, and send it as the content of a version.
     #[schema(value_type = Object)]
     draft_content: Value,
-    /// What its author should know.
+    /// Warnings for the author.
     warnings: Vec<VersionWarning>,
     /// The run of the generator.
     generation_id: Uuid,
 }
 
-/// Drafts the content of a prompt template. No asset and no version is made.
+/// Drafts the content of a prompt template. Creates no asset and no version.
 #[utoipa::path(
     operation_id = "generate_asset_draft",
     tag = "assets",
@@ -67,7 +67,7 @@ pub(crate) async fn generate_asset_draft(
     body: Body<DraftRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = WorkspaceId::from(query.workspace_id);
-    // The workspace stands in the query, and is as much a part of what is asked as the body.
+    // The workspace is part of the request although it is in the query, so the digest includes it.
     let key = keyed.of_caller(&caller.actor, || {
         let mut digest = body.digest();
         digest.iter_mut().zip(workspace.uuid().as_bytes()).for_each(|(byte, more)| *byte ^= more);

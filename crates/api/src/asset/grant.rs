@@ -1,4 +1,4 @@
-//! Grants of assets.
+//! Routes of asset grants.
 
 use super::{FromWorkspace, InWorkspace};
 use crate::{
@@ -25,15 +25,15 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// An asset shown to somebody who would not see it.
+/// A grant that makes an asset visible to a principal or workspace.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetGrant)]
 pub(crate) struct GrantView {
     grant_id: Uuid,
     asset_id: Uuid,
-    /// The user, group or service that it is shown to; null where it is a workspace.
+    /// The grantee, if it is a user, group or service; else null.
     principal: Option<String>,
-    /// The workspace that it is shown to; null where it is a principal.
+    /// The grantee, if it is a workspace; else null.
     grantee_workspace_id: Option<Uuid>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -57,13 +57,13 @@ impl GrantView {
     }
 }
 
-/// Whom to show an asset to: a principal or a workspace.
+/// A grant to create, for a principal or a workspace.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewAssetGrant {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     principal: Option<String>,
-    /// A workspace of the tenant: whoever may view its assets sees this one there, and its releases may bind it.
+    /// A workspace of the tenant. Callers who may view its assets see this asset there, and its releases may bind it.
     grantee_workspace_id: Option<Uuid>,
     /// The asset must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
@@ -77,7 +77,7 @@ impl NewAssetGrant {
                 .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
             (None, Some(workspace)) => Ok(Grantee::Workspace(workspace.into())),
             (Some(_), Some(_)) => {
-                let rule = "a grant names a `principal` or a `grantee_workspace_id`";
+                let rule = "a grant names either a `principal` or a `grantee_workspace_id`";
                 Err(FieldProblem::new("grantee_workspace_id", "invalid", rule))
             }
             (None, None) => Err(FieldProblem::missing("principal")),
@@ -85,7 +85,7 @@ impl NewAssetGrant {
     }
 }
 
-/// An asset's grants, newest first.
+/// Lists the grants of an asset, newest first.
 #[utoipa::path(
     operation_id = "list_asset_grants",
     tag = "assets",
@@ -103,7 +103,7 @@ pub(crate) async fn list_asset_grants(
     Ok(list.answer(&grants.map(|grant| GrantView::of(&grant))))
 }
 
-/// Shows an asset to a principal or to a workspace.
+/// Grants a principal or a workspace access to an asset.
 #[utoipa::path(
     operation_id = "create_asset_grant",
     tag = "assets",
@@ -131,7 +131,7 @@ pub(crate) async fn create_asset_grant(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// Takes a grant of an asset back.
+/// Revokes a grant of an asset.
 #[utoipa::path(
     operation_id = "delete_asset_grant",
     tag = "assets",
@@ -140,7 +140,7 @@ pub(crate) async fn create_asset_grant(
         ("grant_id" = Uuid, Path, description = "The grant"),
         FromWorkspace,
     ),
-    responses((status = 204, description = "It counts no longer"), DeleteRefusals)
+    responses((status = 204, description = "The grant is revoked"), DeleteRefusals)
 )]
 #[delete("/v1/assets/{asset_id}/grants/{grant_id}")]
 pub(crate) async fn delete_asset_grant(

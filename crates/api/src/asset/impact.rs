@@ -1,4 +1,4 @@
-//! The blast radius of an asset.
+//! Route of the blast radius of an asset.
 
 use crate::{
     answer::Answer,
@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// What would change if an asset did, as far as the caller may see it.
+/// The releases and workloads that a change of an asset affects, as far as the caller may see them.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BlastRadius)]
 pub(crate) struct BlastRadiusView {
-    /// Releases that bind a version of the asset, or of one that refers to it, directly or through others. A release is left
-    /// out where the paths have 2,000 hops together without its own.
+    /// Releases that bind a version of the asset, or of an asset that references it, directly or indirectly. A release
+    /// is omitted if the other paths already have 2,000 hops together.
     releases: Vec<ImpactedReleaseView>,
     /// Their workloads.
     workloads: Vec<ImpactedWorkloadView>,
-    /// Versions that refer to the asset, directly or through others, nearest first, at most 2,000.
+    /// Versions that reference the asset, directly or indirectly, nearest first, at most 2,000.
     via: Vec<HopView>,
-    /// Whether there is more than is listed.
+    /// Whether the lists are incomplete.
     truncated: bool,
 }
 
-/// A release that stands on an asset.
+/// A release that depends on an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ImpactedRelease)]
 pub(crate) struct ImpactedReleaseView {
@@ -38,26 +38,26 @@ pub(crate) struct ImpactedReleaseView {
     state: &'static str,
     environment: String,
     workload_id: Uuid,
-    /// The version that it binds.
+    /// The version that the release binds.
     asset_version_id: Uuid,
     version_label: String,
-    /// The shortest way from the asset to that version: each refers to the one before, the first to the asset. Empty
-    /// where the release binds the asset itself; null stands for a version that you may not see.
+    /// The shortest path from the asset to that version: each hop references the previous one, the first the asset.
+    /// Empty if the release binds the asset itself; null for a version that you may not see.
     path: Vec<Option<HopView>>,
 }
 
-/// A workload with releases that stand on an asset.
+/// A workload with releases that depend on an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ImpactedWorkload)]
 pub(crate) struct ImpactedWorkloadView {
     workload_id: Uuid,
     slug: String,
     workspace_id: Uuid,
-    /// Its releases among those that are listed.
+    /// Its releases in the list.
     release_ids: Vec<Uuid>,
 }
 
-/// A version that refers to another asset.
+/// A version that references another asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReferringVersion)]
 pub(crate) struct HopView {
@@ -66,22 +66,22 @@ pub(crate) struct HopView {
     asset_kind: &'static str,
     asset_version_id: Uuid,
     version_label: String,
-    /// Where in its content the reference stands: `content.tools[0]`.
+    /// Path of the reference in the content, such as `content.tools[0]`.
     path: String,
-    /// The same as a JSON pointer into the content.
+    /// JSON pointer of the reference in the content.
     pointer: String,
-    /// What the reference says.
+    /// The reference.
     references: ReferenceView,
-    /// The version of that asset on the way to the one that was asked for; null where it is that asset itself.
+    /// The referenced version on the path; null if the reference targets the requested asset.
     towards: Option<Uuid>,
 }
 
-/// What a reference says.
+/// A reference to an asset.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetReference)]
 pub(crate) struct ReferenceView {
     slug: String,
-    /// Null where it names no version.
+    /// Null if the reference names no version.
     version: Option<String>,
 }
 
@@ -142,20 +142,20 @@ impl BlastRadiusView {
     }
 }
 
-/// Where to look from.
+/// The optional workspace that determines visibility.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct PerhapsFromWorkspace {
-    /// The asset must be visible from this workspace; without it, from any.
+    /// The asset must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,
 }
 
-/// What would change if an asset did: releases and workloads that stand on it, and the ways that lead there.
+/// Reads the blast radius of an asset: the dependent releases and workloads, and the reference paths to them.
 #[utoipa::path(
     operation_id = "read_blast_radius",
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The asset"), PerhapsFromWorkspace),
-    responses((status = 200, description = "What stands on the asset", body = BlastRadiusView), ReadRefusals)
+    responses((status = 200, description = "The dependents of the asset", body = BlastRadiusView), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/blast-radius")]
 pub(crate) async fn read_blast_radius(

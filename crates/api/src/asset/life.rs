@@ -1,4 +1,4 @@
-//! An asset's life.
+//! Routes of the asset lifecycle.
 
 use super::{AssetView, InWorkspace};
 use crate::{
@@ -16,7 +16,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Where a move of an asset is asked for from.
+/// The workspace of a lifecycle transition.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AssetMove {
@@ -29,7 +29,7 @@ fn moved(done: &Done<Asset>) -> Result<HttpResponse, ApiError> {
     Ok(Answer::once(done, &view, StatusCode::OK)?.tagged(done.value.revision).send())
 }
 
-/// Lets an asset be bound, also again.
+/// Activates an asset: releases can bind its versions.
 #[utoipa::path(
     operation_id = "activate_asset",
     tag = "assets",
@@ -52,7 +52,7 @@ pub(crate) async fn activate_asset(
     moved(&api.services.activate_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
 }
 
-/// Lets an asset take no new bindings. Releases that bind it go on.
+/// Retires an asset: it accepts no new bindings. Existing releases continue.
 #[utoipa::path(
     operation_id = "retire_asset",
     tag = "assets",
@@ -75,7 +75,7 @@ pub(crate) async fn retire_asset(
     moved(&api.services.retire_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
 }
 
-/// Ends an asset's life; its versions stay. 409 `asset_in_use` while a release that is not over binds one of them.
+/// Archives an asset; its versions stay. 409 `asset_in_use` while an unfinished release binds one of them.
 #[utoipa::path(
     operation_id = "archive_asset",
     tag = "assets",

@@ -1,4 +1,4 @@
-//! Provider accounts: `[[providers]]` in the file.
+//! Provider accounts: the `[[providers]]` tables of the file.
 
 use super::{
     reading::{ConfigError, nearest},
@@ -13,65 +13,65 @@ use url::Url;
 /// The keys of an account.
 const KEYS: [&str; 8] =
     ["account_slot", "kind", "residency", "base_url", "secret_ref", "timeout", "concurrency", "prices"];
-/// Those that belong to kinds that are asked over a network.
+/// The keys of kinds that are called over the network.
 const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
 /// The keys of a price.
 const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
-/// How long a call may take, where nobody says otherwise.
+/// Default time limit of a call.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Most calls at the same time that an account may be set to.
+/// Maximum of the `concurrency` setting.
 const MOST: usize = 100_000;
 
-/// One configured endpoint that model routes can name.
+/// A configured provider account that model routes can name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderAccount {
-    /// The name that routes use.
+    /// Name in model routes.
     pub account_slot: String,
-    /// What speaks there.
+    /// Provider kind.
     pub kind: ProviderKind,
-    /// Where the data stays, as routing rules compare it.
+    /// Jurisdiction of the data, for routing rules.
     pub residency: Option<String>,
-    /// Most calls at the same time.
+    /// Maximum concurrent calls.
     pub concurrency: Option<usize>,
-    /// What tokens of its models cost.
+    /// Token prices of its models.
     pub prices: Vec<ModelPrice>,
 }
 
 impl ProviderAccount {
-    /// The account that is always there, and its kind.
+    /// Name and kind of the built-in account.
     pub(crate) const LOCAL: &str = "local";
 }
 
-/// What speaks at an endpoint.
+/// The protocol of a provider.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProviderKind {
     /// The built-in deterministic provider.
     Local,
-    /// Whatever speaks OpenAI's protocol.
+    /// An endpoint with the OpenAI protocol.
     OpenAi(ProviderEndpoint),
-    /// Whatever speaks Anthropic's protocol.
+    /// An endpoint with the Anthropic protocol.
     Anthropic(ProviderEndpoint),
 }
 
-/// Where an account is asked.
+/// The endpoint of an account.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProviderEndpoint {
-    /// Its base address.
+    /// Base URL.
     pub base_url: Url,
-    /// Where its key is kept.
+    /// Reference to the API key.
     pub secret_ref: Option<ServerSecretRef>,
-    /// How long a call may take.
+    /// Time limit of a call.
     pub timeout: Duration,
 }
 
 impl ProviderAccount {
-    /// Reads the whole list.
+    /// Parses all accounts.
     pub(super) fn read_all(value: &Value) -> Result<Vec<Self>, ConfigError> {
         let mut accounts: Vec<Self> = Vec::new();
         for (place, table) in tables("providers", value, "[[providers]]")? {
             let account = Self::read(&Place { name: &place, table, keys: &KEYS })?;
             if accounts.iter().any(|other| other.account_slot == account.account_slot) {
-                return Err(invalid(&format!("{place}.account_slot"), "must be there once"));
+                return Err(invalid(&format!("{place}.account_slot"), "must be unique"));
             }
             accounts.push(account);
         }
@@ -116,7 +116,7 @@ impl ProviderAccount {
 }
 
 impl fmt::Display for ProviderAccount {
-    /// The account as one line of settings, without what opens it.
+    /// One line without credentials.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}: ", self.account_slot)?;
         match &self.kind {
@@ -140,7 +140,7 @@ impl fmt::Display for ProviderAccount {
 
 impl fmt::Display for ProviderEndpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths of such addresses are often secrets.
+        // Paths of such URLs often contain secrets.
         let origin = self.base_url.origin().ascii_serialization();
         write!(out, "{origin}, timeout {} s", self.timeout.as_secs_f64())?;
         match &self.secret_ref {
@@ -179,7 +179,7 @@ impl ProviderEndpoint {
     }
 }
 
-/// One table, and where it stands.
+/// A table with its path in the file.
 struct Place<'a> {
     name: &'a str,
     table: &'a Table,
@@ -197,7 +197,7 @@ impl Place<'_> {
         match self.table.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.clone())),
-            Some(_) => Err(self.invalid(key, "must be a text that is not empty")),
+            Some(_) => Err(self.invalid(key, "must be a non-empty text")),
         }
     }
 
@@ -225,7 +225,7 @@ impl Place<'_> {
                 output: amount("output_micros_per_million")?,
             };
             if prices.iter().any(|other| other.model == price.model) {
-                return Err(place.invalid("model", "must be there once"));
+                return Err(place.invalid("model", "must be unique"));
             }
             prices.push(price);
         }
@@ -237,7 +237,7 @@ impl Place<'_> {
     }
 }
 
-/// The tables of a list, each with its place.
+/// The tables of a list, each with its path.
 fn tables<'a>(name: &str, value: &'a Value, written: &str) -> Result<Vec<(String, &'a Table)>, ConfigError> {
     let list = value.as_array().ok_or_else(|| invalid(name, &format!("must be a list of tables: `{written}`")))?;
     let table = |(index, item): (usize, &'a Value)| {

@@ -1,4 +1,4 @@
-//! Gathers the settings' texts from file and environment, and refuses what it does not know.
+//! Collects the raw values of settings from file and environment, and refuses unknown names.
 
 use super::{
     provider::ProviderAccount,
@@ -11,74 +11,74 @@ use std::{
 };
 use toml::{Table, Value};
 
-/// What every variable of ours begins with.
+/// Prefixes of the project's variables.
 const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
-/// The key of the provider accounts, which have no variable.
+/// Key of the provider accounts, which have no variable.
 const PROVIDERS: &str = "providers";
-/// The variable that turns traces on.
+/// Variable that enables traces.
 const COLLECTOR: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// How alike a misspelled name must be to be taken for a known one, of 1.
+/// Minimum Jaro-Winkler similarity for a suggestion, of 1.
 const ALIKE: f64 = 0.7;
 
-/// Why the settings are not usable. Values of settings that may hold a secret are never in it.
+/// Errors of the settings. They never contain values of secret settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file is no TOML.
+    /// The file is not valid TOML.
     #[error("the configuration file is not valid TOML at line {line}: {problem}")]
     Syntax {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What the parser says, without the text.
+        /// The parser's message, without the text.
         problem: String,
     },
-    /// The file has a key that is not known.
+    /// The file has an unknown key.
     #[error("unknown key `{key}` in the configuration file{}", nearest_hint(.nearest))]
     UnknownKey {
-        /// The key.
+        /// The unknown key.
         key: String,
-        /// A known one that looks like it.
+        /// The most similar known name.
         nearest: Option<String>,
     },
-    /// The environment has a variable of ours that is not known.
+    /// The environment has an unknown variable with a prefix of the project.
     #[error("unknown variable `{name}`{}", nearest_hint(.nearest))]
     UnknownVariable {
-        /// The variable.
+        /// The unknown variable.
         name: String,
-        /// A known one that looks like it.
+        /// The most similar known name.
         nearest: Option<String>,
     },
-    /// A value is wrong.
+    /// A value is invalid.
     #[error("`{name}` {rule}{}", value_hint(.value))]
     Invalid {
         /// The variable, or the key in the file.
         name: String,
-        /// What it must be.
+        /// The expected form.
         rule: String,
-        /// What it is, where that is no secret.
+        /// The value, unless the setting is secret.
         value: Option<String>,
     },
-    /// Local mode would be open to other machines.
-    #[error("`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080")]
+    /// The bind address exposes local mode to other machines.
+    #[error("`auth.mode` is `local`, which trusts every caller: bind to a loopback address such as 127.0.0.1:8080")]
     LocalModeExposed,
-    /// A setting serves a proxy, and local mode would believe the requests that the proxy forwards.
+    /// A setting puts local mode behind a proxy, whose forwarded requests it would trust.
     #[error(
-        "`{key}` (`{variable}`) puts local mode behind a proxy, and local mode believes every caller: set \
+        "`{key}` (`{variable}`) puts local mode behind a proxy, and local mode trusts every caller: set \
          `FAIRWAY_LOCAL_MODE_EXPOSED=i-understand` to serve forwarded requests as `anonymous`"
     )]
     LocalModeBehindProxy {
-        /// The key of the setting.
+        /// Key of the setting.
         key: &'static str,
-        /// Its variable.
+        /// Variable of the setting.
         variable: &'static str,
     },
-    /// A vault's address without what opens it, or the other way round.
-    #[error("`vault.addr` and `vault.token` are set together or not at all")]
+    /// Only one of vault URL and vault token is set.
+    #[error("`vault.addr` and `vault.token` must be set together")]
     HalfAVault,
-    /// What opens a gateway, without one.
-    #[error("`runtime_gateway_token` is set and `runtime_gateway_url` is not: nothing opens the embedded gateway")]
+    /// A gateway token without an external gateway.
+    #[error("`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token")]
     TokenWithoutGateway,
-    /// An owner's address for a database that is a private one.
-    #[error("`migrate_database_url` is set and `database_url` is not: the service needs an address too")]
+    /// An owner URL for a managed database.
+    #[error("`migrate_database_url` requires `database_url`")]
     OwnerWithoutDatabase,
 }
 
@@ -91,7 +91,7 @@ fn value_hint(value: &Option<String>) -> String {
 }
 
 impl ConfigError {
-    /// The stable code of the refusal.
+    /// The stable error code.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -108,10 +108,10 @@ impl ConfigError {
     }
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// Nobody set it.
+    /// The default of the setting.
     Default,
     /// The configuration file.
     File,
@@ -129,7 +129,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Every setting's text.
+/// The raw texts of all settings.
 pub(super) struct Raw {
     file: BTreeMap<&'static str, String>,
     environment: BTreeMap<&'static str, String>,
@@ -138,7 +138,7 @@ pub(super) struct Raw {
 }
 
 impl Raw {
-    /// Takes the texts out of the file and the environment.
+    /// Collects the texts from the file and the environment.
     pub(super) fn gather(
         file: Option<&str>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -153,7 +153,7 @@ impl Raw {
         Ok(raw)
     }
 
-    /// The value of a setting, or its default.
+    /// Parses the value of a setting, or its default.
     pub(super) fn read<T>(
         &self,
         setting: &Setting,
@@ -163,7 +163,7 @@ impl Raw {
         reader(text).map_err(|rule| invalid(setting, origin, text, rule))
     }
 
-    /// The value of a setting that has no default of its own; empty counts as unset.
+    /// Parses the value of a setting without a default; an empty value counts as unset.
     pub(super) fn read_set<T>(
         &self,
         setting: &Setting,
@@ -178,12 +178,12 @@ impl Raw {
         self.providers.as_ref().map_or_else(|| Ok(Vec::new()), ProviderAccount::read_all)
     }
 
-    /// Whether the standard variable names a collector.
+    /// Whether the standard OpenTelemetry variable names a collector.
     pub(super) const fn exports_traces(&self) -> bool {
         self.collector
     }
 
-    /// The text of a setting for people; a secret is not shown here.
+    /// The text of a setting for display; empty for a secret.
     pub(super) fn shown(&self, setting: &Setting) -> (String, Origin) {
         let (text, origin) = self.text(setting);
         (if setting.secret { String::new() } else { text.to_owned() }, origin)
@@ -223,7 +223,7 @@ impl Raw {
         if name == COLLECTOR {
             self.collector = !value.is_empty();
         }
-        // Some have names that other programs know too, and others beside them are none of ours.
+        // Some settings use variables of other programs, such as `VAULT_ADDR`; their other variables are ignored.
         let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix))
             || SETTINGS.iter().any(|setting| setting.variable == name);
         if !is_ours || OTHERS.iter().any(|other| name.starts_with(other)) {
@@ -257,7 +257,7 @@ fn invalid_kind(key: &str) -> ConfigError {
     ConfigError::Invalid { name: key.to_owned(), rule, value: None }
 }
 
-/// A value of the file in the spelling of variables: lists with commas.
+/// A value of the file in the format of variables: lists are comma-separated.
 fn text_of(value: Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text),
@@ -276,7 +276,7 @@ fn text_of(value: Value) -> Option<String> {
     }
 }
 
-/// The parser's message quotes the line, which may hold a password; its short form does not.
+/// The parser's full message quotes the line, which may contain a password; the short message does not.
 fn syntax(text: &str, failure: &toml::de::Error) -> ConfigError {
     let start = failure.span().map_or(0, |span| span.start);
     let before = text.bytes().take(start).filter(|byte| *byte == b'\n').count();

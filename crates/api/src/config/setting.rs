@@ -1,15 +1,15 @@
-//! Every setting: its key in the file, its variable, its default.
+//! The definitions of all settings: key, variable and default.
 
 /// One setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Its key in `fairway.toml`; a dot means a table.
+    /// Key in `fairway.toml`; a dot separates table and key.
     pub key: &'static str,
-    /// Its environment variable.
+    /// Environment variable.
     pub variable: &'static str,
-    /// The value that holds when nobody sets it; empty where it follows from another setting.
+    /// Default value; empty if it derives from another setting.
     pub default: &'static str,
-    /// Whether its value may hold a password, so that it is never shown.
+    /// Whether the value may contain a credential and is never shown.
     pub secret: bool,
 }
 
@@ -25,86 +25,86 @@ const fn secret(key: &'static str, variable: &'static str, default: &'static str
 pub(super) const BIND: Setting = plain("bind", "FAIRWAY_BIND", "127.0.0.1:8080");
 /// The server's own files.
 pub(super) const DATA_DIR: Setting = plain("data_dir", "FAIRWAY_DATA_DIR", "./.fairway");
-/// `embedded` or a PostgreSQL address.
+/// `embedded` or a PostgreSQL URL.
 pub(super) const DATABASE_URL: Setting = secret("database_url", "FAIRWAY_DATABASE_URL", "embedded");
-/// The same for the owner role.
+/// PostgreSQL URL of the owner role.
 pub(super) const MIGRATE_DATABASE_URL: Setting = secret("migrate_database_url", "FAIRWAY_MIGRATE_DATABASE_URL", "");
 /// A directory or a bucket.
 pub(super) const ARTIFACTS_URL: Setting = secret("artifacts_url", "FAIRWAY_ARTIFACTS_URL", "");
-/// How callers are told apart.
+/// Authentication of callers.
 pub(super) const AUTH_MODE: Setting = plain("auth.mode", "FAIRWAY_AUTH_MODE", "local");
-/// Host names beside the loopback ones.
+/// Additional host names next to the loopback names.
 pub(super) const ALLOWED_HOSTS: Setting = plain("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "");
-/// `i-understand`: local mode may be reached through a proxy.
+/// `i-understand` permits local mode behind a proxy.
 pub(super) const LOCAL_MODE_EXPOSED: Setting = plain("local_mode_exposed", "FAIRWAY_LOCAL_MODE_EXPOSED", "");
-/// How many requests of a worker thread may wait for PostgreSQL while the line does not get shorter.
+/// Maximum requests of a worker thread that wait for PostgreSQL in a standing queue.
 pub(super) const WAITING_LINE: Setting = plain("waiting_line", "FAIRWAY_WAITING_LINE", "24");
-/// Most resident memory of the process.
+/// Resident memory limit of the process, in MiB.
 pub(super) const MEMORY_LIMIT: Setting = plain("memory_limit_mib", "FAIRWAY_MEMORY_LIMIT_MIB", "400");
-/// Trusted services.
+/// Services that may act on behalf of others.
 pub(super) const INTERNAL_CLIENTS: Setting = plain("internal_clients", "FAIRWAY_INTERNAL_CLIENTS", "");
-/// The scheme under which browsers know the server.
+/// The scheme of the server's URL in browsers.
 pub(super) const PUBLIC_SCHEME: Setting = plain("public_scheme", "FAIRWAY_PUBLIC_SCHEME", "http");
-/// Longest wait for a request's head.
+/// Time limit for a request head to arrive.
 pub(super) const HEADER_TIMEOUT: Setting = plain("header_timeout", "FAIRWAY_HEADER_TIMEOUT", "10s");
-/// Longest wait for a request's body.
+/// Time limit for a request body to arrive.
 pub(super) const BODY_TIMEOUT: Setting = plain("body_timeout", "FAIRWAY_BODY_TIMEOUT", "30s");
-/// Longest wait of a synchronous request.
+/// Time that a synchronous request waits for its run.
 pub(super) const SYNC_WAIT: Setting = plain("sync_wait", "FAIRWAY_SYNC_WAIT", "30s");
-/// Where runs run.
+/// Dispatch mode: which processes execute runs.
 pub(super) const DISPATCH: Setting = plain("dispatch", "FAIRWAY_DISPATCH", "hybrid");
-/// Most runs of a tenant that may wait for a worker.
+/// Maximum queued runs of a tenant.
 pub(super) const QUEUE_CAP: Setting = plain("queue_cap", "FAIRWAY_QUEUE_CAP", "10000");
-/// Longest run.
+/// Time limit of a run.
 pub(super) const EXECUTION_DEADLINE: Setting = plain("execution_deadline", "FAIRWAY_EXECUTION_DEADLINE", "10m");
 /// Whether servers provision the generator.
 pub(super) const GENERATOR: Setting = plain("generator", "FAIRWAY_GENERATOR", "on");
-/// Longest wait of an answer for a person.
+/// Time limit of a human review.
 pub(super) const REVIEW_DEADLINE: Setting = plain("review_deadline", "FAIRWAY_REVIEW_DEADLINE", "7d");
-/// Longest silence of a worker.
+/// Lease duration of a worker.
 pub(super) const WORKER_LEASE: Setting = plain("worker_lease", "FAIRWAY_WORKER_LEASE", "30s");
-/// Schemes of national identifiers that are masked.
+/// Schemes of national identifiers that redaction masks.
 pub(super) const NATIONAL_IDS: Setting = plain(
     "redaction.national_ids",
     "FAIRWAY_REDACTION_NATIONAL_IDS",
     "us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie",
 );
-/// Which provider account turns texts into vectors.
+/// Provider account of the embedding model.
 pub(super) const EMBEDDING_ACCOUNT: Setting = plain("embedding.account", "FAIRWAY_EMBEDDING_ACCOUNT", "local");
-/// Which of its models.
+/// Embedding model.
 pub(super) const EMBEDDING_MODEL: Setting = plain("embedding.model", "FAIRWAY_EMBEDDING_MODEL", "local-256");
-/// How long answers are kept.
+/// Retention of results.
 pub(super) const RESULT_RETENTION: Setting = plain("result_retention", "FAIRWAY_RESULT_RETENTION", "30d");
-/// Requests of one client to one public workload, over time and at once.
+/// Sustained requests per minute of one client to one public workload.
 pub(super) const PUBLIC_RATE_PER_MINUTE: Setting =
     plain("public_rate.per_minute", "FAIRWAY_PUBLIC_RATE_PER_MINUTE", "60");
-/// The same at once.
+/// Burst of requests of one client to one public workload.
 pub(super) const PUBLIC_RATE_BURST: Setting = plain("public_rate.burst", "FAIRWAY_PUBLIC_RATE_BURST", "10");
-/// Networks of proxies whose `X-Forwarded-For` is believed.
+/// Networks of proxies whose `X-Forwarded-For` is trusted.
 pub(super) const TRUSTED_PROXIES: Setting = plain("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "");
-/// Workloads that have a page at the root.
+/// Workloads with an embeddable page.
 pub(super) const EMBED_ROOT_SLUGS: Setting = plain("embed.root_slugs", "SERVICE_EMBED_ROOT_SLUGS", "");
-/// Who may frame those pages.
+/// Origins that may embed those pages.
 pub(super) const EMBED_ANCESTORS: Setting = plain("embed.ancestors", "FAIRWAY_EMBED_ANCESTORS", "'self'");
-/// Where requests may go beside the public internet.
+/// Egress targets that are allowed in addition to the public internet.
 pub(super) const EGRESS_ALLOW: Setting = plain("egress.allow", "FAIRWAY_EGRESS_ALLOW", "");
-/// The folder with a folder of secrets for each tenant.
+/// Directory with one subdirectory of secrets for each tenant.
 pub(super) const SECRETS_DIR: Setting = plain("secrets.dir", "FAIRWAY_SECRETS_DIR", "");
-/// The vault.
+/// URL of the vault.
 pub(super) const VAULT_ADDR: Setting = secret("vault.addr", "VAULT_ADDR", "");
-/// What opens it.
+/// Access token of the vault.
 pub(super) const VAULT_TOKEN: Setting = secret("vault.token", "VAULT_TOKEN", "");
-/// Who runs scripts: `embedded`, or the address of a gateway.
+/// Runtime gateway for scripts: `embedded`, or the URL of an external gateway.
 pub(super) const RUNTIME_GATEWAY_URL: Setting =
     secret("runtime_gateway_url", "FAIRWAY_RUNTIME_GATEWAY_URL", "embedded");
-/// What opens that gateway.
+/// Access token of the external gateway.
 pub(super) const RUNTIME_GATEWAY_TOKEN: Setting = secret("runtime_gateway_token", "FAIRWAY_RUNTIME_GATEWAY_TOKEN", "");
 /// Log directives.
 pub(super) const LOG: Setting = plain("log.filter", "FAIRWAY_LOG", "info");
-/// Form of a log line.
+/// Format of a log line.
 pub(super) const LOG_FORMAT: Setting = plain("log.format", "FAIRWAY_LOG_FORMAT", "json");
 
-/// Every setting, in the order in which they are shown.
+/// All settings, in display order.
 pub const SETTINGS: &[Setting] = &[
     BIND,
     DATA_DIR,
@@ -146,7 +146,6 @@ pub const SETTINGS: &[Setting] = &[
     LOG_FORMAT,
 ];
 
-/// Variables that begin like ours and are no settings: secrets that are read at use, and what belongs to the project's
-/// own tools.
+/// Prefixes of variables that are not settings: secrets, which are read at use, and variables of the project's tools.
 pub(super) const OTHERS: [&str; 6] =
     ["FAIRWAY_SECRET_", "FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_", "FAIRWAY_TEST_", "FAIRWAY_BENCH_", "FAIRWAY_CLI_"];

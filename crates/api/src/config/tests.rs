@@ -200,17 +200,17 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_ARTIFACTS_URL", "s3://k:hunter2@b")],
-            "`FAIRWAY_ARTIFACTS_URL` is no place for artifacts: credentials belong into the `AWS_*` variables, not into the address",
+            "`FAIRWAY_ARTIFACTS_URL` is not a location for artifacts: credentials belong into the `AWS_*` variables, not into the address",
         ),
         (
             "",
             &[("FAIRWAY_AUTH_MODE", "oidc")],
-            "`FAIRWAY_AUTH_MODE` must be `local`: this version does not sign people in (it is `oidc`)",
+            "`FAIRWAY_AUTH_MODE` must be `local`: this version has no sign-in (it is `oidc`)",
         ),
         (
             "",
             &[("FAIRWAY_BIND", "0.0.0.0:80")],
-            "`auth.mode` is `local`, which believes every caller: bind to a loopback address such as 127.0.0.1:8080",
+            "`auth.mode` is `local`, which trusts every caller: bind to a loopback address such as 127.0.0.1:8080",
         ),
         (
             "",
@@ -220,7 +220,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_REDACTION_NATIONAL_IDS", "us_ssn, shoe_size")],
-            "`FAIRWAY_REDACTION_NATIONAL_IDS` must list schemes out of us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie (it is `us_ssn, shoe_size`)",
+            "`FAIRWAY_REDACTION_NATIONAL_IDS` must list schemes from us_ssn, uk_nino, de_steuer_id, fr_insee, es_dni, es_nie (it is `us_ssn, shoe_size`)",
         ),
         (
             "",
@@ -250,7 +250,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_LOG", "a=b=c")],
-            "`FAIRWAY_LOG` must hold directives such as `info` or `warn,fairway_api=debug` (it is `a=b=c`)",
+            "`FAIRWAY_LOG` must contain directives such as `info` or `warn,fairway_api=debug` (it is `a=b=c`)",
         ),
         (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"other\"",
@@ -293,7 +293,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
             &[("FAIRWAY_EGRESS_ALLOW", "10.0.0.0/8, http://x")],
             "`FAIRWAY_EGRESS_ALLOW` must list networks such as 10.0.0.0/8, addresses or host names, each with `:port` or without (it is `10.0.0.0/8, http://x`)",
         ),
-        ("", &[("VAULT_ADDR", "https://vault:8200")], "`vault.addr` and `vault.token` are set together or not at all"),
+        ("", &[("VAULT_ADDR", "https://vault:8200")], "`vault.addr` and `vault.token` must be set together"),
         (
             "",
             &[("VAULT_ADDR", "vault:8200"), ("VAULT_TOKEN", "hunter2")],
@@ -307,12 +307,12 @@ fn wrong_values_are_named_and_secrets_are_not() {
         (
             "",
             &[("FAIRWAY_RUNTIME_GATEWAY_URL", "https://h/"), ("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter 2")],
-            "`FAIRWAY_RUNTIME_GATEWAY_TOKEN` must hold visible ASCII characters alone",
+            "`FAIRWAY_RUNTIME_GATEWAY_TOKEN` must contain only visible ASCII characters",
         ),
         (
             "",
             &[("FAIRWAY_RUNTIME_GATEWAY_TOKEN", "hunter2")],
-            "`runtime_gateway_token` is set and `runtime_gateway_url` is not: nothing opens the embedded gateway",
+            "`runtime_gateway_token` requires `runtime_gateway_url`: the embedded gateway takes no token",
         ),
         (
             "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\nsecret_ref = \"env:HUNTER2\"",
@@ -325,7 +325,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
         assert_eq!(refusal(file, environment), expected);
     }
     let twice = "[[providers]]\naccount_slot = \"a\"\nkind = \"local\"\n".repeat(2);
-    assert_eq!(refusal(&twice, &[]), "`providers[1].account_slot` must be there once");
+    assert_eq!(refusal(&twice, &[]), "`providers[1].account_slot` must be unique");
     let broken = refusal("bind = \"x\"\ndatabase_url = \"postgres://u:hunter2@h", &[]);
     assert!(broken.starts_with("the configuration file is not valid TOML at line 2:"), "{broken}");
     assert!(!broken.contains("hunter2"), "{broken}");
@@ -345,7 +345,7 @@ fn settings_of_a_proxy_need_a_word_in_local_mode() {
         let exposed = ("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand");
         let settings = load("", &[(variable, value), exposed]).unwrap();
         assert_eq!(settings.local_mode_exposure, LocalModeExposure::Accepted);
-        // Being understood opens no other address.
+        // The acknowledgement does not permit other bind addresses.
         let elsewhere = load("", &[(variable, value), exposed, ("FAIRWAY_BIND", "0.0.0.0:80")]);
         assert_eq!(elsewhere.unwrap_err(), ConfigError::LocalModeExposed);
     }
@@ -374,7 +374,7 @@ fn every_setting_is_described_without_secrets() {
     assert!(!format!("{settings:?}").contains("hunter2"));
 }
 
-/// Paths and queries of addresses hold secrets as often as their users do.
+/// Paths and queries of URLs can contain secrets, like the user part.
 #[test]
 fn shows_the_origin_of_an_address_alone() {
     let file = r#"

@@ -1,4 +1,4 @@
-//! Reads the texts of single settings. A refusal says what is expected, never what was found.
+//! Parsers of single settings. An error states the expected form and never the value.
 
 use super::{AuthMode, Database, LocalModeExposure};
 use crate::{
@@ -27,19 +27,19 @@ use std::{
 use tracing_subscriber::EnvFilter;
 use url::Url;
 
-/// Longest span that a setting may name: ten years.
+/// Maximum duration of a setting in seconds: ten years.
 const LONGEST: u64 = 3650 * 86_400;
 
-/// Longest queue of runs.
+/// Maximum of the queue limit of runs.
 const LONGEST_QUEUE: u32 = 10_000_000;
 
-/// Longest line of requests.
+/// Maximum of the limit on waiting requests.
 const LONGEST_LINE: usize = 100_000;
 /// Bounds of the memory limit in MiB. An idle server takes about 60 in a release build.
 const SMALLEST_MEMORY_LIMIT: usize = 64;
 const LARGEST_MEMORY_LIMIT: usize = 1 << 20;
 
-/// A text that may hold a password. It is shown without it.
+/// A text that may contain a credential. Its display forms omit the credential.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -48,20 +48,20 @@ impl Secret {
         Self(text)
     }
 
-    /// The text itself, for whoever connects with it.
+    /// The text itself, to connect with.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// The host names of a PostgreSQL address, which may list several, without their ports.
+    /// The host names of a PostgreSQL URL, which may list several, without ports.
     pub(super) fn hosts(&self) -> Vec<String> {
         let hosts = self.authority().map_or("", |authority| authority.hosts);
         hosts.split(',').filter_map(HostName::parse).map(HostName::into_name).collect()
     }
 
-    /// Scheme, hosts and ports of the address; no user, no password, no path, no parameters. Without `@` what looks like a
-    /// port may be a password whose host was forgotten, so no port is shown; where a host is none, nothing is.
+    /// Scheme, hosts and ports of the URL, without user, password, path and parameters. Without `@` a port may be a
+    /// password whose host is missing, so no port is shown. With an invalid host nothing is shown.
     fn origin(&self) -> String {
         let hidden = "[redacted]".to_owned();
         let Some(Authority { scheme, has_user, hosts }) = self.authority() else { return hidden };
@@ -73,12 +73,12 @@ impl Secret {
         shown.map_or(hidden, |shown| format!("{scheme}://{}", shown.join(",")))
     }
 
-    /// `None` where the address cannot be taken apart for certain.
+    /// The authority of the URL; `None` if it is ambiguous.
     fn authority(&self) -> Option<Authority<'_>> {
         let (scheme, rest) = self.0.split_once("://")?;
         let address = rest.split(['?', '#']).next().unwrap_or_default();
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
-        // A password with a bare slash ends the authority too early; then nothing is shown at all.
+        // A password with a bare slash ends the authority too early, so nothing is shown.
         if path.contains('@') || rest.split(['?', '#']).skip(1).any(|part| part.contains('@')) {
             return None;
         }
@@ -87,12 +87,12 @@ impl Secret {
     }
 }
 
-/// The parts of an address that name a server.
+/// The parts of a URL that name a server.
 struct Authority<'a> {
     scheme: &'a str,
-    /// Whether a user stands in front of the hosts.
+    /// Whether a user precedes the hosts.
     has_user: bool,
-    /// Hosts with their ports, with commas between.
+    /// Comma-separated hosts with their ports.
     hosts: &'a str,
 }
 
@@ -102,12 +102,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The form of a log line.
+/// Format of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogFormat {
     /// One JSON object.
     Json,
-    /// Text for people.
+    /// Human-readable text.
     Text,
 }
 
@@ -163,18 +163,18 @@ pub(super) fn database(text: &str) -> Result<Database, String> {
 }
 
 pub(super) fn artifacts(text: &str) -> Result<Location, String> {
-    Location::parse(text).map_err(|refusal| format!("is no place for artifacts: {refusal}"))
+    Location::parse(text).map_err(|refusal| format!("is not a location for artifacts: {refusal}"))
 }
 
 pub(super) fn auth_mode(text: &str) -> Result<AuthMode, String> {
     match text {
         "local" => Ok(AuthMode::Local),
-        "oidc" => Err("must be `local`: this version does not sign people in".to_owned()),
+        "oidc" => Err("must be `local`: this version has no sign-in".to_owned()),
         _ => Err("must be `local`".to_owned()),
     }
 }
 
-/// The one accepted value states that the operator knows the consequence.
+/// The only accepted value acknowledges the consequence.
 pub(super) fn exposure(text: &str) -> Result<LocalModeExposure, String> {
     match text {
         "" => Ok(LocalModeExposure::Refused),
@@ -196,7 +196,7 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
     }
 }
 
-/// Longest burst, and most requests a minute.
+/// Maximum burst, and maximum requests per minute.
 const FASTEST: u32 = 1_000_000;
 
 pub(super) fn rate(text: &str) -> Result<u32, String> {
@@ -204,7 +204,7 @@ pub(super) fn rate(text: &str) -> Result<u32, String> {
     rate.ok_or_else(|| format!("must be a number of requests from 1 to {FASTEST}"))
 }
 
-/// Networks, or single addresses.
+/// Parses networks or single addresses.
 pub(super) fn networks(text: &str) -> Result<TrustedProxies, String> {
     let network = |text: &str| text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let networks = list(text).map(network).collect::<Result<_, _>>();
@@ -218,7 +218,7 @@ pub(super) fn allowances(text: &str) -> Result<Vec<Allowance>, String> {
     })
 }
 
-/// `embedded`, or the address of a gateway.
+/// Parses `embedded` or the URL of an external gateway.
 pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
     if text == "embedded" {
         return Ok(None);
@@ -227,7 +227,7 @@ pub(super) fn gateway(text: &str) -> Result<Option<Url>, String> {
     web_address(text).map(Some).map_err(|_| rule.to_owned())
 }
 
-/// The address of a server that is spoken to over HTTP. Credentials have a setting of their own.
+/// Parses the URL of an HTTP server. Credentials have a separate setting.
 pub(super) fn web_address(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).ok().filter(|url| {
         matches!(url.scheme(), "http" | "https")
@@ -242,10 +242,10 @@ pub(super) fn token(text: &str) -> Result<Secret, String> {
     Ok(Secret::new(text.to_owned()))
 }
 
-/// A token that goes into a header.
+/// Parses a token that is sent in a header.
 pub(super) fn bearer(text: &str) -> Result<Secret, String> {
     let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_visible { token(text) } else { Err("must hold visible ASCII characters alone".to_owned()) }
+    if is_visible { token(text) } else { Err("must contain only visible ASCII characters".to_owned()) }
 }
 
 pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
@@ -269,18 +269,18 @@ pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {
 pub(super) fn national_ids(text: &str) -> Result<Vec<NationalId>, String> {
     let known = || NationalId::ALL.map(NationalId::as_str).join(", ");
     list(text)
-        .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes out of {}", known())))
+        .map(|name| NationalId::parse(name).ok_or_else(|| format!("must list schemes from {}", known())))
         .collect()
 }
 
-/// The name of an account or of a model.
+/// Parses the name of an account or a model.
 pub(super) fn name(text: &str) -> Result<String, String> {
     let fits = (1..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     fits.then(|| text.to_owned())
         .ok_or_else(|| "must be a name of 1 to 200 visible characters without spaces".to_owned())
 }
 
-/// `250ms`, `30s`, `10m`, `12h`, `30d`: more than nothing, and at most ten years.
+/// Parses `250ms`, `30s`, `10m`, `12h` or `30d`: more than zero, and at most ten years.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let rule = || "must be a time span such as 500ms, 30s, 10m, 12h or 30d".to_owned();
     let unit_at = text.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(rule)?;
@@ -307,7 +307,7 @@ pub(super) fn log_filter(text: &str) -> Result<String, String> {
     if understood {
         Ok(text.to_owned())
     } else {
-        Err("must hold directives such as `info` or `warn,fairway_api=debug`".to_owned())
+        Err("must contain directives such as `info` or `warn,fairway_api=debug`".to_owned())
     }
 }
 
@@ -364,7 +364,7 @@ mod tests {
             ("postgres://app:hun?ter2@db/x", "[redacted]"),
             ("postgres://app:hun#ter2@db/x", "[redacted]"),
             ("postgres://db", "postgres://db"),
-            // The host was forgotten.
+            // The host is missing.
             ("postgres://app:hunter2", "[redacted]"),
             ("postgres://app:hunter2/x", "[redacted]"),
             ("postgres://app:12345/x", "postgres://app"),

@@ -1,4 +1,4 @@
-//! Whom a service says that it runs something for.
+//! Delegation: the on-behalf-of fields of a request.
 
 use crate::error::{ApiError, FieldProblem, Fields};
 use actix_web::http::StatusCode;
@@ -6,7 +6,7 @@ use fairway_domain::access::{ActorKind, ActorRef};
 use fairway_operations::access::IdentityMode;
 use serde_json::Value;
 
-/// What a request says of it. A member that is there says something, whatever its value: null too.
+/// The on-behalf-of fields of a request. A present member counts with any value, including null.
 pub(crate) struct Said {
     pub(crate) execution_mode: Option<Value>,
     pub(crate) actor_ref: Option<Value>,
@@ -14,7 +14,7 @@ pub(crate) struct Said {
     pub(crate) actor_auth_mode: Option<Value>,
 }
 
-/// Who a run is for, where a service says so. All four fields are there, or none.
+/// The delegated subject of a run, if a trusted service sends one. All four fields are required together.
 pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
     let Said { execution_mode, actor_ref, actor_type, actor_auth_mode } = said;
     let sent = [&execution_mode, &actor_ref, &actor_type, &actor_auth_mode];
@@ -22,7 +22,7 @@ pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Resul
         return Ok(None);
     }
     if !is_trusted {
-        let message = "only services whose word is taken say whom they act for";
+        let message = "only trusted services may send on-behalf-of fields";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "forbidden_field", message));
     }
     let auth_mode = match mode {
@@ -30,7 +30,7 @@ pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Resul
     };
     let mut fields = Fields::default();
     let expected = |name, value: Option<Value>, expected: &'static str| {
-        let rule = "not what is expected beside the other fields of who acts for whom";
+        let rule = "this value does not fit the other on-behalf-of fields";
         if value.as_ref().and_then(Value::as_str) == Some(expected) {
             Ok(())
         } else {

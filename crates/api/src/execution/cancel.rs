@@ -1,4 +1,4 @@
-//! Stopping runs.
+//! Route that cancels runs.
 
 use super::{ExecutionView, visitor};
 use crate::{
@@ -15,25 +15,25 @@ use fairway_operations::execution::ReadExecution;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// Nothing to say.
+/// An empty request.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CancelRequest {}
 
-/// Stops a run: one that waits in line at once, one under way within a second.
+/// Cancels a run: a queued one immediately, an active one within a second.
 #[utoipa::path(
     operation_id = "cancel_execution",
     tag = "executions",
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
         TokenParams,
-        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is stopped by"),
+        ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
         KeyParams,
     ),
     request_body = CancelRequest,
     responses(
-        (status = 200, description = "The run, stopped", body = ExecutionView),
-        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
+        (status = 200, description = "The cancelled run", body = ExecutionView),
+        (status = 429, description = "Too many attempts with share tokens, or the rate limit of a public workload is exceeded", body = ErrorBody),
         WriteRefusals,
     )
 )]

@@ -1,4 +1,4 @@
-//! Running scripts of agents.
+//! Route that executes scripts of agents.
 
 use super::{ErrorView, QueuedExecution, answer, marked, naming, review, stored};
 use crate::{
@@ -26,7 +26,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A script to run.
+/// A script to execute.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunCode {
@@ -36,9 +36,10 @@ pub(crate) struct RunCode {
     workload_slug: String,
     /// The script, at most 262144 bytes.
     code: String,
-    /// `starlark`: the result is the global `result`. `javascript`: it is the last expression, or what its promise comes to.
+    /// `starlark`: the result is the global `result`. `javascript`: the result is the last expression, or the value of
+    /// its promise.
     language: String,
-    /// The environment whose active release holds.
+    /// The environment of the active release.
     environment: String,
 }
 
@@ -48,26 +49,28 @@ impl Names for RunCode {
     }
 }
 
-/// A script that ended.
+/// An ended script.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct CodeResult {
     execution_id: Uuid,
-    /// `completed` or `failed`; `cancelled` where somebody stopped it.
+    /// `completed`, `failed` or `cancelled`.
     status: &'static str,
-    /// The result; null where there is none.
+    /// The result; null if there is none.
     result: Value,
-    /// What the script said, and what its interpreter said of its errors.
+    /// Standard output of the script, and error messages of its interpreter.
     stdout: String,
-    /// Why there is no result; null where there is one.
+    /// The error of a script without a result; else null.
     error: Option<ErrorView>,
 }
 
-/// Longest script, in bytes.
+/// Maximum script, in bytes.
 const MOST_CODE: usize = 256 << 10;
 
-/// Runs a script under the policy of a workload's release, once. It reaches no file, no network and no clock, has 64 MiB and
-/// five seconds, and gives at most 64 KiB; a `sandbox_profile` that the release binds lowers that and says which languages may
-/// run. It is never run again, whatever becomes of it.
+/// Executes a script once, under the policy of a workload's release.
+///
+/// The script has no access to files, network or clock. Its limits are 64 MiB of memory, five seconds and 64 KiB of
+/// output. A `sandbox_profile` that the release binds lowers the limits and selects the languages. The server never
+/// retries a script.
 #[utoipa::path(
     operation_id = "run_code",
     tag = "executions",
@@ -75,11 +78,11 @@ const MOST_CODE: usize = 256 << 10;
     request_body = RunCode,
     responses(
         (status = 200, description = "The script ended", body = CodeResult),
-        (status = 202, description = "A person has to look at the result first, or its end is not stored yet", body = QueuedExecution),
-        (status = 429, description = "Too many scripts of your tenant run", body = ErrorBody),
-        (status = 502, description = "The runtime gateway gave no answer that can be read. With `gateway_error` the run that \
-            `execution_id` names is `unknown`; with `gateway_unreachable` the script did not run", body = ErrorBody),
-        (status = 504, description = "The runtime gateway gave no answer in time: the run that `execution_id` names is `unknown`", body = ErrorBody),
+        (status = 202, description = "The result awaits a human review, or is not stored yet", body = QueuedExecution),
+        (status = 429, description = "Your tenant runs too many scripts", body = ErrorBody),
+        (status = 502, description = "The runtime gateway sent no valid response. With `gateway_error` the run \
+            `execution_id` is `unknown`; with `gateway_unreachable` the script did not run", body = ErrorBody),
+        (status = 504, description = "The runtime gateway did not respond in time: the run `execution_id` is `unknown`", body = ErrorBody),
         WriteRefusals,
     )
 )]
@@ -96,7 +99,7 @@ pub(crate) async fn run_code(
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
     let mut fields = Fields::default();
     let slug = |path: &'static str, text: &str| {
-        Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "this is no slug"))
+        Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
     };
     let environment = fields.read(slug("environment", &environment));
     let slug = fields.read(slug("workload_slug", &workload_slug));
@@ -152,7 +155,7 @@ fn told(run: &Run) -> Result<HttpResponse, ApiError> {
     }
 }
 
-/// What a caller is told where nobody said how its script came out.
+/// The error for a script with an unknown outcome.
 fn lost(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
     let failure = code.and_then(|code| GatewayFailure::of_code(code)).unwrap_or(otherwise);
     let status = match failure {

@@ -1,4 +1,4 @@
-//! How many streams are open. Each looks at its run again and again, so nobody opens as many as it likes.
+//! Limits on open event streams. Each stream polls its run, so their number is bounded.
 
 use crate::error::ApiError;
 use actix_web::http::{
@@ -12,16 +12,16 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// Streams of one run.
+/// Maximum streams of one run.
 const MOST_OF_RUN: usize = 32;
-/// Streams that callers without a name have open from one address.
+/// Maximum streams of guests from one address.
 const MOST_OF_CLIENT: usize = 8;
-/// Streams of this process. Each holds a connection's buffers and looks at its run.
+/// Maximum streams of this process. Each holds the buffers of a connection and polls its run.
 const MOST: usize = 1_024;
-/// After how many seconds one is likely to have ended.
+/// `Retry-After` in seconds, after which a stream has probably ended.
 const LATER: HeaderValue = HeaderValue::from_static("5");
 
-/// The open streams of this process. Clones are one.
+/// Counts the open streams of this process. Clones share state.
 #[derive(Clone, Debug, Default)]
 pub struct Crowd(Arc<Mutex<Counts>>);
 
@@ -32,7 +32,7 @@ struct Counts {
     of_clients: HashMap<ClientAddress, usize>,
 }
 
-/// The place of one open stream, until it is dropped.
+/// The permit of an open stream; dropping it closes the slot.
 #[derive(Debug)]
 #[must_use = "the stream counts as closed once this is dropped"]
 pub(super) struct Seat {
@@ -42,7 +42,7 @@ pub(super) struct Seat {
 }
 
 impl Crowd {
-    /// A place for a stream of a run; for a caller without a name, of a client.
+    /// Acquires a permit for a stream of a run, and of a client if the caller is a guest.
     pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
@@ -63,7 +63,7 @@ impl Crowd {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        // A panic elsewhere leaves the counts as they are: each change of them is one call.
+        // The counts stay consistent after a panic elsewhere: each update is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -79,7 +79,7 @@ impl Drop for Seat {
     }
 }
 
-/// One less; nobody stays listed at zero.
+/// Decrements a count and removes it at zero.
 fn leave<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
         *count = count.saturating_sub(1);
@@ -112,7 +112,7 @@ mod tests {
         let mut seats: Vec<Seat> =
             (0..MOST_OF_CLIENT as u128).map(|number| crowd.enter(run(number), Some(client)).unwrap()).collect();
         assert!(crowd.enter(run(100), Some(client)).is_err());
-        // Who has a name is counted for its run alone.
+        // A named caller counts only towards the limit of its run.
         seats.extend((0..MOST_OF_RUN).map(|_| crowd.enter(run(100), None).unwrap()));
         let refused = crowd.enter(run(100), None).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));

@@ -1,5 +1,5 @@
-//! What happens in a run, as server-sent events: told from what is stored, so that a stream that was cut goes on where it
-//! was, at whichever process it is asked for.
+//! Server-sent events of a run. They come from the database, so a client can resume an interrupted stream at any
+//! process.
 
 use super::{ExecutionResult, crowd::Seat, preference::EVENT_STREAM, visitor};
 use crate::{
@@ -35,60 +35,61 @@ use std::{convert::Infallible, time::Duration};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-/// Where a client says which event it saw last.
+/// Request header with the id of the last event that the client received.
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Tells proxies that a part of an answer is not to be kept back until there is more of it.
+/// Disables response buffering in proxies.
 const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
-/// How long nothing is said at most: a connection on which nothing moves is given up, here and by proxies.
+/// Maximum silence of a stream, because the server and proxies close idle connections.
 const HEARTBEAT: Duration = Duration::from_secs(3);
-/// How often a run is looked at when nobody tells of it.
+/// Poll interval of a run without a wakeup.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long a client waits before it comes back, in milliseconds.
+/// Reconnect delay of clients, in milliseconds.
 const RETRY: &str = "retry: 1000\n\n";
 
-/// One event, as the fields of a stream spell it.
+/// An event of the stream.
 #[derive(ToSchema)]
 #[schema(as = ExecutionEvent)]
 #[expect(dead_code, reason = "only its description is used")]
 struct EventView {
-    /// Its number, from 1.
+    /// Number of the event, from 1.
     id: String,
     /// `execution.started`, `step.started`, `output.delta`, `step.completed`, `execution.awaiting_review`,
     /// `execution.completed` or `execution.failed`.
     event: String,
-    /// What is to be said of it, as JSON.
+    /// Data of the event, as JSON.
     data: String,
 }
 
-/// The events of a run so far, and those that come, until its end.
+/// Streams the past and future events of a run until its end.
 #[utoipa::path(
     operation_id = "read_execution_events",
     tag = "executions",
     params(
         ("execution_id" = uuid::Uuid, Path, description = "The run"),
         TokenParams,
-        ("X-Result-Token" = Option<String>, Header, description = "What a run of `anonymous` is followed by"),
-        ("Last-Event-ID" = Option<u64>, Header, description = "The last event that was seen: the stream begins behind it"),
+        ("X-Result-Token" = Option<String>, Header, description = "The result token of a run of `anonymous`"),
+        ("Last-Event-ID" = Option<u64>, Header, description = "The last received event: the stream begins after it"),
     ),
     responses(
         (
             status = 200,
-            description = "Events: `execution.started`, `step.started`, `output.delta` and `step.completed` as often as there \
-                are any, and last `execution.completed` or `execution.failed` with the result. They are numbered from 1; \
-                a run that ended before it began has no first. Where a person has to review the answer, the stream says \
-                `execution.awaiting_review` and closes; after the verdict it can be read to its end.",
+            description = "Events: `execution.started`, then any number of `step.started`, `output.delta` and \
+                `step.completed`, and last `execution.completed` or `execution.failed` with the result. Events are \
+                numbered from 1; a run that ended before its start has no `execution.started`. If the result awaits a \
+                human review, the stream sends `execution.awaiting_review` and closes; after the verdict it can be \
+                read to its end.",
             content_type = "text/event-stream",
             body = EventView
         ),
         (
             status = 204,
-            description = "The last event was seen already: nothing more comes, or nothing before a person has reviewed \
-                the answer"
+            description = "There are no events after `Last-Event-ID`: the run has ended, or its result awaits a human \
+                review"
         ),
         (
             status = 429,
-            description = "You try too many share tokens, ask about runs of a public workload too often, or too many streams \
-                are open",
+            description = "Too many attempts with share tokens, the rate limit of a public workload is exceeded, or \
+                too many streams are open",
             body = ErrorBody
         ),
         ReadRefusals
@@ -108,16 +109,16 @@ pub(crate) async fn read_execution_events(
     streamed(&api, &base, Followed { arrival, token, id: *execution }, seen).await
 }
 
-/// Who follows which run.
+/// A run and the client that follows it.
 pub(super) struct Followed {
     pub(super) arrival: Arrival,
-    /// The hash of the result token that was brought.
+    /// The hash of the client's result token.
     pub(super) token: Option<TokenHash>,
     pub(super) id: ExecutionId,
 }
 
-/// The number of the event that a client saw last. An empty value counts as none: clients send it after an event without a
-/// number (WHATWG HTML, 9.2.4).
+/// The number of the last event that the client received. An empty value counts as none: clients send it after an event
+/// without an id (WHATWG HTML, 9.2.4).
 pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
     let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
     let number = match text {
@@ -125,12 +126,11 @@ pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
         Some(Ok(text)) => text.parse().ok(),
         Some(Err(_)) => None,
     };
-    number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "events are numbered").into())
+    number.ok_or_else(|| FieldProblem::new("Last-Event-ID", "invalid", "must be the number of an event").into())
 }
 
-/// The events of a run that was accepted for whoever follows it. Where they are read again is told in a header, and what else
-/// that takes: a run that stands in line says nothing yet, and its client may be cut off before it does. `None`: it cannot be
-/// followed now.
+/// The event stream of an accepted run; `None` if it cannot be opened now. Headers contain the URL of the events and
+/// the result token, because a client can lose the connection before the first event.
 pub(super) async fn followed(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
@@ -143,7 +143,7 @@ pub(super) async fn followed(
     let mut answer = match streamed(api, base, followed, 0).await {
         Ok(answer) => answer,
         Err(refusal) => {
-            tracing::info!(code = refusal.code(), "a run was accepted that cannot be followed");
+            tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding 202");
             return None;
         }
     };
@@ -160,7 +160,7 @@ pub(super) async fn followed(
     Some(answer)
 }
 
-/// A stream of what happens in a run. What refuses the first look is an answer of its own.
+/// Opens the event stream of a run. Errors of the first read become an error response.
 pub(super) async fn streamed(
     api: &web::Data<Api>,
     base: &web::Data<HttpBase>,
@@ -182,15 +182,15 @@ pub(super) async fn streamed(
         over: false,
     };
     let mut first = String::new();
-    // What the client has seen is passed over, page by page.
+    // Skips received events page by page.
     while first.is_empty() && telling.has_more {
         let (told, follower) = telling.look().await?;
         first = telling.text(&told)?;
         if telling.over && first.is_empty() {
-            // To anything else a client would come back, and hear the same silence again (WHATWG HTML, 9.2.3).
+            // Only a 204 stops the client from reconnecting (WHATWG HTML, 9.2.3).
             return Ok(HttpResponse::NoContent().finish());
         }
-        // The events of a run that ended wait for the client as well.
+        // Streams of ended runs need a permit as well, because slow clients hold their events.
         if telling.seat.is_none() {
             telling.seat = Some(base.crowd.enter(telling.followed.id, follower.guest())?);
         }
@@ -205,7 +205,7 @@ pub(super) async fn streamed(
     Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(UNBUFFERED).streaming(portions))
 }
 
-/// One client that is told of one run.
+/// State of one event stream.
 struct Telling {
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
@@ -213,31 +213,31 @@ struct Telling {
     followed: Followed,
     request_id: RequestId,
     heard: Heard,
-    /// The number of the last event that it has seen.
+    /// Number of the last sent event.
     seen: usize,
-    /// Its place among the open streams.
+    /// Permit among the open streams.
     seat: Option<Seat>,
     unsent: Unsent,
     said_at: Instant,
-    /// Whether more is stored already.
+    /// Whether further events are already stored.
     has_more: bool,
     over: bool,
 }
 
-/// Who follows a run, as it was identified last.
+/// The client of a stream, as last identified.
 struct Follower {
     address: ClientAddress,
     is_guest: bool,
 }
 
 impl Follower {
-    /// The client of a caller without a name.
+    /// The address, if the caller is a guest.
     fn guest(&self) -> Option<ClientAddress> {
         self.is_guest.then_some(self.address)
     }
 }
 
-/// Text that the client has not taken yet. More than a portion counts in the budget of answers until then.
+/// Text that the client has not read yet. Texts longer than a chunk count towards the response budget.
 #[derive(Default)]
 struct Unsent {
     text: Bytes,
@@ -246,7 +246,7 @@ struct Unsent {
 
 impl Unsent {
     /// # Errors
-    /// When a large text finds no room.
+    /// When the response budget has no memory for a large text.
     fn hold(text: String, client: ClientAddress, base: &HttpBase) -> Result<Self, ApiError> {
         let is_large = text.len() > PORTION;
         if is_large && try_admit(0).is_err() {
@@ -257,7 +257,7 @@ impl Unsent {
         Ok(Self { text: Bytes::from(text), held })
     }
 
-    /// What is to be sent next. It is asked for when the client took the portion before.
+    /// The next chunk. The framework polls it after the client has read the previous one.
     fn portion(&mut self) -> Option<Bytes> {
         if self.text.is_empty() {
             self.held = None;
@@ -268,7 +268,8 @@ impl Unsent {
 }
 
 impl Telling {
-    /// What happened since the last look, as the caller may see it now: who lost the right to is told no more.
+    /// Reads the events since the last read. Each read identifies and authorizes the caller again, so revoked access
+    /// ends the stream.
     async fn look(&mut self) -> Result<(Told, Follower), ApiError> {
         let Followed { arrival, token, id } = &self.followed;
         let services = &self.api.services;
@@ -279,7 +280,7 @@ impl Telling {
         Ok((told, Follower { address: visit.address, is_guest: is_guest(caller.actor.kind()) }))
     }
 
-    /// The next portion. `None`: the stream ends, and whoever wants more comes back.
+    /// The next chunk; `None` ends the stream, and the client can reconnect.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(portion) = self.unsent.portion() {
@@ -291,7 +292,7 @@ impl Telling {
             if !self.has_more {
                 self.following.changed(EVERY).await;
             }
-            // Whoever comes back is told why by an answer of its own.
+            // On an error the stream ends; the client gets the error response when it reconnects.
             let (told, follower) = self.look().await.ok()?;
             let text = self.text(&told).ok()?;
             if !text.is_empty() {
@@ -304,7 +305,7 @@ impl Telling {
         }
     }
 
-    /// What the client has not seen.
+    /// The encoded events that the client has not received.
     fn text(&mut self, told: &Told) -> Result<String, ApiError> {
         let mut text = String::new();
         for (number, event) in &told.events {
@@ -322,13 +323,13 @@ impl Telling {
                 self.seen = number;
             }
         }
-        // A review may take days, and a stream that tells nothing holds a place among the open ones.
+        // A review may take days, so the stream ends and releases its permit.
         self.over = told.is_over() || told.awaits_review();
         Ok(text)
     }
 }
 
-/// One event. JSON has no line breaks of its own, so the data is one line.
+/// Encodes an event. Compact JSON contains no line breaks, so the data is one line.
 fn written(number: usize, kind: &str, data: &impl Serialize) -> Result<String, ApiError> {
     let data = serde_json::to_string(data).map_err(|error| ApiError::internal().caused_by(&error))?;
     Ok(format!("id: {number}\nevent: {kind}\ndata: {data}\n\n"))

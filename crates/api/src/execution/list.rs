@@ -1,4 +1,4 @@
-//! Runs in lists.
+//! Route that lists runs.
 
 use super::{ExecutionView, review};
 use crate::{
@@ -15,27 +15,27 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
 
-/// Which runs to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExecutionListQuery {
-    /// Those of this workload.
+    /// Only runs of this workload.
     workload_id: Option<Uuid>,
-    /// Those under this release.
+    /// Only runs of this release.
     release_id: Option<Uuid>,
-    /// Those in this status.
+    /// Only runs in this status.
     status: Option<String>,
-    /// `pending`: those whose answer a person has to look at first. They are the ones in the status `awaiting_review`.
+    /// `pending`: only runs whose result awaits a human review, which have the status `awaiting_review`.
     review: Option<String>,
-    /// Those that began at this moment or later, to the millisecond.
+    /// Only runs that started at or after this time, to the millisecond.
     #[param(format = DateTime)]
     since: Option<String>,
-    /// Those that began before this moment, to the millisecond.
+    /// Only runs that started before this time, to the millisecond.
     #[param(format = DateTime)]
     until: Option<String>,
 }
 
-/// Runs without their answers, newest first.
+/// Lists runs without their results, newest first.
 #[utoipa::path(
     operation_id = "list_executions",
     tag = "executions",
@@ -70,6 +70,6 @@ pub(crate) async fn list_executions(
 
 fn moment(name: &str, text: Option<&str>) -> Result<Option<Timestamp>, FieldProblem> {
     let read = |text| Timestamp::parse(text).ok_or(());
-    let rule = "a moment is written as RFC 3339 says, such as 2026-01-31T12:00:00Z";
+    let rule = "must be a time in RFC 3339 format, such as 2026-01-31T12:00:00Z";
     text.map(read).transpose().map_err(|_| FieldProblem::new(name, "invalid", rule))
 }

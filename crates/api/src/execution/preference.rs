@@ -1,4 +1,4 @@
-//! What a caller wants to wait for: `Prefer` (RFC 7240), `mode` and `Accept`.
+//! The wait mode of a request, from `Prefer` (RFC 7240), `mode` and `Accept`.
 
 use crate::error::FieldProblem;
 use actix_web::http::header::{ACCEPT, HeaderMap, HeaderName};
@@ -9,7 +9,7 @@ pub(super) const PREFER: HeaderName = HeaderName::from_static("prefer");
 /// The media type of server-sent events.
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
-/// What the headers and the query of a request ask for. Preferences that nobody knows are none, as RFC 7240 says.
+/// The wait mode that headers and query request. Unknown preferences are ignored (RFC 7240).
 pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patience, FieldProblem> {
     let mut wait = None;
     let mut in_line = match mode {
@@ -19,7 +19,7 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
     };
     let told = headers.get_all(&PREFER).filter_map(|value| value.to_str().ok());
     for preference in told.flat_map(|value| value.split(',')) {
-        // Parameters of a preference follow behind a semicolon; these two have none.
+        // Parameters follow a semicolon; these two preferences have none.
         let preference = preference.split(';').next().unwrap_or_default().trim();
         let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
         let value = value.trim().trim_matches('"');
@@ -38,13 +38,13 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
     })
 }
 
-/// Whether the answer is to be a stream of events: whoever wants one says so, and never by a wildcard.
+/// Whether the client accepts an event stream explicitly; wildcards do not count.
 fn wants_events(headers: &HeaderMap) -> bool {
     let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
     told.flat_map(|value| value.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let named = parts.next().is_some_and(|range| range.eq_ignore_ascii_case(EVENT_STREAM));
-        // A weight of nothing says that it is not wanted.
+        // A quality of zero means "not acceptable".
         named && !parts.any(|part| matches!(part, "q=0" | "q=0." | "q=0.0" | "q=0.00" | "q=0.000"))
     })
 }

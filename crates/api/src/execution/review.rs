@@ -1,4 +1,4 @@
-//! Reviewing what runs answered.
+//! Routes of human reviews of results.
 
 use super::{ExecutionView, PENDING, StoredOutput};
 use crate::{
@@ -23,46 +23,46 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A person's verdict on the answer of a run.
+/// A verdict on the result of a run.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReviewRequest {
-    /// `approved`: the run has completed with its answer. `rejected`: it is denied, and nobody ever sees the answer.
+    /// `approved`: the run completes with its result. `rejected`: the run is denied, and the result is never shown.
     outcome: String,
-    /// In more words, at most 2000 characters. Kept with the evidence, for operators.
+    /// Explanation of at most 2000 characters. Stored with the evidence, for operators.
     note: Option<String>,
 }
 
-/// The status that is asked for, where those that wait for a review are.
+/// Combines the filters `status` and `review` into one status.
 pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<Option<Status>, FieldProblem> {
     match (review, status) {
         (None, status) => Ok(status),
         (Some(PENDING), None | Some(Status::AwaitingReview)) => Ok(Some(Status::AwaitingReview)),
         (Some(PENDING), Some(_)) => {
-            Err(FieldProblem::new("review", "invalid", "a run whose review is pending is `awaiting_review`"))
+            Err(FieldProblem::new("review", "invalid", "a run with a pending review has the status `awaiting_review`"))
         }
         (Some(_), _) => Err(FieldProblem::invalid("review")),
     }
 }
 
-/// What a run that was denied is answered with: by its policy, or by a person.
+/// The error of a denied run: by its policy, or by a reviewer.
 pub(super) fn denied(execution: &Execution) -> ApiError {
     let error = match &execution.error {
         Some(error) if error.code == REJECTED => {
-            ApiError::new(StatusCode::FORBIDDEN, "review_rejected", "a person looked at the answer and refused it")
+            ApiError::new(StatusCode::FORBIDDEN, "review_rejected", "a reviewer rejected the result")
         }
         Some(_) | None => ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run"),
     };
     error.with("reason_code", execution.reason_code.clone())
 }
 
-/// Gives a verdict on the answer of a run that waits for one, which ends the run.
+/// Records a verdict on the result of a run that awaits a review, and ends the run.
 #[utoipa::path(
     operation_id = "review_execution",
     tag = "executions",
-    params(("execution_id" = uuid::Uuid, Path, description = "The run, which may not be your own"), KeyParams),
+    params(("execution_id" = uuid::Uuid, Path, description = "The run, which must not be your own"), KeyParams),
     request_body = ReviewRequest,
-    responses((status = 200, description = "The run, ended", body = ExecutionView), WriteRefusals)
+    responses((status = 200, description = "The ended run", body = ExecutionView), WriteRefusals)
 )]
 #[post("/v1/executions/{execution_id}/review")]
 pub(crate) async fn review_execution(
@@ -77,7 +77,7 @@ pub(crate) async fn review_execution(
     let mut fields = Fields::default();
     let verdict = fields.read(Verdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.whole(|| verdict)?;
@@ -86,30 +86,30 @@ pub(crate) async fn review_execution(
     Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())
 }
 
-/// The answer of a run that waits for a person.
+/// The result of a run that awaits a review.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AwaitingReview)]
 pub(crate) struct AwaitingReviewView {
     /// The run.
     execution_id: uuid::Uuid,
-    /// Its answer, as its submitter sees it once it is approved.
+    /// The result, as the submitter sees it after approval.
     output: Value,
-    /// What providers said of their answers, by step.
+    /// Provider metadata by step.
     metadata: Value,
-    /// Since when it waits.
+    /// Start of the wait.
     #[schema(format = DateTime)]
     asked_at: String,
-    /// When the run is cancelled unless somebody gave a verdict.
+    /// Time at which the run is cancelled without a verdict.
     #[schema(format = DateTime)]
     lapses_at: String,
 }
 
-/// What whoever may give a verdict on the answer of a run looks at: the answer, while the run waits.
+/// Reads the result of a run that awaits a review, for its reviewers.
 #[utoipa::path(
     operation_id = "read_execution_review",
     tag = "executions",
-    params(("execution_id" = uuid::Uuid, Path, description = "The run, which may not be your own")),
-    responses((status = 200, description = "The answer that waits", body = AwaitingReviewView), ReadRefusals)
+    params(("execution_id" = uuid::Uuid, Path, description = "The run, which must not be your own")),
+    responses((status = 200, description = "The result to review", body = AwaitingReviewView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/review")]
 pub(crate) async fn read_execution_review(

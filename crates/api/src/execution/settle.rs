@@ -1,4 +1,4 @@
-//! Settling runs of which nobody knows how they came out.
+//! Route that resolves runs with an unknown outcome.
 
 use super::ExecutionView;
 use crate::{
@@ -19,23 +19,23 @@ use fairway_operations::execution::ReadExecution;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-/// A person's word for how a run came out.
+/// The outcome that an operator determined.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettleRequest {
-    /// `success`: the run has completed, without a result. `failure`: it has failed.
+    /// `success`: the run completes without a result. `failure`: the run fails.
     outcome: String,
-    /// How that was found out, at most 2000 characters. Kept with the evidence, for operators.
+    /// How the outcome was determined, in at most 2000 characters. Stored with the evidence, for operators.
     note: Option<String>,
 }
 
-/// Settles how a run came out that is `unknown`. The first word counts.
+/// Resolves a run with the status `unknown`. The first resolution wins.
 #[utoipa::path(
     operation_id = "settle_execution",
     tag = "executions",
     params(("execution_id" = uuid::Uuid, Path, description = "The run"), KeyParams),
     request_body = SettleRequest,
-    responses((status = 200, description = "The run, settled", body = ExecutionView), WriteRefusals)
+    responses((status = 200, description = "The resolved run", body = ExecutionView), WriteRefusals)
 )]
 #[post("/v1/executions/{execution_id}/settle")]
 pub(crate) async fn settle_execution(
@@ -50,7 +50,7 @@ pub(crate) async fn settle_execution(
     let mut fields = Fields::default();
     let settled = fields.read(Settled::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters, and none but line breaks and tabs that do not show";
+        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let settled = fields.whole(|| settled)?;

@@ -1,9 +1,9 @@
-//! The outermost middleware: an id, a span, a log line and a count for every request, and no answer without the
-//! common headers, whatever happens inside.
+//! The outermost middleware: an id, a span, a log line and metrics for every request, and common headers on every
+//! response.
 //!
-//! A client's `X-Request-Id` is kept where it is a hyphenated UUID, because ours are UUIDs and stand in audit entries.
-//! Any other well-formed id (1 to 128 of `A-Z a-z 0-9 . _ -`) goes to the log beside the one that is made instead, and
-//! anything else is ignored. The query string is never logged: it may carry a share token.
+//! A client's `X-Request-Id` is kept if it is a hyphenated UUID, because audit entries store request ids as UUIDs. Any
+//! other well-formed id (1 to 128 of `A-Z a-z 0-9 . _ -`) is logged next to a generated one; a malformed id is ignored.
+//! The query string is never logged, because it may carry a share token.
 
 use crate::{
     caller::is_guest,
@@ -35,19 +35,19 @@ use std::{
 use tracing::{Instrument as _, Span, field::Empty};
 use uuid::Uuid;
 
-/// The header that carries a request's id in and out.
+/// Request and response header with the request id.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-/// How long the answer took, and how much of it was waiting for PostgreSQL, in milliseconds (W3C Server Timing). Refusals and
-/// answers to guests go without it: the time of the database tells whether something exists that the caller may not see.
+/// Header with the total time and the database wait in milliseconds (W3C Server Timing). Refusals and responses to
+/// guests omit it: database time reveals whether a hidden resource exists.
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// When to try again what could not be answered for the moment, in seconds, unless the answer knows better.
+/// Default `Retry-After` of 429 and 503, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
-/// Longest path that is logged, in bytes. Paths arrive percent-encoded, so they hold no control characters.
+/// Maximum length of a logged path, in bytes. Paths are percent-encoded, so they contain no control characters.
 const LOGGED_PATH: usize = 256;
-/// What stands for the route of a path that is none of ours, so that metrics have no label of a stranger's choice.
+/// Route label of unmatched paths, so that clients cannot choose metric labels.
 const UNMATCHED: &str = "unmatched";
 
-/// Headers of every answer, unless the handler chose its own.
+/// Headers of every response, unless the handler sets its own.
 pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -55,9 +55,9 @@ pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
     (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'")),
 ];
 
-/// Where pages for people are that come with their own scripts and styles.
+/// Path prefix of the documentation pages, which have scripts and styles.
 const PAGES: &str = "/docs/";
-/// Those pages load what this server has, and nothing else. Their library sets styles by attribute.
+/// Content security policy of these pages: only resources of this server. Their library sets inline styles.
 const PAGES_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -67,8 +67,8 @@ tokio::task_local! {
     static CURRENT: RequestId;
 }
 
-/// The id of the request that this task answers; a fresh one outside of requests. Tasks that a handler spawns are
-/// outside: hand the id over.
+/// The id of the request that this task handles; a new id outside of requests. Spawned tasks are outside: pass the id
+/// explicitly.
 pub fn request_id() -> RequestId {
     CURRENT.try_with(|id| *id).unwrap_or_else(|_| Uuid::now_v7().into())
 }
@@ -76,12 +76,12 @@ pub fn request_id() -> RequestId {
 /// The middleware; wrap it last, so that it is outermost.
 ///
 /// # Errors
-/// None of its own: an error is returned where the inside panicked or failed before a route, and is a whole answer.
+/// When the inner service panicked or failed before a route. The error contains a complete response.
 pub async fn request_context<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    // Tests of parts have no connection.
+    // Unit tests have no connection.
     let line = request.conn_data::<Line>().cloned();
     let _serving = line.as_ref().map(Line::serve);
     if let Some(line) = line {
@@ -90,20 +90,20 @@ pub async fn request_context<B: MessageBody + 'static>(
     let arrival = Arrival::of(&mut request);
     let id = arrival.request_id;
     let span = arrival.span.clone();
-    // A panic in a handler ends that request alone. The service is shared by nothing but its own atomics and pools.
+    // A panic in a handler ends only its request. The service shares only atomics and connection pools.
     let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
     let (inside, waited) = with_time_waited(inside).await;
     CURRENT.sync_scope(id, || match inside {
-        Ok(Ok(answer)) => Ok(arrival.finish(answer.map_into_boxed_body(), waited)),
+        Ok(Ok(response)) => Ok(arrival.finish(response.map_into_boxed_body(), waited)),
         Ok(Err(failure)) => Err(arrival.finish_without_route(as_ours(failure.error_response()), waited)),
         Err(_panic) => {
-            arrival.span.in_scope(|| tracing::error!("a handler panicked"));
+            arrival.span.in_scope(|| tracing::error!("request handler panicked; responding 500"));
             Err(arrival.finish_without_route(ApiError::internal().error_response(), waited))
         }
     })
 }
 
-/// Lets the connection read on whenever whoever reads the body waits for more of it.
+/// Opens the receive window of the connection whenever the consumer of the body waits for more.
 fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
     let mut payload = request.take_payload();
     if matches!(payload, Payload::None) {
@@ -119,12 +119,12 @@ fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
     request.set_payload(Payload::Stream { payload: Box::pin(body) });
 }
 
-/// Marks an answer that says that there is too much to do. It is counted and not told line by line: while there is most of it
-/// to do, it has to be cheap.
+/// Marks a response of load shedding. It is counted in metrics but not logged, because refusals must be cheap under
+/// load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefusedForLoad;
 
-/// What is known of a request before it is answered.
+/// Data of a request that the middleware collects before it calls the inner service.
 struct Arrival {
     request_id: RequestId,
     client_request_id: Option<String>,
@@ -133,9 +133,9 @@ struct Arrival {
     path: String,
     span: Span,
     began: Instant,
-    /// Whether the caller has an identity, so that it may know how long the service took.
+    /// Whether the caller has an identity and may see the server timing.
     is_named: bool,
-    /// Whether the connection ends with the answer, whatever the answer is.
+    /// Whether the connection must close after the response.
     ends_connection: bool,
     base: Option<web::Data<HttpBase>>,
 }
@@ -149,9 +149,9 @@ impl Arrival {
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
         let is_named = !is_guest(request.request());
-        // A TRACE probes what stands in between (threats, T5).
+        // A TRACE probes intermediaries (threat T5).
         let ends_connection = request.method() == http::Method::TRACE;
-        // Whoever answers GET answers HEAD; the connection leaves the body out.
+        // Routes handle HEAD as GET; the connection omits the body.
         if request.method() == http::Method::HEAD {
             request.head_mut().method = http::Method::GET;
         }
@@ -160,30 +160,30 @@ impl Arrival {
         Self { request_id, client_request_id, trace_id, method, path, span, began, is_named, ends_connection, base }
     }
 
-    fn finish(&self, answer: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
-        let (request, answer) = answer.into_parts();
+    fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
+        let (request, response) = response.into_parts();
         let route = route_of(&request);
-        let mut answer = self.complete(as_ours(answer), &route, waited);
+        let mut response = self.complete(as_ours(response), &route, waited);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
         if let Some(deprecation) = Deprecation::of(deprecations, request.method(), &route) {
-            deprecation.announce(answer.headers_mut());
+            deprecation.announce(response.headers_mut());
         }
-        ServiceResponse::new(request, answer)
+        ServiceResponse::new(request, response)
     }
 
-    /// For answers that lost their request on the way.
-    fn finish_without_route(&self, answer: HttpResponse, waited: Duration) -> Error {
-        let answer = self.complete(answer, UNMATCHED, waited);
-        InternalError::from_response("answered", answer).into()
+    /// Completes a response that lost its request.
+    fn finish_without_route(&self, response: HttpResponse, waited: Duration) -> Error {
+        let response = self.complete(response, UNMATCHED, waited);
+        InternalError::from_response("response complete", response).into()
     }
 
-    fn complete(&self, mut answer: HttpResponse, route: &str, waited: Duration) -> HttpResponse {
+    fn complete(&self, mut response: HttpResponse, route: &str, waited: Duration) -> HttpResponse {
         let elapsed = self.began.elapsed();
-        let status = answer.status();
+        let status = response.status();
         let is_refusal = status.is_client_error() || status.is_server_error();
-        let later = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
-        let headers = answer.headers_mut();
-        if later && !headers.contains_key(header::RETRY_AFTER) {
+        let is_retryable = matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS);
+        let headers = response.headers_mut();
+        if is_retryable && !headers.contains_key(header::RETRY_AFTER) {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         if self.path.starts_with(PAGES) {
@@ -203,18 +203,18 @@ impl Arrival {
                 headers.insert(SERVER_TIMING, timing);
             }
         }
-        let said = answer.extensions().get::<SaidLeaving>().map(|said| said.0);
+        let reported = response.extensions().get::<SaidLeaving>().map(|reported| reported.0);
         if self.ends_connection
-            || said.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced()))
+            || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced()))
         {
-            answer.head_mut().set_connection_type(ConnectionType::Close);
+            response.head_mut().set_connection_type(ConnectionType::Close);
         }
-        let refused = answer.extensions().get::<RefusedForLoad>().is_some();
-        self.report(answer.status(), route, elapsed);
-        if !refused {
-            self.tell(answer.status(), route, elapsed);
+        let is_shed = response.extensions().get::<RefusedForLoad>().is_some();
+        self.report(response.status(), route, elapsed);
+        if !is_shed {
+            self.tell(response.status(), route, elapsed);
         }
-        answer
+        response
     }
 
     fn report(&self, status: StatusCode, route: &str, elapsed: Duration) {
@@ -229,7 +229,8 @@ impl Arrival {
     }
 
     fn tell(&self, status: StatusCode, route: &str, elapsed: Duration) {
-        // Outside the span, whose fields the formatter would have to read back: the line names the request itself.
+        // Outside the span, because the line carries the request's fields itself and the formatter need not read the
+        // span.
         tracing::info!(
             target: "fairway::access",
             parent: None,
@@ -241,7 +242,7 @@ impl Arrival {
             route,
             status = status.as_u16(),
             milliseconds = milliseconds(elapsed),
-            "answered"
+            "request completed"
         );
     }
 }
@@ -250,7 +251,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The highest level, so that a log of warnings alone still tells which request they belong to.
+/// Creates the span at the highest level, so that a log of warnings still contains the request id.
 fn span_of(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
     if !telemetry::is_exporting() {
         return tracing::error_span!(
@@ -273,7 +274,7 @@ fn span_of(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span
     )
 }
 
-/// The request's id, and what the client called it where that is no UUID.
+/// The request id, and the client's id if it is not a UUID.
 fn identify(headers: &HeaderMap) -> (RequestId, Option<&str>) {
     let mut sent = headers.get_all(&REQUEST_ID);
     let only = match (sent.next(), sent.next()) {
@@ -294,34 +295,34 @@ fn well_formed(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// The pattern of the route that answered.
+/// The pattern of the matched route.
 fn route_of(request: &HttpRequest) -> String {
     request.match_pattern().unwrap_or_else(|| UNMATCHED.to_owned())
 }
 
-/// Gives refusals that the framework itself made (they have no body, or plain text) the body of ours.
-fn as_ours(answer: HttpResponse) -> HttpResponse {
-    let status = answer.status();
-    let refused = status.is_client_error() || status.is_server_error();
-    let plain = match answer.headers().get(header::CONTENT_TYPE) {
+/// Replaces an error response of the framework, which has no body or plain text, with the common error body.
+fn as_ours(response: HttpResponse) -> HttpResponse {
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    let is_plain = match response.headers().get(header::CONTENT_TYPE) {
         Some(kind) => kind.as_bytes().starts_with(b"text/plain"),
         None => true,
     };
-    if !refused || !plain {
-        return answer;
+    if !is_error || !is_plain {
+        return response;
     }
-    let allow = answer.headers().get(header::ALLOW).cloned();
-    let ours = match status {
+    let allow = response.headers().get(header::ALLOW).cloned();
+    let error = match status {
         StatusCode::NOT_FOUND => ApiError::not_found(),
         StatusCode::METHOD_NOT_ALLOWED => ApiError::method_not_allowed(allow),
         StatusCode::PAYLOAD_TOO_LARGE => ApiError::payload_too_large(),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => ApiError::unsupported_media_type(),
         StatusCode::REQUEST_TIMEOUT => ApiError::request_timeout(),
         StatusCode::SERVICE_UNAVAILABLE => ApiError::unavailable(),
-        _ if status.is_client_error() => ApiError::new(status, "bad_request", "the request cannot be answered"),
+        _ if status.is_client_error() => ApiError::new(status, "bad_request", "the request is invalid"),
         _ => ApiError::internal(),
     };
-    ours.error_response()
+    error.error_response()
 }
 
 #[cfg(test)]

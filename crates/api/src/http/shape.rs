@@ -1,7 +1,7 @@
-//! Why a value has not the shape that a type asks for, told without repeating the value.
+//! Deserialization errors without the values of the input.
 //!
-//! The deserializers of bodies and queries fail with this instead of a text, because the texts of serde name Rust types
-//! and quote the input.
+//! The deserializers of bodies and queries fail with this type, because serde's texts name Rust types and quote the
+//! input.
 
 use crate::error::FieldProblem;
 use fairway_domain::field_path::{push_index, push_member};
@@ -9,29 +9,29 @@ use serde::de::{self, Expected, Unexpected};
 use serde_path_to_error::{Path, Segment};
 use std::{borrow::Cow, fmt};
 
-/// Longest path that is repeated to the caller, in characters.
+/// Maximum length of a path in a response, in characters.
 const LONGEST_PATH: usize = 256;
 
-/// What is wrong at a place.
+/// The problem of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ShapeError {
     /// A required field of this name is absent.
     Missing(&'static str),
-    /// The field at this place is not known.
+    /// The field is unknown.
     Unknown,
-    /// The field is given twice.
+    /// The field occurs twice.
     Twice(&'static str),
-    /// The value is none of these.
+    /// The value is not one of these variants.
     NoneOf(&'static [&'static str]),
     /// The value has the wrong type or form.
     Invalid,
-    /// A diagnosis has noted already what is wrong.
+    /// The diagnosis has already recorded the problem.
     Noted,
 }
 
 impl fmt::Display for ShapeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("the value has not the expected shape")
+        out.write_str("the value does not have the expected shape")
     }
 }
 
@@ -67,7 +67,7 @@ impl de::Error for ShapeError {
     }
 }
 
-/// What the caller is told.
+/// The problem for the response.
 pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldProblem {
     let path = spelled(failure.path());
     match failure.into_inner() {
@@ -80,19 +80,19 @@ pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldP
     }
 }
 
-/// What is wrong with a value that is there, for people.
+/// The human-readable message for a present value.
 pub(super) fn explained(error: &ShapeError) -> Cow<'static, str> {
     match error {
         ShapeError::NoneOf(expected) => one_of(expected),
-        ShapeError::Twice(_) => "this is given more than once".into(),
+        ShapeError::Twice(_) => "this field occurs more than once".into(),
         ShapeError::Missing(_) | ShapeError::Unknown | ShapeError::Invalid | ShapeError::Noted => {
             FieldProblem::invalid("").message
         }
     }
 }
 
-/// Whether a text is what [`uuid::Uuid`] reads and nobody else does: its spellings with braces, as a URN and without
-/// hyphens. Of the types of requests, identifiers alone ask for borrowed text, so their deserializers ask this there.
+/// Whether a text is a UUID in a form that only [`uuid::Uuid`] accepts: with braces, as a URN, or without hyphens.
+/// Identifiers are the only request types that ask for borrowed text, so the deserializers check it there.
 pub(super) fn is_odd_identifier(text: &str) -> bool {
     text.len() != 36 && uuid::Uuid::try_parse(text).is_ok()
 }
@@ -121,7 +121,7 @@ fn spelled(path: &Path) -> String {
     echoed(text)
 }
 
-/// A path as it is repeated to the caller, who may have chosen names without end.
+/// Truncates a path for a response, because the caller chooses the names in it.
 pub(crate) fn echoed(path: String) -> String {
     match path.char_indices().nth(LONGEST_PATH) {
         None => path,

@@ -1,5 +1,5 @@
-//! Keeps other web sites out: no host name that is not ours (DNS rebinding), no change that another site's page
-//! sends through somebody's browser. There are no CORS headers, so no other site reads an answer either.
+//! Protection against other web sites. It refuses unknown host names (DNS rebinding) and cross-site changes by
+//! browsers. There are no CORS headers, so other sites cannot read responses either.
 
 use crate::{error::ApiError, http::HttpBase};
 use actix_web::{
@@ -18,17 +18,17 @@ use url::Url;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Which hosts are answered.
+/// The hosts that the server answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SiteRules {
-    /// Loopback names and addresses, and these besides.
+    /// Loopback names and addresses, and these additional names.
     LoopbackAnd(Vec<HostName>),
-    /// Whatever host the proxy in front lets through.
+    /// Every host that the proxy in front forwards.
     AnyHost,
 }
 
-/// The scheme of the server's own pages. The server cannot see it: a proxy in front may speak TLS for it, and what
-/// headers say of that, a client can write.
+/// The scheme of the server's pages. It is a setting: a proxy may terminate TLS, and clients can forge the headers that
+/// report it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
     /// Without TLS.
@@ -61,7 +61,7 @@ pub struct HostName {
 }
 
 impl HostName {
-    /// Reads `name`, `name:port`, `[address]` or `[address]:port`; `None` for anything else.
+    /// Parses `name`, `name:port`, `[address]` or `[address]:port`; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (name, port) = match text.strip_prefix('[') {
@@ -91,7 +91,7 @@ impl HostName {
         self.name
     }
 
-    /// Whether the name means this machine to every client.
+    /// Whether the name is a loopback name or address.
     pub(crate) fn is_loopback(&self) -> bool {
         let v4 = || self.name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback());
         self.name == "localhost" || self.name == "[::1]" || v4()
@@ -112,10 +112,10 @@ impl std::fmt::Display for HostName {
     }
 }
 
-/// The middleware.
+/// Middleware that enforces the site rules.
 ///
 /// # Errors
-/// Those of what is inside.
+/// The errors of the inner service.
 pub async fn site_guard<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -153,7 +153,7 @@ impl SiteRules {
     }
 }
 
-/// The host that the client means. Forwarding headers are not asked: a client can write them.
+/// The requested host. Forwarding headers do not count, because clients can forge them.
 pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
     let mut named = request.headers().get_all(header::HOST);
     let named = match (named.next(), named.next()) {
@@ -162,7 +162,7 @@ pub(crate) fn host_of(request: &HttpRequest) -> Option<HostName> {
         (None, _) => None,
     };
     match request.uri().authority() {
-        // An absolute request target says it once more; two answers to one question are none.
+        // An absolute request target repeats the host; a mismatch is refused.
         Some(target) => {
             let target = HostName::parse(target.as_str())?;
             named.is_none_or(|named| named == target).then_some(target)
@@ -175,7 +175,7 @@ fn changes_state(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
 
-/// Whether a browser says that another site's page sends this. Other clients send neither header.
+/// Whether a browser reports a cross-site request. Other clients send neither header.
 fn from_another_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -> bool {
     let foreign_fetch =
         headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
@@ -186,10 +186,10 @@ fn from_another_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName
     foreign_fetch || foreign_origin
 }
 
-/// Whether an origin is ours: scheme, host and port. `null` (a sandboxed page, a file) is nobody's.
+/// Whether scheme, host and port of an origin match. `null` (a sandboxed page, a file) never matches.
 fn is_origin_of(origin: &str, scheme: Scheme, host: &HostName) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
-    // The port that a scheme implies may be left out on either side.
+    // Either side may omit the default port.
     let port = scheme.default_port();
     origin.scheme() == scheme.as_str()
         && origin.host_str() == Some(&*host.name)

@@ -1,5 +1,5 @@
-//! Parameters that a route does not know are refused. A filter that is misspelled and ignored shows everything; a
-//! condition that is sent to the wrong route and ignored does not hold.
+//! Strict query parameters: a route refuses unknown ones. An ignored misspelled filter would return everything, and an
+//! ignored condition would not hold.
 
 use super::{path::routed, query};
 use crate::{
@@ -21,17 +21,17 @@ use utoipa::openapi::{
     path::{Operation, ParameterIn},
 };
 
-/// The paths that this holds for. Pages and probes are called by programs that add parameters of their own.
+/// Path prefix of strict routes. Clients of pages and probes add their own parameters.
 const STRICT: &str = "/v1/";
-/// Known everywhere: a page that was opened by a share link hands the link's token along.
+/// Parameter that every route accepts: pages that were opened by a share link pass its token along.
 const EVERYWHERE: &str = "token";
 
-/// Which parameters each method of each path pattern knows.
+/// The query parameters of each method of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KnownQueries(BTreeMap<String, BTreeMap<&'static str, BTreeSet<String>>>);
 
 impl KnownQueries {
-    /// Reads them from the API's own document, which names every parameter.
+    /// Collects the parameters from the OpenAPI document, which contains every parameter.
     #[must_use]
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
@@ -42,7 +42,7 @@ impl KnownQueries {
         known
     }
 
-    /// The parameters of a route; `None` where there is no such route, and so nothing to be strict about.
+    /// The parameters of a route; `None` if there is no such route.
     fn of_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
         self.0.get(pattern)?.get(method.as_str())
     }
@@ -52,16 +52,16 @@ fn parameters(operation: &Operation) -> BTreeSet<String> {
     let all = operation.parameters.iter().flatten();
     all.filter_map(|parameter| match parameter {
         RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
-        // The handlers describe their parameters in place; a reference would have no name here.
+        // The handlers describe their parameters inline, so there are no references.
         RefOr::T(_) | RefOr::Ref(_) => None,
     })
     .collect()
 }
 
-/// The middleware. A request without a query passes at no cost.
+/// Middleware that refuses unknown parameters. A request without a query passes without any work.
 ///
 /// # Errors
-/// Those of what is inside.
+/// The errors of the inner service.
 pub async fn strict_query<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
@@ -136,8 +136,8 @@ mod tests {
             ("GET", "/pages?utm_source=x", 200),
         ] {
             let request = test::TestRequest::with_uri(uri).method(method.parse().unwrap()).to_request();
-            let answer = test::call_service(&app, request).await;
-            assert_eq!(answer.status(), StatusCode::from_u16(status).unwrap(), "{method} {uri}");
+            let response = test::call_service(&app, request).await;
+            assert_eq!(response.status(), StatusCode::from_u16(status).unwrap(), "{method} {uri}");
         }
         let uri = format!("/v1/things?a=secret&{}=1", "b".repeat(100));
         let request = test::TestRequest::with_uri(&uri).to_request();

@@ -1,4 +1,4 @@
-//! What tests of this folder have in common.
+//! Common fixtures of the HTTP tests.
 
 use super::{
     HttpBase,
@@ -14,7 +14,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The base of an app that answers every host.
+/// The HTTP base of an app that answers every host.
 pub(crate) fn base() -> HttpBase {
     HttpBase {
         metrics: Metrics::new().unwrap(),

@@ -1,9 +1,8 @@
-//! What nobody read of a body.
+//! Drains unread request bodies.
 //!
-//! A request is often refused before its body is asked for: by its path, its caller, or for load. The framework then has to
-//! end the connection, because the rest of the body would be taken for the next request, and clients that are refused under
-//! load spend both machines on connecting again. So the short rest of a body is read and dropped before the answer goes out.
-//! A long one ends its connection as before: it may cost its sender more than it costs us.
+//! A refusal by path, caller or load often comes before the body is read. The framework then closes the connection,
+//! because it would take the rest of the body for the next request. Under load, reconnecting costs both sides. The
+//! middleware therefore reads and drops a short rest before the response. A long rest still closes the connection.
 
 use super::body::content_length;
 use actix_web::{
@@ -25,15 +24,15 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// What is read of a body for nothing, at most, in bytes.
+/// Maximum bytes to drain.
 const SHORT: usize = 64 << 10;
-/// How long that may take. Most short bodies arrived with their head.
+/// Time limit for draining. Most short bodies arrive with their head.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The middleware. It goes around everything that may refuse a request.
+/// Middleware that drains the body. It must wrap every service that may refuse a request.
 ///
 /// # Errors
-/// Those of the inside.
+/// The errors of the inner service.
 pub async fn unread<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
@@ -47,20 +46,20 @@ pub async fn unread<B: MessageBody + 'static>(
     let read = Rc::clone(&body);
     let shared = stream::poll_fn(move |context| read.poll(context));
     request.set_payload(Payload::Stream { payload: Box::pin(shared) });
-    let answer = next.call(request).await;
-    // Whoever was too slow for the handler gets no time here either.
-    let waits = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::REQUEST_TIMEOUT);
-    if waits && !body.over.get() {
-        // However it ends, the answer goes out; what is left of the body then ends the connection.
+    let response = next.call(request).await;
+    // A client that was too slow for the handler gets no additional time.
+    let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
+    if drains && !body.over.get() {
+        // The response is sent in any case; an undrained rest then closes the connection.
         let _ = timeout(PATIENCE, drop_rest(&body)).await;
     }
-    answer
+    response
 }
 
-/// A body that is read by whoever is asked first, and then here.
+/// A body that the handler reads first and the middleware drains.
 struct Body {
     payload: RefCell<Payload>,
-    /// It was read to its end, or broke: nothing more comes, and nobody says so twice.
+    /// Whether the body has ended or failed; it must not be polled again.
     over: Cell<bool>,
 }
 

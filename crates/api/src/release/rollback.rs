@@ -1,4 +1,4 @@
-//! Taking a release back.
+//! Routes of rollbacks and release artifacts.
 
 use super::lane;
 use crate::{
@@ -25,35 +25,35 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// Why, and from where.
+/// The reason and the lane of a rollback.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RollbackRequest {
-    /// Kept as evidence; not blank.
+    /// Stored as evidence; not blank.
     #[schema(min_length = 1, max_length = 2000)]
     reason: String,
-    /// This lane alone instead of all that somebody held before.
+    /// Only this lane instead of all lanes with an earlier holder.
     lane: Option<String>,
 }
 
-/// A rollback made.
+/// A completed rollback.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Rollback)]
 pub(crate) struct RollbackView {
     release_id: Uuid,
-    /// Who holds `lane` again.
+    /// The release that holds `lane` again.
     rolled_back_to: Uuid,
-    /// Of the lanes that went back, the one that the release had taken last.
+    /// Of the rolled back lanes, the one that the release had taken last.
     lane: &'static str,
-    /// All lanes that went back.
+    /// All rolled back lanes.
     lanes: Vec<ReturnedView>,
-    /// What should be known of the releases that serve again.
+    /// Warnings about the releases that serve again.
     warnings: Vec<RollbackWarning>,
-    /// The document that tells it.
+    /// The artifact with the record of the rollback.
     artifact_id: Uuid,
 }
 
-/// A lane that went back.
+/// A rolled back lane.
 #[derive(Serialize, ToSchema)]
 #[schema(as = LaneReturned)]
 pub(crate) struct ReturnedView {
@@ -61,7 +61,7 @@ pub(crate) struct ReturnedView {
     rolled_back_to: Uuid,
 }
 
-/// What should be known of a release that serves again.
+/// A warning about a release that serves again.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RollbackWarning {
     /// `asset_archived`.
@@ -78,7 +78,7 @@ impl RollbackView {
         let archived = made.archived.iter().map(|slug| RollbackWarning {
             code: "asset_archived",
             asset_slug: slug.to_string(),
-            message: "this asset is archived, and in use again",
+            message: "this archived asset is in use again",
         });
         Ok(Self {
             release_id: made.record.release_id.uuid(),
@@ -91,7 +91,7 @@ impl RollbackView {
     }
 }
 
-/// A document that stands behind a move of a release.
+/// An evidence artifact of a transition of a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ReleaseArtifact)]
 pub(crate) struct ArtifactView {
@@ -100,7 +100,7 @@ pub(crate) struct ArtifactView {
     /// `rollback`.
     artifact_kind: String,
     storage_ref: String,
-    /// BLAKE3 of the bytes.
+    /// BLAKE3 digest of the bytes.
     checksum: String,
     #[schema(format = DateTime)]
     created_at: String,
@@ -121,26 +121,26 @@ impl ArtifactView {
     }
 }
 
-/// The advice to take a release back, or not to.
+/// The recommendation whether to roll back a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RollbackRecommendation)]
 pub(crate) struct RecommendationView {
     recommended: bool,
-    /// The share of failures and time-outs, 0 without runs.
+    /// Fraction of failed and timed out runs; 0 without runs.
     error_rate: f64,
-    /// Ended runs that were seen.
+    /// Number of evaluated runs.
     sample_size: u32,
-    /// The share beyond which it is recommended.
+    /// Error rate above which a rollback is recommended.
     threshold: f64,
 }
 
-/// Takes a release back from a lane or all of them; who held them before holds them again.
+/// Rolls back a lane, or all lanes, of a release to their earlier holders.
 #[utoipa::path(
     operation_id = "roll_back_release",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release"), KeyParams, IfMatchParams),
     request_body = RollbackRequest,
-    responses((status = 200, description = "Who holds the lanes again", body = RollbackView), RevisionRefusal, WriteRefusals)
+    responses((status = 200, description = "The new holders of the lanes", body = RollbackView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/releases/{release_id}/rollback")]
 pub(crate) async fn roll_back_release(
@@ -154,7 +154,7 @@ pub(crate) async fn roll_back_release(
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let mut fields = Fields::default();
     let lane = fields.read(lane(body.lane.as_deref()));
-    // Before anything is looked up: a blank reason is wrong whatever the release holds.
+    // Checked before any lookup: a blank reason is always invalid.
     let reason = check_reason(&body.reason).map_err(|refusal| {
         let code = refusal.code();
         FieldProblem::new("reason", code, refusal.to_string())
@@ -165,12 +165,12 @@ pub(crate) async fn roll_back_release(
     Ok(Answer::once(&done, &RollbackView::of(&done.value)?, StatusCode::OK)?.send())
 }
 
-/// Whether the newest runs of a release speak for taking it back. Nothing happens by itself.
+/// Evaluates the newest runs of a release for a rollback. The server never rolls back by itself.
 #[utoipa::path(
     operation_id = "read_rollback_recommendation",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release")),
-    responses((status = 200, description = "The advice", body = RecommendationView), ReadRefusals)
+    responses((status = 200, description = "The recommendation", body = RecommendationView), ReadRefusals)
 )]
 #[get("/v1/releases/{release_id}/rollback-recommendation")]
 pub(crate) async fn read_rollback_recommendation(
@@ -188,12 +188,12 @@ pub(crate) async fn read_rollback_recommendation(
     Ok(Answer::ok(&view).send())
 }
 
-/// Documents that stand behind moves of a release, newest first.
+/// Lists the evidence artifacts of a release's transitions, newest first.
 #[utoipa::path(
     operation_id = "list_release_artifacts",
     tag = "releases",
     params(("release_id" = Uuid, Path, description = "The release"), PageParams),
-    responses((status = 200, description = "A page of documents", body = Vec<ArtifactView>), ReadRefusals)
+    responses((status = 200, description = "A page of artifacts", body = Vec<ArtifactView>), ReadRefusals)
 )]
 #[get("/v1/releases/{release_id}/evidence-artifacts")]
 pub(crate) async fn list_release_artifacts(
@@ -206,13 +206,13 @@ pub(crate) async fn list_release_artifacts(
     Ok(list.answer(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
 }
 
-/// The bytes of such a document.
+/// Reads the content of an evidence artifact.
 #[utoipa::path(
     operation_id = "read_release_artifact",
     tag = "releases",
     params(
         ("release_id" = Uuid, Path, description = "The release"),
-        ("artifact_id" = Uuid, Path, description = "The document"),
+        ("artifact_id" = Uuid, Path, description = "The artifact"),
     ),
     responses((status = 200, description = "Canonical JSON", body = Object), ReadRefusals)
 )]

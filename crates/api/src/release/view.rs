@@ -1,4 +1,4 @@
-//! Releases on the wire.
+//! Wire representations of releases.
 
 use crate::rollout::RolloutView;
 use fairway_domain::{
@@ -31,7 +31,7 @@ pub(crate) struct ReleaseView {
     state: &'static str,
     policy_bundle_id: Option<Uuid>,
     supersedes_release_id: Option<Uuid>,
-    /// Present where it was activated with a plan.
+    /// Present if the release was activated with a rollout plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     rollout_state: Option<RolloutView>,
     #[schema(format = DateTime)]
@@ -59,15 +59,15 @@ impl ReleaseView {
     }
 }
 
-/// A release with what it binds and where it can go.
+/// A release with its bindings and possible transitions.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ReleaseDetail {
     #[serde(flatten)]
     release: ReleaseView,
     bindings: Vec<BindingView>,
-    /// What the references of the bound contents mean; empty in a draft, where they are open.
+    /// The resolved references of the bound contents; empty in a draft, where references are unresolved.
     references: Vec<ReferenceView>,
-    /// States that can follow.
+    /// The possible next states.
     valid_transitions: Vec<&'static str>,
 }
 
@@ -87,7 +87,7 @@ impl ReleaseDetail {
     }
 }
 
-/// One version bound in a role.
+/// A version that is bound in a role.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Binding)]
 pub(crate) struct BindingView {
@@ -113,17 +113,17 @@ impl BindingView {
     }
 }
 
-/// A reference inside of a content, with the version that it means for the release.
+/// A reference inside a content, with its resolved version for the release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FrozenReference)]
 pub(crate) struct ReferenceView {
-    /// The version whose content holds the reference.
+    /// The version whose content contains the reference.
     from_asset_version_id: Uuid,
     asset_slug: String,
     asset_id: Uuid,
     asset_version_id: Uuid,
     version_label: String,
-    /// Whether the content names the version itself.
+    /// Whether the content names the version explicitly.
     pinned: bool,
 }
 
@@ -140,18 +140,19 @@ impl ReferenceView {
     }
 }
 
-/// A release in its new state, and how it came there.
+/// A release in its new state, with its transition.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Transition)]
 pub(crate) struct TransitionView {
     #[serde(flatten)]
     release: ReleaseDetail,
-    /// The state that it left. A repeated request tells that of the first one; null where its record is gone.
+    /// The state before the transition. A repeated request returns that of the first one; null if its record has
+    /// expired.
     previous_state: Option<&'static str>,
-    /// The lane that was taken, where one alone was asked for; null for all.
+    /// The taken lane, if the request named one; null for all.
     lane: Option<&'static str>,
     transitioned_by: String,
-    /// When it was moved, in a repeated request too.
+    /// Time of the transition; a repeated request returns that of the first one.
     #[schema(format = DateTime)]
     transitioned_at: String,
 }
@@ -168,7 +169,7 @@ impl TransitionView {
     }
 }
 
-/// One person's verdict on what a release bound.
+/// A person's verdict on the bindings of a release.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Approval)]
 pub(crate) struct ApprovalView {
@@ -181,7 +182,7 @@ pub(crate) struct ApprovalView {
     #[schema(format = DateTime)]
     approved_at: String,
     note: Option<String>,
-    /// BLAKE3 of what was bound: the verdict holds for this alone.
+    /// BLAKE3 digest of the reviewed bindings; the verdict applies to them only.
     subject_digest: String,
 }
 
@@ -200,19 +201,19 @@ impl ApprovalView {
     }
 }
 
-/// One thing that is looked at before a release moves.
+/// A condition of a release transition.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Gate)]
 pub(crate) struct GateView {
-    /// The state behind it.
+    /// The state that the gate guards.
     to_state: &'static str,
-    /// The lane behind it, where it guards one alone.
+    /// The lane that the gate guards, if it guards only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     lane: Option<&'static str>,
     gate: &'static str,
-    /// `pass`, `warn` or `blocked`; `warn` stops nothing.
+    /// `pass`, `warn` or `blocked`; `warn` does not block.
     verdict: &'static str,
-    /// The gate's name where it is open, else the code of what is wrong.
+    /// The name of the gate if it passes, else the code of the problem.
     code: &'static str,
     message: String,
 }
@@ -230,29 +231,29 @@ impl GateView {
     }
 }
 
-/// One lane, and who held it when.
+/// A lane with its history of holders.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Lane)]
 pub(crate) struct LaneView {
     /// `restricted`, `guided` or `standard`.
     lane: &'static str,
-    /// The release that holds it; null for none.
+    /// The release that holds the lane; null for none.
     holder: Option<Uuid>,
-    /// The newest times in which it was held, newest first.
+    /// The newest tenures, newest first.
     history: Vec<HoldingView>,
 }
 
-/// A time in which a release held a lane.
+/// The period in which a release held a lane.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Holding)]
 pub(crate) struct HoldingView {
     release_id: Uuid,
     #[schema(format = DateTime)]
     from: String,
-    /// Null while it holds the lane.
+    /// Null while the release holds the lane.
     #[schema(format = DateTime)]
     to: Option<String>,
-    /// Why it got the lane: `activation`, `advance` or `rollback`.
+    /// Cause of the tenure: `activation`, `advance` or `rollback`.
     reason: &'static str,
 }
 

@@ -44,7 +44,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .route("/chosen", web::get().to(chosen));
 }
 
-/// Asks an app that has the middlewares in their order.
+/// Sends a request to an app with the middlewares in their order.
 async fn ask(base: HttpBase, request: TestRequest) -> (HttpResponse, Option<Error>) {
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
     let app = test::init_service(app.wrap(from_fn(site_guard)).wrap(from_fn(request_context))).await;

@@ -130,6 +130,6 @@ async fn the_port_of_the_scheme_may_be_left_out() {
 #[actix_web::test]
 async fn without_rules_nothing_is_answered() {
     let app = App::new().default_service(web::to(|| async { HttpResponse::Ok().finish() })).wrap(from_fn(site_guard));
-    let answer = test::call_service(&test::init_service(app).await, TestRequest::get().to_request()).await;
-    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    let response = test::call_service(&test::init_service(app).await, TestRequest::get().to_request()).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
 }
