@@ -1,6 +1,6 @@
-//! The whole server in a test: its own database, its own artifacts, a port of its own, real HTTP.
+//! A complete server for a test: its own database and artifacts, a free port, and real HTTP.
 
-#![expect(clippy::panic, reason = "a test that cannot have its server ends here, with the reason")]
+#![expect(clippy::panic, reason = "a test fails when its server does not start")]
 
 mod client;
 mod given;
@@ -31,26 +31,26 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A server for one test. It stops when dropped, and its database goes with the last server over it.
+/// A server for one test. It stops when dropped; its database is removed with the last server that shares it.
 ///
-/// Requests are made through the [`Client`] that it derefs to.
+/// The app derefs to the [`Client`] that sends its requests.
 pub struct TestApp {
     client: Client,
     services: Services,
     running: Option<Running>,
     database: Arc<TestDatabase>,
     home: Arc<TempDir>,
-    /// Carries as long as the server runs.
+    /// Forwards the connections to the database while the server runs.
     _line: Option<Arc<FaultyLine>>,
 }
 
-/// The server's thread. A runtime of its own, so that a test that blocks or ends does not stop the relays half-way.
+/// The server's thread with its own runtime, so that a test that blocks or ends does not interrupt background tasks.
 struct Running {
     handle: fairway_api::serve::ServerHandle,
     thread: JoinHandle<anyhow::Result<()>>,
 }
 
-/// What a test wants to be different from a server with all its defaults.
+/// The differences from a server with default settings.
 #[derive(Default)]
 pub struct Builder {
     settings: Vec<(&'static str, String)>,
@@ -68,98 +68,98 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Sets a variable, such as `FAIRWAY_SYNC_WAIT`.
+    /// Sets an environment variable, such as `FAIRWAY_SYNC_WAIT`.
     #[must_use]
     pub fn setting(mut self, variable: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((variable, value.into()));
         self
     }
 
-    /// Reads this text as its `fairway.toml`.
+    /// Uses this text as `fairway.toml`.
     #[must_use]
     pub fn file(mut self, text: impl Into<String>) -> Self {
         self.file = Some(text.into());
         self
     }
 
-    /// Leaves runs that wait in line to others.
+    /// Starts no worker, so queued runs stay queued.
     #[must_use]
     pub fn without_worker(mut self) -> Self {
         self.works_not = true;
         self
     }
 
-    /// Over the database and the artifacts of another server, which may still run or have stopped.
+    /// Shares the database and the artifacts of another server, which may still run or have stopped.
     #[must_use]
     pub fn beside(mut self, other: &TestApp) -> Self {
         self.shared = Some((Arc::clone(&other.database), Arc::clone(&other.home)));
         self
     }
 
-    /// Asks this provider instead of the configured accounts.
+    /// Replaces the configured accounts by this provider.
     #[must_use]
     pub fn provider(mut self, provider: Arc<dyn Provider>) -> Self {
         self.provider = Some(provider);
         self
     }
 
-    /// Has scripts run by this gateway.
+    /// Runs scripts through this gateway.
     #[must_use]
     pub fn gateway(mut self, gateway: Arc<dyn CodeGateway>) -> Self {
         self.gateway = Some(gateway);
         self
     }
 
-    /// Reads role bindings through this layer.
+    /// Wraps the store of role bindings in this layer.
     #[must_use]
     pub fn access(mut self, layer: AccessLayer) -> Self {
         self.access = Some(layer);
         self
     }
 
-    /// Keeps artifacts there instead of in the test's folder.
+    /// Replaces the artifact store in the test's folder.
     #[must_use]
     pub fn artifacts(mut self, artifacts: Arc<dyn ArtifactStore>) -> Self {
         self.artifacts = Some(artifacts);
         self
     }
 
-    /// Puts faults between the server and the artifacts.
+    /// Injects faults into the artifact store.
     #[must_use]
     pub fn faulty_artifacts(mut self, faults: &Arc<FaultyArtifacts>) -> Self {
         self.faults = Some(Arc::clone(faults));
         self
     }
 
-    /// Speaks to its database over this line.
+    /// Connects to the database through this proxy.
     #[must_use]
     pub fn over(mut self, line: &Arc<FaultyLine>) -> Self {
         self.line = Some(Arc::clone(line));
         self
     }
 
-    /// Tells the server the time.
+    /// Replaces the server's clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Gives the server its identifiers.
+    /// Replaces the server's source of identifiers.
     #[must_use]
     pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
         self.ids = Some(ids);
         self
     }
 
-    /// Starts the server and waits until it listens.
+    /// Starts the server and waits until it accepts connections.
     ///
     /// # Panics
-    /// When it does not start; the test is over then.
+    /// When the server does not start.
     pub async fn start(self) -> TestApp {
         match self.try_start().await {
             Ok(app) => app,
-            Err(error) => panic!("the server of this test does not start: {error:#}"),
+            Err(error) => panic!("failed to start the test server: {error:#}"),
         }
     }
 
@@ -173,7 +173,7 @@ impl Builder {
             ("FAIRWAY_BIND", "127.0.0.1:0".to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().display().to_string()),
             ("FAIRWAY_DATABASE_URL", url.clone()),
-            // Whatever a busy machine makes of it: tests that want requests refused for load say so.
+            // Disables load shedding on a busy machine. Tests of load shedding override it.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
         ];
         let variables = fixed.into_iter().chain(self.settings);
@@ -186,7 +186,7 @@ impl Builder {
         parts.gateway = match (self.gateway, &settings.runtime_gateway) {
             (Some(gateway), _) => gateway,
             (None, Some(_)) => parts.gateway,
-            // This program is a test, and no server whose children are sandboxes.
+            // The sandbox starts its children from the server's executable, which a test program is not.
             (None, None) => StubGateway::quiet(),
         };
         parts.clock = self.clock.unwrap_or(parts.clock);
@@ -200,7 +200,7 @@ impl Builder {
         let address = listener.local_addr()?;
         let services = Process::new(&settings, database.url(), parts)?.services().clone();
         let works = if self.works_not { Works::No } else { Works::Yes };
-        let running = Running::start((settings, works), process, listener).context("its listener")?;
+        let running = Running::start((settings, works), process, listener).context("starting the listener")?;
         Ok(TestApp {
             client: Client::new(address, database.url())?,
             services,
@@ -225,63 +225,62 @@ impl Running {
         })?;
         match started.recv() {
             Ok(handle) => Ok(Self { handle, thread }),
-            // Without a handle the thread has ended, and says why.
+            // Without a handle the thread has ended; its result has the reason.
             Err(_) => match thread.join() {
-                Ok(ended) => ended.and(Err(anyhow::anyhow!("the server ended at once"))),
+                Ok(ended) => ended.and(Err(anyhow::anyhow!("the server exited during startup"))),
                 Err(_) => Err(anyhow::anyhow!("the server's thread panicked")),
             },
         }
     }
 
     fn stop(self, graceful: bool) {
-        // The command is on its way as soon as the future is made; the thread's end is what is waited for.
+        // The call sends the stop command; the join below waits for the thread.
         drop(self.handle.stop(graceful));
-        // A server that ended badly shows in what the test asked of it.
+        // A failed shutdown shows in the responses that the test checks.
         let _ = self.thread.join();
     }
 }
 
 impl TestApp {
-    /// A server with all its defaults over a fresh database.
+    /// Starts a server with default settings and a fresh database.
     ///
     /// # Panics
-    /// When it does not start.
+    /// When the server does not start.
     pub async fn start() -> Self {
         Self::builder().start().await
     }
 
-    /// A server that is to differ from the defaults.
+    /// A builder for a server with other settings.
     #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The database behind the server.
+    /// The server's database.
     #[must_use]
     pub fn database(&self) -> &TestDatabase {
         &self.database
     }
 
-    /// The operations that the server works with, over connections of the test's own: for what relays and commands do,
-    /// which no request asks for.
+    /// The server's operations over separate connections, for background tasks and commands that no request triggers.
     #[must_use]
     pub const fn services(&self) -> &Services {
         &self.services
     }
 
-    /// The server's own folder, with the artifacts in it.
+    /// The server's data folder, which contains the artifacts.
     #[must_use]
     pub fn home(&self) -> &std::path::Path {
         self.home.path()
     }
 
-    /// Where the server listens.
+    /// The address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.client.address()
     }
 
-    /// Stops the server as SIGTERM does, and waits until requests under way are answered.
+    /// Stops the server like SIGTERM, and waits until active requests are complete.
     pub async fn drain(mut self) {
         if let Some(running) = self.running.take() {
             let _ = tokio::task::spawn_blocking(move || running.stop(true)).await;

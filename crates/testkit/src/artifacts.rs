@@ -1,4 +1,4 @@
-//! An artifact store that fails when the test says so.
+//! An artifact store with injected faults.
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
@@ -14,47 +14,47 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// What is wrong with the store.
+/// The injected fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ArtifactFault {
-    /// Nothing.
+    /// No fault.
     None,
-    /// It does not answer anything, and stores nothing.
+    /// Every operation fails, and nothing is stored.
     Unavailable,
-    /// It stores, and then says that it could not.
+    /// Writes succeed but report a failure.
     FailsAfterPut,
-    /// It answers reads with the stored bytes and one more.
+    /// Reads return the stored bytes and one more.
     WrongBytes,
-    /// It answers reads with the first half of what was stored.
+    /// Reads return the first half of the stored bytes.
     TruncatedRead,
-    /// It answers reads as if nothing had been stored, as an outdated replica does.
+    /// Reads return nothing, like an outdated replica.
     StaleRead,
-    /// It answers reads with the whole of another object.
+    /// Reads return another object.
     OtherObject,
-    /// It stores the first half, and says that it stored everything.
+    /// Writes store only the first half, and report success.
     TruncatedPut,
-    /// It answers nothing until the fault changes.
+    /// Operations block until the fault changes.
     Holds,
 }
 
 impl ArtifactFault {
-    /// Whether the store answers at all.
+    /// Whether the store responds at all.
     const fn answers(self) -> bool {
         !matches!(self, Self::Unavailable | Self::Holds)
     }
 }
 
-/// Stands before a real store and gets in its way.
+/// Wraps a store and injects faults.
 pub struct FaultyArtifacts {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
     fault: watch::Sender<ArtifactFault>,
     puts: AtomicUsize,
-    /// What callers gave to store, by path: faults of reads are made of it.
+    /// The bytes that callers stored, by path; the source of faulty reads.
     given: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
 }
 
 impl FaultyArtifacts {
-    /// A store that begins with this fault.
+    /// A store that starts with this fault.
     #[must_use]
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
         Arc::new(Self {
@@ -65,31 +65,31 @@ impl FaultyArtifacts {
         })
     }
 
-    /// Goes on with this fault; whoever is held gets it too.
+    /// Changes the fault, also for blocked operations.
     pub fn becomes(&self, fault: ArtifactFault) {
         self.fault.send_replace(fault);
     }
 
-    /// How often something was to be stored.
+    /// The number of writes.
     #[must_use]
     pub fn puts(&self) -> usize {
         self.puts.load(Ordering::Relaxed)
     }
 
-    /// The store that really keeps the bytes; the first one stays.
+    /// Sets the wrapped store; later calls have no effect.
     pub(crate) fn stand_before(&self, inner: Arc<dyn ArtifactStore>) {
         let _ = self.inner.set(inner);
     }
 
     fn inner(&self) -> Result<&Arc<dyn ArtifactStore>, ArtifactError> {
-        self.inner.get().ok_or_else(|| ArtifactError::Unavailable("no store stands behind the faults".into()))
+        self.inner.get().ok_or_else(|| ArtifactError::Unavailable("no wrapped store is set".into()))
     }
 
     fn given(&self) -> MutexGuard<'_, HashMap<ArtifactPath, Vec<u8>>> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The fault, once it is not to wait any longer.
+    /// The fault, once it does not block.
     async fn settled(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
         let settled = fault.wait_for(|fault| *fault != ArtifactFault::Holds).await;
@@ -97,7 +97,7 @@ impl FaultyArtifacts {
     }
 }
 
-/// A walk that is in the way when the test says so.
+/// A listing with injected faults.
 struct FaultyWalk<'a> {
     store: &'a FaultyArtifacts,
     prefix: &'static str,
@@ -123,7 +123,7 @@ fn half(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn away() -> ArtifactError {
-    ArtifactError::Unavailable("the test says so".into())
+    ArtifactError::Unavailable("injected fault".into())
 }
 
 #[async_trait]

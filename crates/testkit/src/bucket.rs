@@ -1,4 +1,4 @@
-//! A real S3 server of one's own: moto, made to keep put-if-absent.
+//! A private S3 server: moto, serialized so that put-if-absent is atomic.
 
 use anyhow::Context as _;
 use fairway_private_postgres::deathbound::{self, Farewell};
@@ -11,26 +11,26 @@ use std::{
     time::Duration,
 };
 
-/// Names the Python that `cargo xtask test` installed the server for.
+/// The Python interpreter in whose environment `cargo xtask test` installed the server.
 const PYTHON: &str = "FAIRWAY_TEST_S3_PYTHON";
-/// What it runs.
+/// The program that it runs.
 const SERVER: &str = include_str!("bucket/server.py");
-/// How long the server may take to start.
+/// Timeout of the server's start.
 const START: Duration = Duration::from_secs(60);
-/// Any credentials will do, but without some nothing is sent.
+/// The access key. The server accepts any credentials, but the client sends no request without one.
 pub const ACCESS_KEY: &str = "fairway-tests";
 
-/// A server with no buckets; killed when dropped.
+/// An S3 server without buckets; stopped when dropped.
 pub struct BucketServer {
     child: Child,
     endpoint: String,
 }
 
 impl BucketServer {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     ///
     /// # Errors
-    /// When it is not installed or does not start.
+    /// When the server is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
         crate::init();
         let python = env::var_os(PYTHON).context("no S3 server; run the tests by `cargo xtask test`")?;
@@ -38,13 +38,13 @@ impl BucketServer {
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
         let said = child.stderr.take().context("the S3 server's standard error")?;
-        // From here on it is stopped when it does not get ready.
+        // From here on, a failed start stops the server.
         let mut server = Self { child, endpoint: String::new() };
-        server.endpoint = announced(said).context("the S3 server does not start")?;
+        server.endpoint = announced(said).context("failed to start the S3 server")?;
         Ok(server)
     }
 
-    /// Makes a bucket, and answers with its location as the setting for artifacts takes it.
+    /// Creates a bucket, and returns its location in the form of the artifact setting.
     ///
     /// # Errors
     /// When the server refuses.
@@ -54,14 +54,14 @@ impl BucketServer {
         Ok(format!("s3://{name}/artifacts?endpoint={}&region=us-east-1&path_style=true", self.endpoint))
     }
 
-    /// Stores bytes in a bucket past everything that Fairway does.
+    /// Writes bytes to a bucket directly, bypassing Fairway.
     ///
     /// # Errors
     /// When the server refuses.
     pub async fn overwrite(&self, bucket: &str, path: &str, bytes: &'static [u8]) -> anyhow::Result<()> {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let address = format!("{}/{bucket}/artifacts/{path}", self.endpoint);
-        // It asks for a signature and does not check it.
+        // The server requires a signature, but does not verify it.
         let credential = format!("Credential={ACCESS_KEY}/20260101/us-east-1/s3/aws4_request");
         let signed = format!("AWS4-HMAC-SHA256 {credential}, SignedHeaders=host, Signature=0");
         client.put(address).header("Authorization", signed).body(bytes).send().await?.error_for_status()?;
@@ -69,13 +69,13 @@ impl BucketServer {
     }
 }
 
-/// Waits for the line with the address, and reads on behind it: nobody else empties the pipe.
+/// Waits for the line with the address. The thread continues to drain the pipe.
 fn announced(said: ChildStderr) -> anyhow::Result<String> {
     let (tell, heard) = mpsc::channel();
     thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
         for line in BufReader::new(said).lines().map_while(Result::ok) {
             if let Some((_, address)) = line.split_once("Running on http://") {
-                // Nobody listens any more once the server is up.
+                // The receiver is gone after startup.
                 let _ = tell.send(format!("http://{}", address.trim()));
             }
         }
@@ -85,7 +85,7 @@ fn announced(said: ChildStderr) -> anyhow::Result<String> {
 
 impl Drop for BucketServer {
     fn drop(&mut self) {
-        // One that has ended refuses both, rightly.
+        // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

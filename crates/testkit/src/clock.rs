@@ -1,15 +1,15 @@
-//! A clock that the test sets.
+//! A clock that a test can move.
 
 use fairway_domain::time::{Clock, Timestamp};
 use std::sync::atomic::{AtomicI64, Ordering};
 use time::{Duration, OffsetDateTime};
 
-/// The machine's clock, moved by as much as the test says.
+/// The machine's clock with an offset.
 #[derive(Debug, Default)]
 pub struct MovableClock(AtomicI64);
 
 impl MovableClock {
-    /// Moves it by so many seconds from where the machine's stands.
+    /// Sets the offset from the machine's clock in seconds.
     pub fn move_to(&self, seconds: i64) {
         self.0.store(seconds, Ordering::Relaxed);
     }

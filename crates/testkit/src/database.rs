@@ -1,4 +1,4 @@
-//! A database of one's own for each test.
+//! A separate database for each test.
 
 use anyhow::Context as _;
 use fairway_private_postgres::{Binaries, PrivateServer, state};
@@ -6,25 +6,25 @@ use std::{env, sync::OnceLock};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// Names the server that `cargo xtask test` started for the whole run.
+/// The URL of the server that `cargo xtask test` started for the whole test run.
 const SERVER: &str = "FAIRWAY_TEST_POSTGRES_URL";
-/// Lets one test of a run make the template while the others wait; any fixed number does.
+/// The advisory lock for creating the template; any fixed number works.
 const TEMPLATE_LOCK: i64 = 0x7E57;
 
-/// The server of this process, where no run provides one.
+/// The server of this process, when the test run provides none.
 static OWN_SERVER: OnceLock<PrivateServer> = OnceLock::new();
 
-/// A database cloned from the migrated template; gone when dropped.
+/// A clone of the migrated template database; dropped with the value.
 pub struct TestDatabase {
     name: String,
     server_url: String,
 }
 
 impl TestDatabase {
-    /// A fresh clone of the migrated template.
+    /// Clones the migrated template.
     ///
     /// # Errors
-    /// When there is no PostgreSQL, or it refuses.
+    /// When PostgreSQL is unavailable or refuses.
     pub async fn create() -> anyhow::Result<Self> {
         crate::init();
         let server_url = server_url()?;
@@ -35,13 +35,13 @@ impl TestDatabase {
         Ok(Self { name, server_url })
     }
 
-    /// The address of the database, for its owner.
+    /// The database URL for the owner role.
     #[must_use]
     pub fn url(&self) -> String {
         on_database(&self.server_url, &self.name)
     }
 
-    /// A connection of the owner, for looking behind the scenes.
+    /// A connection as the owner, to inspect stored data.
     ///
     /// # Errors
     /// When PostgreSQL refuses.
@@ -49,7 +49,7 @@ impl TestDatabase {
         connect(&self.url()).await
     }
 
-    /// Sets this database's clock: `fairway_now()` answers the transaction's time moved by this many seconds.
+    /// Sets this database's clock: `fairway_now()` returns the transaction time plus this many seconds.
     ///
     /// # Errors
     /// When PostgreSQL refuses.
@@ -65,7 +65,7 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (server_url, name) = (self.server_url.clone(), self.name.clone());
-        // A thread with a runtime of its own: the test's may be shutting down.
+        // Runs in a thread with its own runtime, because the test's runtime may be shutting down.
         let dropped = std::thread::spawn(move || -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
@@ -74,7 +74,7 @@ impl Drop for TestDatabase {
                 Ok(())
             })
         });
-        // What cannot be dropped goes with the throw-away server.
+        // A database that cannot be dropped disappears with the temporary server.
         let _ = dropped.join();
     }
 }
@@ -92,7 +92,8 @@ fn server_url() -> anyhow::Result<String> {
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }
 
-/// The migrated template, made by the first test of a run that needs it. Its name tells the migrations apart.
+/// The migrated template, created by the first test that needs it. Its name contains the fingerprint of the
+/// migrations.
 async fn template(server_url: &str) -> anyhow::Result<String> {
     let name = format!("template_{:016x}", fairway_postgres::schema_fingerprint());
     let client = connect(server_url).await?;
@@ -102,7 +103,7 @@ async fn template(server_url: &str) -> anyhow::Result<String> {
     }
     client.execute("SELECT pg_advisory_lock($1)", &[&TEMPLATE_LOCK]).await?;
     if client.query_opt(there, &[&name]).await?.is_none() {
-        // A half-made one of a run that was killed has no mark and is made anew.
+        // A template left incomplete by a killed run has no mark, and is replaced.
         client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         fairway_postgres::migrate(&on_database(server_url, &name)).await?;
@@ -112,7 +113,7 @@ async fn template(server_url: &str) -> anyhow::Result<String> {
     Ok(name)
 }
 
-/// A connection to any address of a test's server.
+/// Connects to a database URL.
 ///
 /// # Errors
 /// When PostgreSQL refuses.
@@ -122,7 +123,7 @@ pub async fn connect(url: &str) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// The same server's address with another database.
+/// The URL of another database on the same server.
 fn on_database(server_url: &str, name: &str) -> String {
     let (address, parameters) = server_url.split_once('?').unwrap_or((server_url, ""));
     let server = address.rsplit_once('/').map_or(address, |(server, _)| server);

@@ -1,7 +1,7 @@
-//! Every answer that a test sees is one that the OpenAPI document tells of: whichever test meets a status first, it ends
-//! there until the handler says it.
+//! Checks every response in tests against the OpenAPI document. A test fails at the first undocumented status or
+//! header.
 
-#![expect(clippy::panic, reason = "a test that cannot read the document ends here")]
+#![expect(clippy::panic, reason = "a test fails when the document is unreadable")]
 
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// Headers of answers that are told of; all others say something of HTTP, or of how the service does.
+/// Response headers that must be documented. The others belong to HTTP or to operations.
 const TOLD: [&str; 12] = [
     "content-location",
     "etag",
@@ -26,7 +26,7 @@ const TOLD: [&str; 12] = [
     "x-total-count-capped",
 ];
 
-/// One method of one path, and the statuses that it is said to answer, each with its headers.
+/// A method of a path, with its documented statuses and their headers.
 struct Operation {
     method: String,
     segments: Vec<String>,
@@ -35,11 +35,11 @@ struct Operation {
 
 static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
     let Ok(document) = fairway_api::document::as_json().and_then(|text| serde_json::from_str::<Value>(&text)) else {
-        panic!("the OpenAPI document is no JSON")
+        panic!("the OpenAPI document is not valid JSON")
     };
     let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
     let operations: Vec<Operation> = paths.flat_map(|(path, item)| of_path(path, item)).collect();
-    assert!(!operations.is_empty(), "the OpenAPI document names routes");
+    assert!(!operations.is_empty(), "the OpenAPI document has no routes");
     operations
 });
 
@@ -66,7 +66,7 @@ fn segments(path: &str) -> Vec<String> {
 }
 
 impl Operation {
-    /// How many segments are the same, where all others are placeholders.
+    /// The number of equal segments, if all others match placeholders.
     fn likeness(&self, segments: &[String]) -> Option<usize> {
         let same = |(ours, asked): (&String, &String)| {
             let filled = ours.starts_with('{') && !asked.is_empty();
@@ -77,30 +77,31 @@ impl Operation {
     }
 }
 
-/// Holds the status and the headers of an answer against the document. What is no route has nothing to be held against.
+/// Asserts that the document lists the status and the headers of a response. Ignores paths that are not documented
+/// routes.
 ///
 /// # Panics
-/// When the route answers what the document does not tell.
+/// When the document does not list the status or a header.
 #[track_caller]
 pub fn assert_documented(method: &str, path: &str, status: u16, headers: &HeaderMap) {
     let path = path.split('?').next().unwrap_or_default();
-    // The one leads to the pages, and is none of its own; the messages of the other have a document of their own.
+    // `/docs` redirects to the documentation pages; `/mcp` has its own protocol documentation.
     if ["/docs", "/mcp"].contains(&path) {
         return;
     }
-    // Whoever answers GET answers HEAD.
+    // Every GET route also accepts HEAD.
     let (method, asked) = (if method == "HEAD" { "GET" } else { method }, segments(path));
     let alike = || OPERATIONS.iter().filter_map(|one| Some((one.likeness(&asked)?, one)));
-    // The nearest path, whatever it knows; then its method.
+    // Selects the closest path first, then the method.
     let nearest = alike().map(|(likeness, _)| likeness).max();
     if let Some((_, operation)) = alike().find(|(likeness, one)| Some(*likeness) == nearest && one.method == method) {
         let Some(told) = operation.statuses.get(&status.to_string()) else {
-            panic!("{method} {path} answered {status}, which the OpenAPI document does not tell")
+            panic!("{method} {path} answered {status}, which the OpenAPI document does not list")
         };
         for name in TOLD.into_iter().filter(|name| headers.contains_key(*name)) {
             assert!(
                 told.contains(name),
-                "{method} {path} answered {status} with `{name}`, which the document does not tell"
+                "{method} {path} answered {status} with `{name}`, which the document does not list"
             );
         }
     }
@@ -114,12 +115,12 @@ mod tests {
     fn what_is_told_passes() {
         assert_documented("GET", "/v1/assets?limit=1", 200, &HeaderMap::new());
         assert_documented("HEAD", "/healthz", 200, &HeaderMap::new());
-        // No routes of ours, and methods that the path does not know.
+        // Unknown routes, and methods that the path does not have.
         assert_documented("GET", "/v1/nothing", 418, &HeaderMap::new());
         assert_documented("GET", "/v1/assets//versions", 418, &HeaderMap::new());
         assert_documented("PUT", "/v1/assets", 405, &HeaderMap::new());
         assert_documented("PATCH", "/v1/workloads/runtime-enabled", 405, &HeaderMap::new());
-        // The nearest path counts: the other one with a placeholder there knows no share tokens.
+        // The closest path counts; another path with a placeholder in that segment does not document 401.
         assert_documented("GET", "/v1/workloads/by-slug/one", 401, &HeaderMap::new());
     }
 

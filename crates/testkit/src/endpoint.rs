@@ -1,4 +1,4 @@
-//! An endpoint on loopback that answers what the test says, breaks off, resets or hangs, and remembers what it was asked.
+//! A loopback endpoint with scripted responses: it can truncate, reset or hang, and it records all requests.
 
 mod script;
 
@@ -19,36 +19,36 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The method.
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Names in lower case, and values.
+    /// Header names in lower case, with values.
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// Which of the connections it came over, counted from 1.
+    /// The number of the connection, from 1.
     pub connection: usize,
 }
 
 impl Asked {
-    /// A header's value.
+    /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON; `null` when it is none.
+    /// The body as JSON; `null` when it is not JSON.
     #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// An endpoint of one test. It is gone when it is dropped.
+/// An endpoint for one test; stopped when dropped.
 pub struct FaultyEndpoint {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -63,19 +63,19 @@ struct Shared {
 }
 
 impl FaultyEndpoint {
-    /// An endpoint that answers 404 until it is told otherwise.
+    /// Starts an endpoint that responds with 404 until a script is set.
     ///
     /// # Panics
     /// When no port is free.
-    #[expect(clippy::panic, reason = "a test that cannot have its endpoint ends here, with the reason")]
+    #[expect(clippy::panic, reason = "a test fails when its endpoint does not start")]
     pub async fn start() -> Self {
         let listener = match TcpListener::bind("127.0.0.1:0").await {
             Ok(listener) => listener,
-            Err(error) => panic!("the endpoint of this test does not start: {error}"),
+            Err(error) => panic!("failed to start the test endpoint: {error}"),
         };
-        let address = listener.local_addr().unwrap_or_else(|error| panic!("a listener without an address: {error}"));
+        let address = listener.local_addr().unwrap_or_else(|error| panic!("the listener has no address: {error}"));
         let shared = Arc::new(Shared {
-            scripts: Mutex::new([Script::status(404, "nothing is here yet")].into()),
+            scripts: Mutex::new([Script::status(404, "no script is set")].into()),
             requests: Mutex::default(),
             asked: watch::Sender::new(0),
             released: Semaphore::new(0),
@@ -84,40 +84,40 @@ impl FaultyEndpoint {
         Self { address, shared, task }
     }
 
-    /// The address of a path, such as `/v1`.
+    /// The URL of a path, such as `/v1`.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Answers so from now on.
+    /// Sets the response to all later requests.
     pub fn says(&self, script: Script) {
         self.says_in_turn([script]);
     }
 
-    /// Answers so, one after the other, and then with the last one for ever.
+    /// Sets the responses to later requests, in order; the last one repeats.
     pub fn says_in_turn(&self, scripts: impl IntoIterator<Item = Script>) {
         *lock(&self.shared.scripts) = scripts.into_iter().collect();
     }
 
-    /// Lets answers go on over as many of their pauses.
+    /// Releases this many pauses of responses.
     pub fn release(&self, pauses: usize) {
         self.shared.released.add_permits(pauses);
     }
 
-    /// How often it was asked.
+    /// The number of requests.
     #[must_use]
     pub fn count(&self) -> usize {
         *self.shared.asked.borrow()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits for this number of requests.
     pub async fn asked(&self, times: usize) {
-        // The sender is this very endpoint, so waiting cannot fail.
+        // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.asked.subscribe().wait_for(|count| *count >= times).await;
     }
 
-    /// What it was asked, oldest first.
+    /// The recorded requests, oldest first.
     #[must_use]
     pub fn requests(&self) -> Vec<Asked> {
         lock(&self.shared.requests).clone()
@@ -138,12 +138,12 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) {
     let mut connection = 0;
     while let Ok((stream, _)) = listener.accept().await {
         connection += 1;
-        // Whoever leaves half-way has left.
+        // An error ends only this connection.
         tokio::spawn(converse(stream, connection, Arc::clone(&shared)));
     }
 }
 
-/// Answers request after request of one connection.
+/// Answers the requests of one connection.
 async fn converse(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::new(stream);
@@ -164,10 +164,10 @@ async fn converse(stream: TcpStream, connection: usize, shared: Arc<Shared>) -> 
 fn next(shared: &Shared) -> Script {
     let mut scripts = lock(&shared.scripts);
     let next = if scripts.len() > 1 { scripts.pop_front() } else { scripts.front().cloned() };
-    next.unwrap_or_else(|| Script::status(404, "nothing is said here"))
+    next.unwrap_or_else(|| Script::status(404, "no script is set"))
 }
 
-/// One request; `None` when there are no more.
+/// Reads one request; `None` at the end of the connection.
 async fn read(stream: &mut BufReader<TcpStream>, connection: usize) -> io::Result<Option<Asked>> {
     let mut lines = Vec::new();
     loop {
@@ -205,7 +205,7 @@ async fn speak(stream: &mut BufReader<TcpStream>, script: &Script, shared: &Shar
     for part in script.parts() {
         match part {
             Part::Text(text) => stream.write_all(&script.framed(text)).await?,
-            // The permit is used up: each release is good for one pause.
+            // Consumes the permit: each release covers one pause.
             Part::Pause => shared.released.acquire().await.map_err(io::Error::other)?.forget(),
         }
         stream.flush().await?;

@@ -1,6 +1,6 @@
-//! Flows that tests of several binaries run.
+//! Flows that tests in several crates run.
 
-/// A flow whose model calls tools, at most three times, and whose output is its answer.
+/// A flow whose model calls tools at most three times. Its output is the model's answer.
 pub const AGENT_FLOW: &str = "\
 name: Answer with tools
 description: Lets a model call tools until it knows.

@@ -1,4 +1,4 @@
-//! A real gateway of models of one's own: LiteLLM, which answers for models by itself and speaks both protocols.
+//! A private LiteLLM gateway with mock models, which speaks both provider protocols.
 
 use anyhow::Context as _;
 use fairway_private_postgres::deathbound::{self, Farewell};
@@ -14,16 +14,16 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Names the Python that `cargo xtask test` installed the gateway for.
+/// The Python interpreter in whose environment `cargo xtask test` installed the gateway.
 const PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// Its models. `PORT` is its own port: one model asks another of its models, by the other's protocol.
+/// The gateway's configuration. `PORT` is its own port, because one model forwards to another by the other protocol.
 const SETTINGS: &str = include_str!("gateway/settings.yaml");
-/// How long the gateway may take to start. It takes a quarter of a minute where nothing else runs.
+/// Timeout of the gateway's start, which takes about 15 s on an idle machine.
 const START: Duration = Duration::from_secs(120);
-/// What opens it.
+/// The gateway's API key.
 pub const GATEWAY_KEY: &str = "sk-fairway-tests";
 
-/// A gateway; killed when dropped.
+/// A gateway process; stopped when dropped.
 pub struct Gateway {
     child: Child,
     port: u16,
@@ -31,10 +31,10 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts one on a free port. Blocks until it answers.
+    /// Starts a gateway on a free port, and blocks until it is ready.
     ///
     /// # Errors
-    /// When it is not installed or does not start.
+    /// When the gateway is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
         crate::init();
         let python = env::var_os(PYTHON).context("no gateway; run the tests by `cargo xtask test`")?;
@@ -46,31 +46,31 @@ impl Gateway {
         let mut command = deathbound::command(&python, Farewell::Terminate);
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
-        // It would ask others for prices otherwise.
+        // Prevents a download of model prices.
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_MASTER_KEY", GATEWAY_KEY).env("NO_PROXY", "*");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("starting the gateway")?;
         let said = child.stderr.take().context("the gateway's standard error")?;
-        // From here on it is stopped when it does not get ready.
+        // From here on, a failed start stops the gateway.
         let gateway = Self { child, port, _home: home };
-        wait(said).context("the gateway does not start")?;
+        wait(said).context("failed to start the gateway")?;
         Ok(gateway)
     }
 
-    /// The address of a path, such as `/v1`.
+    /// The URL of a path, such as `/v1`.
     #[must_use]
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 }
 
-/// Waits for the line that says that it listens, and reads on behind it: nobody else empties the pipe.
+/// Waits for the line that reports readiness. The thread continues to drain the pipe.
 fn wait(said: ChildStderr) -> anyhow::Result<()> {
     let (tell, heard) = mpsc::channel();
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
         for line in BufReader::new(said).lines().map_while(Result::ok) {
             if line.contains("Uvicorn running on") {
-                // Nobody listens any more once the gateway is up.
+                // The receiver is gone after startup.
                 let _ = tell.send(());
             }
         }
@@ -80,7 +80,7 @@ fn wait(said: ChildStderr) -> anyhow::Result<()> {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // One that has ended refuses both, rightly.
+        // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

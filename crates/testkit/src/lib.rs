@@ -1,5 +1,5 @@
-//! What tests stand on: a private PostgreSQL, a database of their own cloned from a migrated template, and the app on a
-//! port of its own. Never used outside tests.
+//! Test infrastructure: a private PostgreSQL server, databases cloned from a migrated template, and the app on a free
+//! port. Never used outside tests.
 
 pub mod app;
 mod artifacts;
@@ -30,7 +30,7 @@ pub use permissions::SinglePermissions;
 pub use provider::{Behaviour, StubProvider};
 pub use scripts::{Gateways, StubGateway};
 
-/// Whether this run asks for the long forms of tests, as `cargo xtask model` does.
+/// Whether this test run requests the long forms of tests, as `cargo xtask model` does.
 ///
 /// # Panics
 /// When the running test is not listed in `long_forms.txt`.
@@ -39,7 +39,7 @@ pub fn is_long() -> bool {
     long_form::is_long(std::env::args(), |name| std::env::var_os(name).is_some())
 }
 
-/// One provider of cryptography for everything that speaks TLS; once per process is enough.
+/// Installs the process-wide cryptography provider for TLS; later calls have no effect.
 pub fn init() {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }

@@ -1,9 +1,9 @@
-//! A line to PostgreSQL that breaks: in front of a commit, behind it, or while it is under way.
+//! A proxy to PostgreSQL that injects connection faults: before a commit, after it, or during it.
 //!
-//! It understands as much of the protocol as it takes to know where a request ends and when it is answered (the
-//! message formats of PostgreSQL's documentation, part "Frontend/Backend Protocol").
+//! It parses only the messages that mark the end of a request and of its response (PostgreSQL documentation,
+//! "Frontend/Backend Protocol", message formats).
 
-#![expect(clippy::panic, reason = "a test that cannot have its line ends here, with the reason")]
+#![expect(clippy::panic, reason = "a test fails when its proxy does not start")]
 
 mod frame;
 
@@ -24,49 +24,49 @@ use tokio::{
 };
 use tokio_postgres::{Config, config::Host};
 
-/// What a cut does to the request that it meets.
+/// The point of a request at which the connection is cut.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Cut {
-    /// Its end never reaches PostgreSQL, so it never happens.
+    /// The end of the request never reaches PostgreSQL, so the statement does not run.
     Before,
-    /// It is done, and nobody hears of it.
+    /// The statement runs, and its response is lost.
     Behind,
-    /// It is sent, and the line is gone at once. It arrives late: whoever asks again at once is there before it.
+    /// The client loses the connection at once, and the statement arrives late. An immediate retry can overtake it.
     Between,
-    /// It is done, and its answer is kept back for as long as the connection lasts. None is ever drawn.
+    /// The statement runs, and its response is withheld while the connection lasts. Never drawn at random.
     Withheld,
 }
 
-/// How late is late: longer than a client waits before it asks again.
+/// The delay of a late statement, longer than the client's retry delay.
 const LATE: Duration = Duration::from_millis(60);
 
 const CUTS: [Cut; 3] = [Cut::Before, Cut::Behind, Cut::Between];
 
-/// When the line is cut.
+/// When the proxy cuts a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LineFault {
     /// Never.
     None,
-    /// At so many of ten thousand requests, drawn from the seed.
+    /// At this many of 10,000 requests, drawn from the seed.
     Drawn(u64),
-    /// In front of every statement that holds these words.
+    /// Before every statement that contains this text.
     At(&'static str),
-    /// At the next statement that holds these words when it is carried out, and then never again.
+    /// At the next execution of a statement that contains this text, once.
     Once(&'static str, Cut),
-    /// In front of everything, new connections included.
+    /// Before every statement, and at every new connection.
     Down,
 }
 
-/// A cut that was made, and the statement that it met.
+/// A fault that was injected, with its statement.
 #[derive(Clone, Debug)]
 pub struct Made {
-    /// How.
+    /// The fault point.
     pub cut: Cut,
     /// The beginning of the statement.
     pub statement: String,
 }
 
-/// Stands between a server and its database. Whoever connects to the database itself is not touched.
+/// A proxy between a server and its database. Direct connections to the database are unaffected.
 pub struct FaultyLine {
     url: String,
     shared: Arc<Shared>,
@@ -77,15 +77,15 @@ struct Shared {
     server: SocketAddr,
     seed: u64,
     fault: Mutex<LineFault>,
-    /// How often each statement came by. Each has draws of its own, so that what relays ask for beside a request does
-    /// not shift what the request meets, and a seed shows the same again.
+    /// The number of occurrences of each statement. Draws are independent for each statement, so that background
+    /// statements do not shift the draws of a request, and a seed is reproducible.
     seen: Mutex<HashMap<String, u64>>,
     made: Mutex<Vec<Made>>,
-    /// Connections that were cut while PostgreSQL still works for them.
+    /// The number of cut connections for which PostgreSQL is still working.
     working: watch::Sender<usize>,
 }
 
-/// The thread that carries. A runtime of its own, because tests block theirs.
+/// The proxy's thread with its own runtime, because tests block theirs.
 struct Running {
     over: Option<watch::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -105,38 +105,38 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl FaultyLine {
-    /// A line to this database that holds until it is told otherwise.
+    /// Starts a proxy to this database, without a fault.
     ///
     /// # Panics
-    /// When nothing can listen, or the database is not reached over TCP.
+    /// When the proxy cannot listen, or the database is not reachable over TCP.
     #[must_use]
     pub fn to(database: &TestDatabase, seed: u64) -> Arc<Self> {
         Self::to_url(&database.url(), seed)
     }
 
-    /// A line to the database at this address.
+    /// Starts a proxy to the database at this URL.
     ///
     /// # Panics
-    /// When nothing can listen, or the database is not reached over TCP.
+    /// When the proxy cannot listen, or the database is not reachable over TCP.
     #[must_use]
     pub fn to_url(url: &str, seed: u64) -> Arc<Self> {
         match Self::try_to(url, seed) {
             Ok(line) => Arc::new(line),
-            Err(error) => panic!("there is no line to the database: {error:#}"),
+            Err(error) => panic!("failed to start the database proxy: {error:#}"),
         }
     }
 
     fn try_to(url: &str, seed: u64) -> anyhow::Result<Self> {
         let config: Config = url.parse()?;
         let (Some(Host::Tcp(host)), Some(port)) = (config.get_hosts().first(), config.get_ports().first()) else {
-            anyhow::bail!("no host and port in the database's address");
+            anyhow::bail!("the database URL has no host and port");
         };
         let server = SocketAddr::new(host.parse()?, *port);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let (from, to) = (format!("@{server}/"), format!("@{}/", listener.local_addr()?));
-        anyhow::ensure!(url.contains(&from), "the database's address is not written as expected");
+        anyhow::ensure!(url.contains(&from), "the database URL has an unexpected form");
         let shared = Arc::new(Shared {
             server,
             seed,
@@ -154,26 +154,26 @@ impl FaultyLine {
         Ok(Self { url: url.replace(&from, &to), shared, _running: running })
     }
 
-    /// The address of the database over this line.
+    /// The URL of the database through this proxy.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Goes on with this fault.
+    /// Changes the fault.
     pub fn becomes(&self, fault: LineFault) {
         *lock(&self.shared.fault) = fault;
     }
 
-    /// The cuts so far, in their order.
+    /// The injected faults, oldest first.
     #[must_use]
     pub fn made(&self) -> Vec<Made> {
         lock(&self.shared.made).clone()
     }
 
-    /// Waits until PostgreSQL is through with everything that was sent before its line was cut.
+    /// Waits until PostgreSQL has processed all statements of cut connections.
     pub async fn settled(&self) {
-        // The sender is this very line, so waiting cannot fail.
+        // `self` owns the sender, so the wait cannot fail.
         let _ = self.shared.working.subscribe().wait_for(|working| *working == 0).await;
     }
 }
@@ -183,19 +183,19 @@ impl Shared {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
         loop {
             tokio::select! {
-                // The line was dropped.
+                // The proxy was dropped.
                 _ = until.changed() => return,
                 accepted = listener.accept() => {
                     let Ok((client, _)) = accepted else { return };
                     let shared = Arc::clone(&self);
-                    // However it ends: both sides see that the connection is gone.
+                    // Errors need no handling: both sides see the closed connection.
                     tokio::spawn(async move { shared.carry(client).await });
                 }
             }
         }
     }
 
-    /// Carries one connection until a side closes it or it is cut.
+    /// Forwards one connection until a side closes it or a fault cuts it.
     async fn carry(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
         if *lock(&self.fault) == LineFault::Down {
             return Ok(());
@@ -204,7 +204,7 @@ impl Shared {
         let (mut client, mut server) = (Frames::over(client)?, Frames::over(server)?);
         let start = client.start().await?;
         server.write(&start).await?;
-        // The start is answered like a request.
+        // The startup message has a response like a request.
         let (mut asked, mut answered) = (1_usize, 0_usize);
         let mut statements = Asked::default();
         loop {
@@ -221,7 +221,7 @@ impl Shared {
                         }
                         let cut = self.draw(&statements);
                         match cut {
-                            // What leads up to the end changes nothing without it.
+                            // The preceding messages have no effect without the end of the request.
                             Some(Cut::Before) => return server.write(&sent).await,
                             None | Some(Cut::Behind | Cut::Between | Cut::Withheld) => sent.extend_from_slice(&frame),
                         }
@@ -260,9 +260,9 @@ impl Shared {
         }
     }
 
-    /// Lets PostgreSQL have what was sent, a while later, and see only then that nobody is there.
+    /// Delays the request, and closes the connection to PostgreSQL after its response.
     async fn arrive_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
-        // First this: whoever sees that the line is gone may ask at once whether everything is settled.
+        // Counted first, because a client that sees the cut may call `settled` at once.
         self.working.send_modify(|working| *working += 1);
         drop(client);
         tokio::time::sleep(LATE).await;
@@ -274,7 +274,7 @@ impl Shared {
         ended
     }
 
-    /// Whether the line is cut here, and how.
+    /// Decides whether a fault occurs here.
     fn draw(&self, asked: &Asked) -> Option<Cut> {
         let statement = asked.statement();
         let mut fault = lock(&self.fault);
@@ -308,7 +308,7 @@ impl Shared {
     }
 }
 
-/// Carries the answers to what was asked before, keeps the last one, and ends the connection.
+/// Forwards the responses to earlier requests, drops the last one, and ends the connection.
 async fn swallow(client: &mut Frames, server: &mut Frames, mut open: usize) -> io::Result<()> {
     loop {
         while let Some(frame) = server.next() {

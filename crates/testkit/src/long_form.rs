@@ -1,20 +1,18 @@
-//! Long forms of tests: `cargo xtask model` asks for them, every other run is short.
+//! Long forms of tests, which only `cargo xtask model` requests.
 //!
-//! INVARIANT: this file stands alone, because the tests of the domain include it without a dependency on the testkit.
+//! INVARIANT: this file has no dependencies, because the domain's tests include it without the testkit.
 
-/// Asks for long forms.
+/// The variable that requests long forms.
 const VARIABLE: &str = "FAIRWAY_TEST_LONG";
-/// The tests that have a long form, one name a line. `cargo xtask model` runs exactly these.
+/// The tests with a long form, one name on each line. `cargo xtask model` runs exactly these.
 const LONG_FORMS: &str = include_str!("long_forms.txt");
 
-/// Whether a process asks for long forms: `arguments` are its command line, and `is_set` looks for a variable of its
-/// environment.
+/// Whether a process requests long forms. `arguments` is its command line; `is_set` tests an environment variable.
 ///
-/// A test that asks and does not stand in `long_forms.txt` ends here, in short runs too: `cargo xtask model` would never
-/// run its long form.
+/// Fails for an unlisted test also in short runs, because `cargo xtask model` would never run its long form.
 ///
 /// # Panics
-/// When nextest runs a test that is not listed. Other runners do not tell a process its test.
+/// When nextest runs a test that is not listed. Other runners do not pass the test's name.
 pub(crate) fn is_long(arguments: impl Iterator<Item = String>, is_set: impl FnOnce(&str) -> bool) -> bool {
     if let Some(test) = running_test(arguments) {
         assert!(
@@ -25,7 +23,7 @@ pub(crate) fn is_long(arguments: impl Iterator<Item = String>, is_set: impl FnOn
     is_set(VARIABLE)
 }
 
-/// The one test of a process that nextest started: `program --exact name --nocapture`.
+/// The single test of a nextest process: `program --exact name --nocapture`.
 fn running_test(arguments: impl Iterator<Item = String>) -> Option<String> {
     let arguments: Vec<String> = arguments.skip(1).collect();
     let is_exact = arguments.iter().any(|argument| argument == "--exact");

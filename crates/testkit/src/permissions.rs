@@ -1,4 +1,4 @@
-//! Callers that hold single permissions, which no built-in role does.
+//! Callers with single permissions, which no built-in role provides.
 
 use async_trait::async_trait;
 use fairway_api::compose::AccessLayer;
@@ -12,8 +12,8 @@ use fairway_domain::{
 };
 use std::sync::Arc;
 
-/// Stands before the store of role bindings. Wherever an actor named [`Self::holding`] or [`Self::lacking`] is bound, it
-/// has the permissions of its name instead of those of its role.
+/// Wraps the store of role bindings. A bound actor named by [`Self::holding`] or [`Self::lacking`] has the
+/// permissions in its name instead of those of its role.
 pub struct SinglePermissions {
     inner: Arc<dyn AccessStore>,
 }
@@ -22,19 +22,19 @@ const HOLDING: &str = "user:holding";
 const LACKING: &str = "user:lacking";
 
 impl SinglePermissions {
-    /// The layer for a server of a test.
+    /// The layer for a test server.
     #[must_use]
     pub fn layer() -> AccessLayer {
         Arc::new(|inner| Arc::new(Self { inner }))
     }
 
-    /// The name of an actor that has these permissions and no other.
+    /// The name of an actor with exactly these permissions.
     #[must_use]
     pub fn holding(permissions: &[&str]) -> String {
         named(HOLDING, permissions)
     }
 
-    /// The name of an actor that has all permissions but these.
+    /// The name of an actor with all permissions except these.
     #[must_use]
     pub fn lacking(permissions: &[&str]) -> String {
         named(LACKING, permissions)
@@ -45,7 +45,7 @@ fn named(prefix: &str, permissions: &[&str]) -> String {
     permissions.iter().fold(prefix.to_owned(), |name, permission| name + "+" + permission)
 }
 
-/// The permissions that an actor's name says, if it says any.
+/// The permissions in an actor's name, if it has any.
 fn of_name(actor: &str) -> Option<Permissions> {
     let (is_holding, rest) = match (actor.strip_prefix(HOLDING), actor.strip_prefix(LACKING)) {
         (Some(rest), _) => (true, rest),

@@ -1,4 +1,4 @@
-//! A provider that does what the test says.
+//! A stub provider.
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
@@ -8,21 +8,21 @@ use serde_json::{Map, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// What a provider does with a call.
+/// The provider's behaviour.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Behaviour {
-    /// Answers this.
+    /// Returns this answer.
     Answers(String),
-    /// Fails like this.
+    /// Fails with this error.
     Fails(ProviderError),
-    /// Answers the questions up to this one, counted from the first that it was ever asked, and none after it until the
-    /// behaviour changes.
+    /// Answers the calls up to this number, counted from the first call. Blocks later calls until the behaviour
+    /// changes.
     AnswersUntil(usize, String),
-    /// Answers nothing until the behaviour changes.
+    /// Blocks calls until the behaviour changes.
     Holds,
 }
 
-/// A provider that answers, fails or keeps its caller waiting, and remembers what it was asked.
+/// A provider that answers, fails or blocks, and records its calls.
 pub struct StubProvider {
     behaviour: watch::Sender<Behaviour>,
     asked: watch::Sender<usize>,
@@ -30,7 +30,7 @@ pub struct StubProvider {
 }
 
 impl StubProvider {
-    /// A provider that begins so.
+    /// A provider with this initial behaviour.
     #[must_use]
     pub fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
@@ -40,26 +40,26 @@ impl StubProvider {
         })
     }
 
-    /// Goes on so; calls that are held get it too.
+    /// Changes the behaviour, also for blocked calls.
     pub fn becomes(&self, behaviour: Behaviour) {
         self.behaviour.send_replace(behaviour);
     }
 
-    /// How often it was asked.
+    /// The number of calls.
     #[must_use]
     pub fn count(&self) -> usize {
         *self.asked.borrow()
     }
 
-    /// What it was asked, oldest first.
+    /// The recorded calls, oldest first.
     #[must_use]
     pub fn calls(&self) -> Vec<ProviderCall> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until it was asked so often.
+    /// Waits for this number of calls.
     pub async fn asked(&self, times: usize) {
-        // The sender is this very provider, so waiting cannot fail.
+        // `self` owns the sender, so the wait cannot fail.
         let _ = self.asked.subscribe().wait_for(|count| *count >= times).await;
     }
 }

@@ -1,4 +1,4 @@
-//! A runtime gateway that does what the test says.
+//! A stub runtime gateway for scripts.
 
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
@@ -11,16 +11,16 @@ use std::sync::{
 };
 use tokio::sync::watch;
 
-/// What a gateway does with a script.
+/// The gateway's behaviour.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Gateways {
-    /// Says that it came out so.
+    /// Returns this result.
     Answers(Result<CodeResult, GatewayFailure>),
-    /// Says nothing until the behaviour changes.
+    /// Blocks until the behaviour changes.
     Holds,
 }
 
-/// A gateway that answers, fails or keeps its caller waiting, and remembers what it was handed.
+/// A gateway that answers, fails or blocks, and records its scripts.
 pub struct StubGateway(Arc<Stub>);
 
 struct Stub {
@@ -33,7 +33,7 @@ struct Stub {
 }
 
 impl StubGateway {
-    /// A gateway that begins so.
+    /// A gateway with this initial behaviour.
     #[must_use]
     pub fn new(behaviour: Gateways) -> Arc<Self> {
         Arc::new(Self(Arc::new(Stub {
@@ -46,45 +46,44 @@ impl StubGateway {
         })))
     }
 
-    /// A gateway by which every script comes to nothing, and well.
+    /// A gateway where every script succeeds with `null`.
     #[must_use]
     pub fn quiet() -> Arc<Self> {
         Self::new(Gateways::Answers(Ok(CodeResult { result: Ok(Value::Null), stdout: String::new() })))
     }
 
-    /// Goes on so; scripts that are held get it too.
+    /// Changes the behaviour, also for blocked scripts.
     pub fn becomes(&self, behaviour: Gateways) {
         self.0.behaviour.send_replace(behaviour);
     }
 
-    /// How many scripts it was handed.
+    /// The number of received scripts.
     #[must_use]
     pub fn count(&self) -> usize {
         *self.0.handed.borrow()
     }
 
-    /// How often it was made ready for a script, and how many of those it was made ready for are neither handed over nor
-    /// given up.
+    /// The number of preparations, and how many of them are still waiting for a script.
     #[must_use]
     pub fn prepared(&self) -> (usize, usize) {
         (self.0.prepared.load(Ordering::SeqCst), self.0.waiting.load(Ordering::SeqCst))
     }
 
-    /// What it was handed, oldest first.
+    /// The received scripts, oldest first.
     #[must_use]
     pub fn scripts(&self) -> Vec<Script> {
         self.0.scripts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What each script might use, oldest first.
+    /// The limits of each script, oldest first.
     #[must_use]
     pub fn limits(&self) -> Vec<ScriptLimits> {
         self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until it was handed so many.
+    /// Waits for this number of scripts.
     pub async fn handed(&self, times: usize) {
-        // The sender is this very gateway, so waiting cannot fail.
+        // `self` owns the sender, so the wait cannot fail.
         let _ = self.0.handed.subscribe().wait_for(|count| *count >= times).await;
     }
 }
@@ -94,7 +93,7 @@ impl CodeGateway for StubGateway {
         "stub"
     }
 
-    /// As one of somebody else.
+    /// Like an external gateway, whose scripts may continue.
     fn when_given_up(&self) -> GivenUp {
         GivenUp::MayGoOn
     }
@@ -106,7 +105,7 @@ impl CodeGateway for StubGateway {
     }
 }
 
-/// A stub that waits for one script.
+/// A prepared stub, waiting for one script.
 struct Prepared(Arc<Stub>);
 
 impl Drop for Prepared {
@@ -127,7 +126,7 @@ impl PreparedGateway for Prepared {
         let settled = behaviour.wait_for(|behaviour| *behaviour != Gateways::Holds).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(Gateways::Answers(answer)) => answer,
-            // The gateway is gone, and the test with it.
+            // The gateway was dropped with its test.
             Ok(Gateways::Holds) | Err(_) => Err(GatewayFailure::Lost),
         }
     }

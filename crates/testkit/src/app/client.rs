@@ -1,4 +1,4 @@
-//! A client for tests: requests as a caller would write them, answers that explain themselves.
+//! An HTTP client for tests. Its failure messages contain the request and the response.
 
 use super::Given;
 use crate::assert_documented;
@@ -16,10 +16,10 @@ use std::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Longest wait for an answer. Nothing waits this long unless it hangs.
+/// Timeout of a request; only a hanging server reaches it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Speaks to one server. Clones share their connections.
+/// A client for one server. Clones share their connections.
 #[derive(Clone)]
 pub struct Client {
     address: SocketAddr,
@@ -27,9 +27,9 @@ pub struct Client {
     database: String,
 }
 
-/// A request that is sent when it is awaited.
+/// A request that is sent when awaited.
 #[derive(Clone)]
-#[must_use = "a request is sent when it is awaited"]
+#[must_use = "a request is sent when awaited"]
 pub struct Request {
     client: Client,
     method: Method,
@@ -38,14 +38,14 @@ pub struct Request {
     body: Vec<u8>,
 }
 
-/// An answer, with what was asked for its failures' sake.
+/// A response with its request line for failure messages.
 #[derive(Clone)]
 pub struct Answer {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
     asked: String,
 }
@@ -57,19 +57,19 @@ impl Request {
         self.method.as_str()
     }
 
-    /// The path with its query.
+    /// The path with the query.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The same request for another path.
+    /// Replaces the path.
     pub fn to_path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// The body's text.
+    /// The body as text.
     #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
@@ -77,10 +77,10 @@ impl Request {
 }
 
 impl Client {
-    /// Speaks to the server at this address, which keeps what it knows in a database at that.
+    /// Creates a client for a server at this address. `database` is the URL of the server's database.
     ///
     /// # Errors
-    /// When this system has no room for a client.
+    /// When the HTTP client cannot be built.
     pub fn new(address: SocketAddr, database: String) -> anyhow::Result<Self> {
         crate::init();
         let http = reqwest::Client::builder()
@@ -92,62 +92,62 @@ impl Client {
         Ok(Self { address, http, database })
     }
 
-    /// Where the server listens.
+    /// The server's address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The address of the server's database, for what no request asks for.
+    /// The URL of the server's database, for state that no request exposes.
     #[must_use]
     pub fn database_url(&self) -> &str {
         &self.database
     }
 
-    /// GET.
+    /// A GET request.
     pub fn get(&self, path: impl Into<String>) -> Request {
         self.request(Method::GET, path)
     }
 
-    /// POST with a JSON body.
+    /// A POST request with a JSON body.
     pub fn post(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::POST, path).json(body)
     }
 
-    /// PATCH with a JSON body.
+    /// A PATCH request with a JSON body.
     pub fn patch(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PATCH, path).json(body)
     }
 
-    /// PUT with a JSON body.
+    /// A PUT request with a JSON body.
     pub fn put(&self, path: impl Into<String>, body: impl Into<Value>) -> Request {
         self.request(Method::PUT, path).json(body)
     }
 
-    /// DELETE.
+    /// A DELETE request.
     pub fn delete(&self, path: impl Into<String>) -> Request {
         self.request(Method::DELETE, path)
     }
 
-    /// Any method, without a body.
+    /// A request with any method, without a body.
     pub fn request(&self, method: Method, path: impl Into<String>) -> Request {
         Request { client: self.clone(), method, path: path.into(), headers: HeaderMap::new(), body: Vec::new() }
     }
 
-    /// A method by name, for tests that walk through the OpenAPI document.
+    /// A request with a method by name, for tests that iterate over the OpenAPI document.
     ///
     /// # Panics
-    /// When the name is no method.
+    /// When the name is not a valid method.
     pub fn named(&self, method: &str, path: impl Into<String>) -> Request {
-        let Ok(method) = method.to_uppercase().parse() else { panic!("`{method}` is no method") };
+        let Ok(method) = method.to_uppercase().parse() else { panic!("`{method}` is not a valid method") };
         self.request(method, path)
     }
 
-    /// Sends bytes exactly as they are on a connection of their own, and reads what comes until the server closes it.
-    /// The path in them is neither checked nor normalized, which other clients do.
+    /// Sends bytes unchanged on a new connection, and reads until the server closes it. Other clients would validate
+    /// and normalize the path.
     ///
     /// # Panics
-    /// When the server answers with something that is no HTTP.
+    /// When the response is not HTTP.
     pub async fn raw(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let asked = String::from_utf8_lossy(bytes.as_ref()).lines().next().unwrap_or_default().to_owned();
         match tokio::time::timeout(PATIENCE, self.exchange(bytes.as_ref())).await {
@@ -160,18 +160,18 @@ impl Client {
                 answer
             }
             Ok(Err(error)) => panic!("{asked}: {error}"),
-            Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
+            Err(_) => panic!("{asked}: no response within {PATIENCE:?}"),
         }
     }
 
-    /// Sends a GET or another bodiless method to a path that no client normalizes.
+    /// Sends a request without a body to a path that no client normalizes.
     pub async fn raw_path(&self, method: &str, path: &str) -> Answer {
         self.raw(format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)).await
     }
 
     async fn exchange(&self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         let mut stream = tokio::net::TcpStream::connect(self.address).await?;
-        // The server may answer and close before it has read everything.
+        // The server may respond and close before it has read the whole request.
         let _ = stream.write_all(bytes).await;
         let mut received = Vec::new();
         match stream.read_to_end(&mut received).await {
@@ -180,7 +180,7 @@ impl Client {
         }
     }
 
-    /// What a test takes for granted: assets, workloads, releases made through the API.
+    /// Creates test fixtures through the API: assets, workloads, releases.
     #[must_use]
     pub fn given(&self) -> Given {
         Given::of(self.clone())
@@ -188,46 +188,46 @@ impl Client {
 }
 
 impl Request {
-    /// To another server.
+    /// Sends the request to another server.
     pub fn at(mut self, other: &Client) -> Self {
         self.client = other.clone();
         self
     }
 
-    /// As this actor instead of the person in front of the server.
+    /// Sends the request as this actor instead of the local user.
     pub fn as_actor(self, actor: &str) -> Self {
         self.header("X-Actor-Ref", actor)
     }
 
-    /// In this tenant.
+    /// Sends the request for this tenant.
     pub fn in_tenant(self, tenant: &str) -> Self {
         self.header("X-Tenant-Id", tenant)
     }
 
-    /// With this idempotency key.
+    /// Adds an idempotency key.
     pub fn key(self, key: &str) -> Self {
         self.header("Idempotency-Key", key)
     }
 
-    /// With a header, beside others of its name.
+    /// Adds a header; keeps existing ones with the same name.
     ///
     /// # Panics
-    /// When name or value cannot be sent.
+    /// When the name or the value is invalid.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         let value = HeaderValue::from_bytes(value.as_ref());
         let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value) else {
-            panic!("the header `{name}` cannot be sent")
+            panic!("the header `{name}` is invalid")
         };
         self.headers.append(name, value);
         self
     }
 
-    /// With a JSON body.
+    /// Sets a JSON body.
     pub fn json(self, body: impl Into<Value>) -> Self {
         self.bytes("application/json", body.into().to_string())
     }
 
-    /// With a body as it is, of this media type.
+    /// Sets a body with this media type.
     pub fn bytes(mut self, kind: &str, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self.headers.remove("content-type");
@@ -243,7 +243,7 @@ impl Request {
                 answer
             }
             Ok(Err(error)) => panic!("{asked}: {error:?}"),
-            Err(_) => panic!("{asked}: no answer within {PATIENCE:?}"),
+            Err(_) => panic!("{asked}: no response within {PATIENCE:?}"),
         }
     }
 
@@ -267,7 +267,7 @@ impl IntoFuture for Request {
 }
 
 impl Answer {
-    /// A header's value.
+    /// The value of a header.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -282,7 +282,7 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it is none.
+    /// When the body is not JSON.
     #[must_use]
     #[track_caller]
     pub fn json(&self) -> Value {
@@ -292,20 +292,20 @@ impl Answer {
         }
     }
 
-    /// The body, where the answer has this status.
+    /// Asserts the status, and returns the body.
     ///
     /// # Panics
-    /// When it has another.
+    /// When the status differs.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Value {
         assert!(self.status == status, "expected {status}\n{self}");
         if self.body.is_empty() { Value::Null } else { self.json() }
     }
 
-    /// The `detail` of a refusal with this status and code, in the one form that every refusal has.
+    /// Asserts a refusal with this status and code in the standard form, and returns its `detail`.
     ///
     /// # Panics
-    /// When it is another answer, or its form is not the one of every refusal.
+    /// When the response differs, or lacks the standard form of a refusal.
     #[track_caller]
     pub fn refused(&self, status: u16, code: &str) -> Value {
         assert!(self.status == status, "expected {status} `{code}`\n{self}");
@@ -314,18 +314,18 @@ impl Answer {
         let said = detail.get("error").and_then(Value::as_str);
         assert!(said == Some(code), "expected the code `{code}`\n{self}");
         let message = detail.get("message").and_then(Value::as_str);
-        assert!(message.is_some_and(|message| !message.is_empty()), "a refusal says why\n{self}");
+        assert!(message.is_some_and(|message| !message.is_empty()), "a refusal needs a message\n{self}");
         let id = body.get("request_id").and_then(Value::as_str);
-        assert!(id.is_some() && id == self.header("x-request-id"), "a refusal names its request\n{self}");
+        assert!(id.is_some() && id == self.header("x-request-id"), "a refusal needs the request id\n{self}");
         let known = ["detail", "request_id"];
         let plain = body.as_object().is_some_and(|body| body.keys().all(|key| known.contains(&key.as_str())));
-        assert!(plain, "a refusal has no other members\n{self}");
+        assert!(plain, "a refusal must have no other members\n{self}");
         let kind = self.header("content-type").unwrap_or_default();
-        assert!(kind.starts_with("application/json"), "a refusal is JSON\n{self}");
+        assert!(kind.starts_with("application/json"), "a refusal must be JSON\n{self}");
         detail
     }
 
-    /// The code of a refusal, or nothing.
+    /// The code of a refusal, or an empty string.
     #[must_use]
     pub fn code(&self) -> String {
         let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
@@ -346,11 +346,11 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// Reads an HTTP/1.1 answer that ended with its connection.
+/// Parses an HTTP/1.1 response that ended with its connection.
 fn parse(received: &[u8], asked: String) -> Answer {
     let cut = received.windows(4).position(|window| window == b"\r\n\r\n");
     let Some((head, rest)) = cut.and_then(|cut| received.split_at_checked(cut)) else {
-        panic!("{asked}: this is no answer: {}", String::from_utf8_lossy(received))
+        panic!("{asked}: not an HTTP response: {}", String::from_utf8_lossy(received))
     };
     let head = String::from_utf8_lossy(head);
     let mut lines = head.lines();

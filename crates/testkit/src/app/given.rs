@@ -1,12 +1,12 @@
-//! What tests take for granted, made through the API as a person would make it.
+//! Test fixtures that are created through the API.
 
 use super::{Client, Request, TestApp};
 use serde_json::{Value, json};
 
-/// The workspace that the first start makes.
+/// The default workspace, which the first start creates.
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-/// Makes things in one place, in the name of one actor.
+/// Creates fixtures in a workspace as an actor.
 #[derive(Clone)]
 pub struct Given {
     client: Client,
@@ -15,44 +15,44 @@ pub struct Given {
     workspace: String,
 }
 
-/// A version and the asset that it belongs to.
+/// A version with its asset.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// The asset.
+    /// The asset's id.
     pub asset_id: String,
-    /// The version.
+    /// The version's id.
     pub asset_version_id: String,
-    /// The asset's kind, which is also the role that it is bound in.
+    /// The asset's kind, which is also its binding role.
     pub kind: String,
     /// The asset's slug.
     pub slug: String,
 }
 
-/// A workload that can be executed in `dev`.
+/// A workload that can run in `dev`.
 #[derive(Clone, Debug)]
 pub struct ActiveWorkload {
-    /// The workload.
+    /// The workload's id.
     pub workload_id: String,
-    /// Its slug.
+    /// The workload's slug.
     pub slug: String,
     /// The release that is active on all lanes.
     pub release_id: String,
-    /// What it binds.
+    /// The bound versions.
     pub versions: Vec<Version>,
 }
 
 impl ActiveWorkload {
-    /// Where it is executed.
+    /// The path of its `execute` operation.
     #[must_use]
     pub fn execute_path(&self) -> String {
         format!("/v1/workloads/by-slug/{}/execute", self.slug)
     }
 }
 
-/// An identifier out of an answer.
+/// Reads an id from a response.
 ///
 /// # Panics
-/// When it is not there.
+/// When the id is missing.
 #[track_caller]
 fn id(body: &Value, name: &str) -> String {
     match body.get(name).and_then(Value::as_str) {
@@ -66,19 +66,19 @@ impl Given {
         Self { client, actor: None, tenant: None, workspace: WORKSPACE.to_owned() }
     }
 
-    /// In the name of this actor.
+    /// Creates fixtures as this actor.
     #[must_use]
     pub fn by(&self, actor: &str) -> Self {
         Self { actor: Some(actor.to_owned()), ..self.clone() }
     }
 
-    /// In this tenant's workspace.
+    /// Creates fixtures in a workspace of this tenant.
     #[must_use]
     pub fn in_tenant(&self, tenant: &str, workspace: &str) -> Self {
         Self { tenant: Some(tenant.to_owned()), ..self.in_workspace(workspace) }
     }
 
-    /// In this workspace.
+    /// Creates fixtures in this workspace.
     #[must_use]
     pub fn in_workspace(&self, workspace: &str) -> Self {
         Self { workspace: workspace.to_owned(), ..self.clone() }
@@ -95,26 +95,26 @@ impl Given {
         request
     }
 
-    /// A tenant.
+    /// Creates a tenant.
     pub async fn tenant(&self, slug: &str) -> String {
         let made = self.post("/v1/tenants", json!({ "slug": slug, "name": slug })).await;
         id(&made.expect(201), "tenant_id")
     }
 
-    /// A workspace of the tenant.
+    /// Creates a workspace.
     pub async fn workspace(&self, slug: &str, namespace: &str) -> String {
         let body = json!({ "slug": slug, "name": slug, "namespace": namespace });
         id(&self.post("/v1/workspaces", body).await.expect(201), "workspace_id")
     }
 
-    /// A role of a principal.
+    /// Binds a role to a principal.
     pub async fn role(&self, principal: &str, role: &str, scope: (&str, Option<&str>)) -> String {
         let (kind, reference) = scope;
         let body = json!({ "principal": principal, "role": role, "scope_kind": kind, "scope_ref": reference });
         id(&self.post("/v1/role-bindings", body).await.expect(201), "role_binding_id")
     }
 
-    /// An asset without versions.
+    /// Creates an asset without versions.
     pub async fn asset(&self, kind: &str, slug: &str) -> String {
         let body = json!({
             "slug": slug, "asset_kind": kind, "owner_ref": "team:tests", "workspace_id": self.workspace,
@@ -122,20 +122,20 @@ impl Given {
         id(&self.post("/v1/assets", body).await.expect(201), "asset_id")
     }
 
-    /// An asset with one version.
+    /// Creates an asset with one version.
     pub async fn version(&self, kind: &str, slug: &str, content: Value) -> Version {
         let asset_id = self.asset(kind, slug).await;
         let asset_version_id = self.next_version(&asset_id, content).await;
         Version { asset_id, asset_version_id, kind: kind.to_owned(), slug: slug.to_owned() }
     }
 
-    /// Another version of an asset.
+    /// Adds a version to an asset.
     pub async fn next_version(&self, asset_id: &str, content: Value) -> String {
         let made = self.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
         id(&made.expect(201), "asset_version_id")
     }
 
-    /// A prompt that asks for the argument `ticket`.
+    /// Creates a prompt with the argument `ticket`.
     pub async fn prompt(&self, slug: &str) -> Version {
         let content = json!({
             "system_prompt": "Sort the ticket.\nOne of: billing (invoice, refund), other.\nTicket: $arg:ticket",
@@ -144,7 +144,7 @@ impl Given {
         self.version("prompt_template", slug, content).await
     }
 
-    /// A model policy for the built-in provider.
+    /// Creates a model policy for the built-in provider.
     pub async fn model_policy(&self, slug: &str) -> Version {
         let route = json!({
             "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
@@ -152,18 +152,18 @@ impl Given {
         self.version("model_policy", slug, json!({ "provider_route": route })).await
     }
 
-    /// A policy that allows everything.
+    /// Creates a policy that allows everything.
     pub async fn policy(&self, slug: &str) -> Version {
         let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all_allowed" }]);
         self.policy_of(slug, rules).await
     }
 
-    /// A policy of these rules.
+    /// Creates a policy with these rules.
     pub async fn policy_of(&self, slug: &str, rules: Value) -> Version {
         self.version("policy_bundle", slug, json!({ "rules": rules })).await
     }
 
-    /// A flow.
+    /// Creates a flow.
     pub async fn flow(&self, slug: &str, yaml: &str) -> Version {
         let body = json!({
             "slug": slug, "owner_ref": "team:tests", "content_yaml": yaml, "workspace_id": self.workspace,
@@ -177,7 +177,7 @@ impl Given {
         }
     }
 
-    /// A workload.
+    /// Creates a workload.
     pub async fn workload(&self, slug: &str) -> String {
         let body = json!({
             "slug": slug, "owner_ref": "team:tests", "invocation_mode": "form", "workspace_id": self.workspace,
@@ -185,12 +185,12 @@ impl Given {
         id(&self.post("/v1/workloads", body).await.expect(201), "workload_id")
     }
 
-    /// A draft that binds these versions in `dev`.
+    /// Creates a draft with these bindings in `dev`.
     pub async fn draft(&self, workload_id: &str, versions: &[Version]) -> String {
         self.draft_in(workload_id, "dev", versions).await
     }
 
-    /// A draft that binds these versions in an environment.
+    /// Creates a draft with these bindings in an environment.
     pub async fn draft_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let body = json!({ "workload_id": workload_id, "environment": environment, "target_lane": "all" });
         let release_id = id(&self.post("/v1/releases", body).await.expect(201), "release_id");
@@ -201,12 +201,12 @@ impl Given {
         release_id
     }
 
-    /// A release that binds these versions in `dev` and is approved.
+    /// Creates an approved release with these bindings in `dev`.
     pub async fn approved(&self, workload_id: &str, versions: &[Version]) -> String {
         self.approved_in(workload_id, "dev", versions).await
     }
 
-    /// A release that binds these versions in an environment and is approved.
+    /// Creates an approved release with these bindings in an environment.
     pub async fn approved_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let release_id = self.draft_in(workload_id, environment, versions).await;
         self.transition(&release_id, "review_ready").await;
@@ -216,27 +216,27 @@ impl Given {
         release_id
     }
 
-    /// Moves a release.
+    /// Requests a state transition of a release.
     pub async fn transition(&self, release_id: &str, to_state: &str) {
         let path = format!("/v1/releases/{release_id}/transition");
         self.post(path, json!({ "to_state": to_state })).await.expect(200);
     }
 
-    /// A workload whose release binds a prompt, a model policy and a policy that allows everything, active on all
-    /// lanes of `dev`.
+    /// Creates a workload with an active release on all lanes of `dev`, with a prompt, a model policy, and a policy
+    /// that allows everything.
     pub async fn active_workload(&self, slug: &str) -> ActiveWorkload {
         let policy = self.policy(&format!("{slug}-policy")).await;
         self.active_under(slug, policy).await
     }
 
-    /// The same under another policy.
+    /// Like [`Self::active_workload`] with another policy.
     pub async fn active_under(&self, slug: &str, policy: Version) -> ActiveWorkload {
         let prompt = self.prompt(&format!("{slug}-prompt")).await;
         let model = self.model_policy(&format!("{slug}-model")).await;
         self.active_with(slug, vec![prompt, model, policy]).await
     }
 
-    /// A workload whose release binds these versions, active on all lanes of `dev`.
+    /// Creates a workload with an active release on all lanes of `dev`, with these bindings.
     pub async fn active_with(&self, slug: &str, versions: Vec<Version>) -> ActiveWorkload {
         let workload_id = self.workload(slug).await;
         let release_id = self.approved(&workload_id, &versions).await;

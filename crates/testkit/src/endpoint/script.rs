@@ -1,15 +1,15 @@
-//! What an endpoint answers to one request.
+//! The scripted response to one request.
 
 use serde_json::Value;
 use std::fmt::Write as _;
 
-/// What an endpoint answers to one request.
+/// The scripted response to one request.
 #[derive(Clone, Debug)]
 pub struct Script {
     status: Option<u16>,
     headers: Vec<(String, String)>,
     parts: Vec<Part>,
-    /// Whether the parts go out as chunks, so that each of them arrives by itself.
+    /// Whether each part is sent as a chunk, so that it arrives separately.
     chunked: bool,
     end: End,
 }
@@ -20,21 +20,21 @@ pub(super) enum Part {
     Pause,
 }
 
-/// How an answer ends.
+/// How a response ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
-    /// As it should; the connection is good for another request.
+    /// Completely; the connection accepts another request.
     Whole,
-    /// The connection is closed before the answer is whole.
+    /// The connection closes before the response is complete.
     BrokenOff,
     /// The connection is reset.
     Reset,
-    /// Nothing more comes, and the connection stays open.
+    /// No more data follows, and the connection stays open.
     Hanging,
 }
 
 impl Script {
-    /// A status, and a text.
+    /// A response with a status and a text.
     #[must_use]
     pub fn status(status: u16, text: &str) -> Self {
         let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
@@ -47,19 +47,19 @@ impl Script {
         }
     }
 
-    /// 200, and a document.
+    /// A 200 response with a JSON document.
     #[must_use]
     pub fn json(document: &Value) -> Self {
         Self::status(200, &document.to_string())
     }
 
-    /// 302 to somewhere else.
+    /// A 302 redirect.
     #[must_use]
     pub fn redirect(target: &str) -> Self {
         Self::status(302, "").header("Location", target)
     }
 
-    /// 200, and server-sent events, each in a chunk of its own. They are written as they are, blank lines included.
+    /// A 200 response with server-sent events, one in each chunk, written unchanged with their blank lines.
     #[must_use]
     pub fn events<T: Into<String>>(events: impl IntoIterator<Item = T>) -> Self {
         let parts = events.into_iter().map(|event| Part::Text(event.into())).collect();
@@ -67,19 +67,19 @@ impl Script {
         Self { status: Some(200), headers, parts, chunked: true, end: End::Whole }
     }
 
-    /// The connection is reset when the request has been read.
+    /// Resets the connection after the request.
     #[must_use]
     pub fn reset() -> Self {
         Self { status: None, end: End::Reset, parts: Vec::new(), ..Self::status(200, "") }
     }
 
-    /// Nothing is ever answered.
+    /// Sends no response and keeps the connection open.
     #[must_use]
     pub fn hang() -> Self {
         Self { status: None, end: End::Hanging, parts: Vec::new(), ..Self::status(200, "") }
     }
 
-    /// With one more header.
+    /// Sets a header.
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -87,7 +87,7 @@ impl Script {
         self
     }
 
-    /// Waits for the test before each part but the first.
+    /// Waits for [`FaultyEndpoint::release`](super::FaultyEndpoint::release) before each part except the first.
     #[must_use]
     pub fn pausing(mut self) -> Self {
         let mut paused = Vec::new();
@@ -99,21 +99,21 @@ impl Script {
         self
     }
 
-    /// The connection is closed before the answer is whole.
+    /// Closes the connection before the response is complete.
     #[must_use]
     pub fn broken_off(mut self) -> Self {
         self.end = End::BrokenOff;
         self
     }
 
-    /// The connection is reset before the answer is whole.
+    /// Resets the connection before the response is complete.
     #[must_use]
     pub fn reset_half_way(mut self) -> Self {
         self.end = End::Reset;
         self
     }
 
-    /// What was said so far is all that comes, and the connection stays open.
+    /// Keeps the connection open after the last part, without completing the response.
     #[must_use]
     pub fn hanging(mut self) -> Self {
         self.end = End::Hanging;
@@ -135,13 +135,13 @@ impl Script {
     pub(super) fn head(&self) -> String {
         let mut head = format!("HTTP/1.1 {} Scripted\r\n", self.status.unwrap_or(200));
         for (name, value) in &self.headers {
-            // Writing to a text cannot fail.
+            // Writing to a string cannot fail.
             let _ = write!(head, "{name}: {value}\r\n");
         }
         if self.chunked {
             head.push_str("Transfer-Encoding: chunked\r\n\r\n");
         } else {
-            // What breaks off has promised more.
+            // A truncated response announces more bytes than it sends.
             let promised = if self.end == End::Whole { self.length() } else { self.length().saturating_add(1) };
             let _ = write!(head, "Content-Length: {promised}\r\n\r\n");
         }

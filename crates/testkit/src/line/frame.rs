@@ -1,4 +1,4 @@
-//! The frames of PostgreSQL's protocol, cut out of two streams of bytes.
+//! Framing of PostgreSQL's protocol over byte streams.
 
 use std::{collections::HashMap, io, mem};
 use tokio::{
@@ -6,12 +6,12 @@ use tokio::{
     net::TcpStream,
 };
 
-/// What a client asks before it says who it is: for TLS, or for GSSAPI. Both are declined.
+/// Codes of encryption requests before the startup message, for TLS and GSSAPI. Both are declined.
 const ENCRYPTIONS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
-/// How much is read at once.
+/// Read buffer size in bytes.
 const CHUNK: usize = 16 * 1024;
 
-/// One side of a connection, with what was read of it and not yet carried on.
+/// One side of a connection, with received bytes that are not yet forwarded.
 pub(super) struct Frames {
     stream: TcpStream,
     read: Vec<u8>,
@@ -23,13 +23,13 @@ impl Frames {
         Ok(Self { stream, read: Vec::new() })
     }
 
-    /// Reads more. `false` when the other side has closed. Whoever stops waiting for it loses nothing.
+    /// Reads more bytes; `false` when the peer has closed. Cancel-safe.
     pub(super) async fn fill(&mut self) -> io::Result<bool> {
         self.read.reserve(CHUNK);
         Ok(self.stream.read_buf(&mut self.read).await? > 0)
     }
 
-    /// The first packet, which is the only one without a kind. Encryption is declined on the way.
+    /// The startup message, the only one without a type byte. Declines encryption requests before it.
     pub(super) async fn start(&mut self) -> io::Result<Vec<u8>> {
         loop {
             while let Some(packet) = self.cut(0) {
@@ -45,12 +45,12 @@ impl Frames {
         }
     }
 
-    /// The next frame that has come whole: a kind, a length, the rest.
+    /// The next complete frame: type, length, payload.
     pub(super) fn next(&mut self) -> Option<Vec<u8>> {
         self.cut(1)
     }
 
-    /// The next packet whose length stands behind so many bytes, which it does not count.
+    /// The next packet, whose length field follows `before` bytes that it does not count.
     fn cut(&mut self, before: usize) -> Option<Vec<u8>> {
         let (length, _) = self.read.get(before..)?.split_first_chunk()?;
         let whole = before.checked_add(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
@@ -65,7 +65,7 @@ impl Frames {
         self.stream.write_all(bytes).await
     }
 
-    /// Says that nothing more comes, and waits until the other side has nothing more to say either.
+    /// Closes the sending side, and reads until the peer closes.
     pub(super) async fn finish(mut self) -> io::Result<()> {
         self.stream.shutdown().await?;
         let mut unheard = [0; 1024];
@@ -74,12 +74,12 @@ impl Frames {
     }
 }
 
-/// Whether PostgreSQL says with this frame that it is ready for the next request.
+/// Whether the frame is ReadyForQuery.
 pub(super) fn is_ready(frame: &[u8]) -> bool {
     frame.first() == Some(&b'Z')
 }
 
-/// What a connection asks for: the statement that is meant now, and those that it has names for.
+/// The current statement of a connection, and its named statements.
 #[derive(Default)]
 pub(super) struct Asked {
     named: HashMap<Vec<u8>, String>,
@@ -88,12 +88,12 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Takes note of a frame. Whether it ends a request.
+    /// Records a frame, and returns whether it ends a request.
     pub(super) fn ends_with(&mut self, frame: &[u8]) -> bool {
         let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         let mut text = || texts.next().unwrap_or_default();
         match frame.first() {
-            // Parse: the statement's name, its text.
+            // Parse: statement name, text.
             Some(b'P') => {
                 let (name, text) = (text().to_vec(), String::from_utf8_lossy(text()).into_owned());
                 self.statement.clone_from(&text);
@@ -101,19 +101,19 @@ impl Asked {
                 self.named.insert(name, text);
                 false
             }
-            // Bind: the portal's name, the statement's name.
+            // Bind: portal name, statement name.
             Some(b'B') => {
                 let _portal = text();
                 self.statement = self.named.get(text()).cloned().unwrap_or_default();
                 self.carried_out = true;
                 false
             }
-            // Close, of which only the end is of interest.
+            // Close: only the end of the statement matters.
             Some(b'C') => {
                 self.statement.clear();
                 false
             }
-            // Query: the text, all at once.
+            // Query: the text.
             Some(b'Q') => {
                 self.statement = String::from_utf8_lossy(text()).into_owned();
                 self.carried_out = true;
@@ -125,7 +125,7 @@ impl Asked {
         }
     }
 
-    /// Whether the statement is more than prepared.
+    /// Whether the statement is executed, not only prepared.
     pub(super) fn is_carried_out(&self) -> bool {
         self.carried_out
     }

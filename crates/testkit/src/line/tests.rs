@@ -1,7 +1,7 @@
 use super::*;
 use crate::connect;
 
-/// Whether the statement was answered.
+/// Whether the statement received a response.
 async fn tried(line: &FaultyLine, sql: &str) -> bool {
     let Ok(client) = connect(line.url()).await else { return false };
     client.batch_execute(sql).await.is_ok()
@@ -18,10 +18,10 @@ async fn each_cut_is_what_it_says() {
     let mut met = HashMap::new();
     for seed in 0..24 {
         let line = FaultyLine::to(&database, seed);
-        assert!(tried(&line, "SELECT 1").await, "a line holds until it is told otherwise");
+        assert!(tried(&line, "SELECT 1").await, "a new proxy has no fault");
         let before = rows(&database).await;
         line.becomes(LineFault::Drawn(10_000));
-        assert!(!tried(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection answers nothing");
+        assert!(!tried(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection has no response");
         line.settled().await;
         let made = line.made();
         assert_eq!(made.len(), 1, "{made:?}");
@@ -60,7 +60,7 @@ async fn one_cut_is_one() {
         let client = connect(line.url()).await.unwrap();
         line.becomes(LineFault::Once("meant", cut));
         client.query("SELECT 1", &[]).await.unwrap();
-        let meant = client.prepare("SELECT 2 AS meant").await.expect("preparing it is not yet doing it");
+        let meant = client.prepare("SELECT 2 AS meant").await.expect("preparing does not execute the statement");
         assert!(client.query(&meant, &[]).await.is_err());
         assert!(tried(&line, "SELECT 2 AS meant").await);
         assert_eq!(line.made().last().map(|made| made.cut), Some(cut));
@@ -78,9 +78,9 @@ async fn prepared_statements_are_known_by_their_text() {
     line.becomes(LineFault::At("meant"));
     client.query(&harmless, &[]).await.unwrap();
     assert!(client.query(&meant, &[]).await.is_err());
-    assert!(client.query(&harmless, &[]).await.is_err(), "the connection is gone");
+    assert!(client.query(&harmless, &[]).await.is_err(), "the connection is closed");
     assert!(connect(line.url()).await.is_ok());
     line.becomes(LineFault::Down);
     let refused = tokio::time::timeout(Duration::from_secs(5), connect(line.url())).await;
-    assert!(refused.unwrap().is_err(), "nobody connects while the line is down");
+    assert!(refused.unwrap().is_err(), "connections fail while the proxy is down");
 }
