@@ -1,29 +1,29 @@
-//! Idempotency keys: the same request sent again finds the effect of the first.
+//! Idempotency keys: a repeated request returns the effect of the first.
 
 use crate::{access::ActorRef, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// A key as a request carries it, within its tenant, caller and route.
+/// The idempotency key of a request, scoped to tenant, caller and route.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestKey {
     /// 1 to 255 visible ASCII characters.
     pub key: String,
-    /// Whose key it is.
+    /// The caller.
     pub caller: ActorRef,
-    /// The route, with the identifiers of its path: one key on two resources is two keys.
+    /// The route with its path identifiers, so that one key on two resources counts as two keys.
     pub route: String,
-    /// BLAKE3 of the canonical body: the same key with another body is a conflict.
+    /// BLAKE3 of the canonical body; the same key with another body is a conflict.
     pub body_digest: [u8; 32],
 }
 
-/// What a finished request left: enough to read the resource again under the caller's present rights.
+/// The stored outcome of a request, sufficient to read the resource again under the caller's current rights.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// The HTTP status of the first answer.
+    /// The HTTP status of the first response.
     pub status: u16,
-    /// The resource that it named.
+    /// The affected resource.
     pub resource: Uuid,
 }
 
@@ -32,33 +32,32 @@ pub struct Outcome {
 pub struct KeyedOutcome {
     /// The key.
     pub key: RequestKey,
-    /// What will be answered to a repetition.
+    /// The response to a repeated request.
     pub outcome: Outcome,
 }
 
-/// What is known of a key.
+/// The state of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
-    /// Never seen, or longer ago than keys are kept.
+    /// Unknown, or past its retention.
     No,
-    /// Seen with another body.
+    /// Used with another body.
     OtherBody,
-    /// Reserved by a request that works outside the database before its commit.
+    /// Reserved by a request that has external effects before its commit.
     Reserved,
-    /// Seen, and the resource itself says how far it went: an execution that runs, or has ended.
+    /// Used by a resource that tracks its own progress: an execution that runs or has ended.
     AsResource(Uuid),
-    /// The first call ended so.
+    /// The first request ended with this outcome.
     Done(Outcome),
 }
 
-/// Reads keys, and reserves them. Outcomes are written by the commits that the keys protect.
+/// Reads and reserves keys. The commits that use the keys store the outcomes.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
-    /// What is known of a key. One whose lease expired was never seen.
+    /// The state of a key. A key with an expired lease is unknown.
     async fn look_up(&self, scope: TenantScope, key: &RequestKey) -> Result<Known, StoreError>;
-    /// Reserves a key for a request that works outside the database first: until `lease` is over, or until the commit that
-    /// makes `resource` completes the reservation. Answers whether the key is reserved for this resource; else it has an
-    /// outcome, or the lease of another request.
+    /// Reserves a key for a request with external effects, until `lease` expires or the commit that creates `resource`
+    /// completes the reservation. Returns false if the key has an outcome, or if another request holds its lease.
     async fn reserve(
         &self,
         scope: TenantScope,
@@ -66,7 +65,7 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<bool, StoreError>;
-    /// Prolongs a reservation that is still there.
+    /// Extends an existing reservation.
     async fn renew_reservation(
         &self,
         scope: TenantScope,
@@ -74,9 +73,9 @@ pub trait IdempotencyStore: Send + Sync {
         resource: Uuid,
         lease: Duration,
     ) -> Result<(), StoreError>;
-    /// Frees a key that is reserved for this resource. A reservation that a commit completed stays.
+    /// Releases a key that is reserved for this resource. A completed reservation stays.
     async fn release_reservation(&self, scope: TenantScope, key: &RequestKey, resource: Uuid)
     -> Result<(), StoreError>;
-    /// Deletes keys that are kept no longer; answers how many.
+    /// Deletes keys past their retention; returns their number.
     async fn sweep(&self) -> Result<u64, StoreError>;
 }

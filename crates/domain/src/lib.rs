@@ -1,7 +1,7 @@
-//! The nouns of Fairway, their state machines and their rules.
+//! The resource types of Fairway, their state machines and rules.
 //!
-//! Everything here is pure: no clock, no randomness, no files, no network, no environment. Time and fresh identifiers
-//! come in as arguments, decisions go out as values, and the stores behind the port traits are somebody else's.
+//! The crate is pure: no clock, randomness, files, network or environment. Time and fresh identifiers are arguments,
+//! decisions are values, and adapters implement the store ports.
 
 pub mod access;
 pub mod asset;

@@ -1,21 +1,21 @@
-//! Notifications: what people are told, and may choose not to be.
+//! Notifications: the categories of events that people can subscribe to.
 
 use serde::Serialize;
 
-/// What a fact is about for the people whom it concerns. Preferences are by category.
+/// The notification category of a fact. Preferences are per category.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Category {
-    /// Runs that failed, were denied or took too long.
+    /// Failed, denied or timed-out runs.
     Executions,
-    /// Verdicts that are asked for or were given.
+    /// Requested and given verdicts.
     Approvals,
-    /// Something that serves people went wrong, or was stopped.
+    /// Failures and interruptions of services.
     Incidents,
-    /// Somebody or something met a rule and was refused.
+    /// Refusals by a governance rule.
     ComplianceFindings,
-    /// A document is there to be read.
+    /// Documents that are available to read.
     Reports,
-    /// What decides about others changed.
+    /// Changes of governing settings.
     PolicyChanges,
 }

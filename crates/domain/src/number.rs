@@ -1,12 +1,12 @@
-//! Numbers as JSON means them: `5`, `5.0` and `5e0` are one number, and so one for whoever asks for a whole one.
+//! Numbers by JSON semantics: `5`, `5.0` and `5e0` are the same whole number.
 
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Number, Value};
 
-/// The largest integer that every JSON reader keeps exactly, 2^53 - 1.
+/// The largest integer that every JSON reader represents exactly, 2^53 - 1.
 pub(crate) const LARGEST_EXACT: u64 = (1 << 53) - 1;
 
-/// The whole number, not negative, that a number is, however it is spelled; `None` for any other.
+/// The non-negative whole number in any notation; `None` for other numbers.
 #[must_use]
 pub(crate) fn whole(number: &Number) -> Option<u64> {
     if let Some(whole) = number.as_u64() {
@@ -20,16 +20,16 @@ pub(crate) fn whole(number: &Number) -> Option<u64> {
     Some(whole)
 }
 
-/// For fields of a type that is read from content: a whole number in any spelling.
+/// Deserializes an optional whole number in any notation.
 ///
 /// # Errors
-/// When there is something else.
+/// When the value is not a whole number.
 pub(crate) fn optional_whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let number = Option::<Number>::deserialize(deserializer)?;
     number.map(|number| whole(&number).ok_or_else(|| D::Error::custom("expected a whole number"))).transpose()
 }
 
-/// Whole numbers written as integers, in the one spelling that canonical JSON has for them.
+/// Rewrites whole numbers as integers, the canonical JSON form.
 pub(crate) fn settle(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {

@@ -1,7 +1,7 @@
-//! Policies: whether a run may happen, and under which obligations.
+//! Policies: whether a run is allowed, and with which obligations.
 //!
-//! Deciding is pure and fails closed: what cannot be evaluated denies. Every condition is compiled and bounded when the
-//! version is created, so that a bundle that exists can always be asked (contract: policy rules, CEL).
+//! Decisions are pure and fail closed: a condition that cannot be evaluated denies. Conditions are compiled and bounded
+//! when a version is created, so that each stored bundle can be evaluated (contract: policy rules, CEL).
 
 mod bundle;
 mod condition;
@@ -24,27 +24,27 @@ pub use idle::Idle;
 pub use scenario::{DecisionPart, Difference, Scenario};
 pub use variables::MAX_STEPS;
 
-/// Reason of a decision that no rule made.
+/// The reason of a decision without a matching rule.
 pub const NO_MATCHING_RULE: &str = "no_matching_rule";
-/// Reason of a decision in which a condition could not be evaluated.
+/// The reason of a decision with a failed condition.
 pub const EVALUATION_ERROR: &str = "policy_evaluation_error";
 
-/// What a policy decides about.
+/// The input of a policy decision.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyInput<'a> {
-    /// Who asks: the CEL variable `actor`.
+    /// The actor: the CEL variable `actor`.
     pub actor: PolicyActor<'a>,
-    /// For which workload: `workload`.
+    /// The workload: `workload`.
     pub workload: PolicyWorkload<'a>,
-    /// Under which release: `release`.
+    /// The release: `release`.
     pub release: PolicyRelease<'a>,
-    /// With which inputs: `inputs`.
+    /// The run's inputs: `inputs`.
     pub inputs: &'a Map<String, Value>,
-    /// In which environment: `environment`.
+    /// The environment: `environment`.
     pub environment: &'a str,
-    /// On which lane: `lane`.
+    /// The lane: `lane`.
     pub lane: &'a str,
-    /// When: `now`.
+    /// The time: `now`.
     pub now: Timestamp,
 }
 
@@ -83,15 +83,15 @@ pub struct PolicyRelease<'a> {
     pub environment: &'a str,
 }
 
-/// The answer of a policy, from the mildest to the strictest.
+/// The outcome of a policy, in ascending order of strictness.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// The run may happen.
+    /// The run is allowed.
     Allow,
-    /// The run may happen if the obligations are fulfilled.
+    /// The run is allowed if its obligations are fulfilled.
     AllowWithObligations,
-    /// The run may not happen.
+    /// The run is denied.
     Deny,
 }
 
@@ -99,7 +99,7 @@ impl Outcome {
     /// Every outcome.
     pub const ALL: [Self; 3] = [Self::Allow, Self::AllowWithObligations, Self::Deny];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -109,14 +109,14 @@ impl Outcome {
         }
     }
 
-    /// The outcome of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|outcome| outcome.as_str() == text)
     }
 }
 
-/// What a run has to do beside its work.
+/// An obligation of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Obligation {
@@ -126,9 +126,9 @@ pub enum Obligation {
     RedactOutput,
     /// Fail unless the answer cites a retrieved document.
     RequireCitation,
-    /// Tell the owner.
+    /// Notify the owner.
     NotifyOwner,
-    /// Wait for a person before the output is shown.
+    /// Require a review before the output is shown.
     HumanReview,
 }
 
@@ -137,7 +137,7 @@ impl Obligation {
     pub const ALL: [Self; 5] =
         [Self::RecordTranscript, Self::RedactOutput, Self::RequireCitation, Self::NotifyOwner, Self::HumanReview];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -149,38 +149,38 @@ impl Obligation {
         }
     }
 
-    /// The obligation of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|obligation| obligation.as_str() == text)
     }
 }
 
-/// What a policy decided, and why.
+/// A policy decision with its reason.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PolicyDecision {
-    /// The answer.
+    /// The outcome.
     pub outcome: Outcome,
-    /// The deciding rule's reason, or one of the reasons of this module.
+    /// The deciding rule's reason, or a reason of this module.
     pub reason_code: String,
-    /// What the run owes; empty unless the outcome says so.
+    /// The obligations; non-empty only for [`Outcome::AllowWithObligations`].
     pub obligations: Vec<Obligation>,
-    /// Ids of the rules that matched, in the order of the bundle.
+    /// Ids of the matching rules, in bundle order.
     pub matched_rules: Vec<String>,
 }
 
-/// A policy bundle, compiled once.
+/// A compiled policy bundle.
 #[derive(Clone, PartialEq, Debug)]
 pub struct CompiledPolicy {
     rules: Vec<Rule>,
-    /// For each rule, its condition without the interpreter, where it can do without.
+    /// The fast-path form of each rule's condition, where one exists.
     plain: Vec<Option<Plain>>,
-    /// The variables that some condition reads; no other is worked out.
+    /// The variables that conditions read; no others are computed.
     reads: BTreeSet<String>,
     patterns: Patterns,
 }
 
-/// A rule: what it says where its condition holds.
+/// A rule: its condition and its effect.
 #[derive(Clone, PartialEq, Debug)]
 struct Rule {
     id: String,
@@ -197,29 +197,30 @@ impl CompiledPolicy {
         Self { rules, plain, reads, patterns }
     }
 
-    /// Every obligation that some rule may impose.
+    /// Every obligation that a rule can impose.
     pub fn obligations(&self) -> impl Iterator<Item = Obligation> {
         self.rules.iter().flat_map(|rule| rule.obligations.iter().copied())
     }
 
-    /// How much memory the compiled patterns may take, in bytes: far more than their text.
+    /// The maximum memory of the compiled patterns, in bytes. It far exceeds their source length.
     #[must_use]
     pub fn pattern_bytes(&self) -> usize {
         self.patterns.bytes()
     }
 
-    /// Decides. Any rule that denies wins; then an error denies; then obligations are united; then a rule that allows
-    /// is enough; without any matching rule the answer is no. The reason is that of the first rule of the winning kind.
+    /// Decides. A matching deny rule wins; then an evaluation error denies; then obligations are combined; then an
+    /// allow rule suffices; without a matching rule the decision is deny. The reason is that of the first rule of the
+    /// winning kind.
     #[must_use]
     pub fn decide(&self, input: &PolicyInput<'_>) -> PolicyDecision {
         self.decide_within(input, MAX_STEPS).0
     }
 
-    /// Decides within so many steps, and says how many are left.
+    /// Decides within a step budget, and returns the remaining steps.
     fn decide_within(&self, input: &PolicyInput<'_>, steps: u64) -> (PolicyDecision, u64) {
         let mut matched: Vec<&Rule> = Vec::new();
         let mut failed = false;
-        // Most bundles of constants never look at the input, so it is converted only when a condition asks for it.
+        // Constant rules and fast paths need no conversion, so the input is converted on first use.
         let mut evaluation = None;
         for (rule, plain) in self.rules.iter().zip(&self.plain) {
             let answered = plain.as_ref().and_then(|plain| plain.holds(input));
@@ -278,7 +279,7 @@ fn unite<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
     }
 }
 
-/// The stricter of two decisions of one run. Between equals the first keeps its reason, and what either owes is owed.
+/// The stricter of two decisions of a run. The first keeps its reason on a tie, and obligations are combined.
 #[must_use]
 pub fn strictest(first: PolicyDecision, second: PolicyDecision) -> PolicyDecision {
     let (mut stricter, milder) = if second.outcome > first.outcome { (second, first) } else { (first, second) };

@@ -1,4 +1,4 @@
-//! Releases: exact versions bound to a workload in one environment, reviewed, approved, and put on lanes.
+//! Releases: exact versions bound to a workload in one environment, reviewed, approved and deployed on lanes.
 
 pub mod activate;
 pub mod advance;
@@ -32,20 +32,20 @@ pub use refusal::ReleaseRefusal;
 use review::Approval;
 use serde_json::json;
 
-/// The names of the states, as people see them.
+/// The names of the release states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StateName {
-    /// Bindings may change.
+    /// Bindings can change.
     Draft,
-    /// Bindings are frozen and wait for verdicts.
+    /// Bindings are frozen; the release awaits verdicts.
     ReviewReady,
-    /// May be activated.
+    /// The release can be activated.
     Approved,
-    /// Holds at least one lane.
+    /// The release holds at least one lane.
     Active,
-    /// Held lanes and was replaced on all of them.
+    /// The release held lanes and was replaced on all of them.
     Superseded,
-    /// Over for good.
+    /// The release has ended permanently.
     Retired,
 }
 
@@ -54,7 +54,7 @@ impl StateName {
     pub const ALL: [Self; 6] =
         [Self::Draft, Self::ReviewReady, Self::Approved, Self::Active, Self::Superseded, Self::Retired];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -67,39 +67,39 @@ impl StateName {
         }
     }
 
-    /// The state of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == text)
     }
 }
 
-/// Where a release is, with what is known there and nowhere else.
+/// The state of a release, with the data specific to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
-    /// Bindings may change.
+    /// Bindings can change.
     Draft,
-    /// Bindings are frozen and wait for verdicts.
+    /// Bindings are frozen; the release awaits verdicts.
     ReviewReady {
-        /// What reviewers see and approve.
+        /// The digest under review.
         digest: BindingsDigest,
     },
-    /// May be activated.
+    /// The release can be activated.
     Approved {
-        /// What was approved.
+        /// The approved digest.
         digest: BindingsDigest,
     },
-    /// Holds at least one lane.
+    /// The release holds at least one lane.
     Active {
-        /// What was approved, and runs.
+        /// The approved and running digest.
         digest: BindingsDigest,
     },
-    /// Held lanes and was replaced on all of them.
+    /// The release held lanes and was replaced on all of them.
     Superseded {
-        /// What ran.
+        /// The digest that ran.
         digest: BindingsDigest,
     },
-    /// Over for good.
+    /// The release has ended permanently.
     Retired,
 }
 
@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// The digest of the frozen bindings, where they are frozen.
+    /// The digest of the frozen bindings; `None` for states without frozen bindings.
     #[must_use]
     pub const fn digest(&self) -> Option<&BindingsDigest> {
         match self {
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// The state of that name, with the digest that was stored beside it.
+    /// Builds the state from its stored name and digest.
     #[must_use]
     pub fn from_parts(name: StateName, digest: Option<BindingsDigest>) -> Option<Self> {
         match (name, digest) {
@@ -144,7 +144,7 @@ impl State {
     }
 }
 
-/// One version bound in a role, with what the rules need to know of it.
+/// A version bound in a role, with the data that the rules need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Binding {
     /// Its identifier.
@@ -157,17 +157,17 @@ pub struct Binding {
     pub checksum: Checksum,
     /// Its label.
     pub version_label: VersionLabel,
-    /// The asset that it belongs to.
+    /// The asset.
     pub asset_id: AssetId,
-    /// That asset's slug.
+    /// The asset's slug.
     pub asset_slug: Slug,
     /// When it was bound.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The actor that bound it.
     pub created_by: ActorRef,
 }
 
-/// A version that somebody wants to bind.
+/// A version to bind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BindableVersion {
     /// The version.
@@ -176,17 +176,17 @@ pub struct BindableVersion {
     pub checksum: Checksum,
     /// Its label.
     pub version_label: VersionLabel,
-    /// The asset that it belongs to.
+    /// The asset.
     pub asset_id: AssetId,
-    /// That asset's slug.
+    /// The asset's slug.
     pub asset_slug: Slug,
-    /// That asset's kind.
+    /// The asset's kind.
     pub kind: AssetKind,
-    /// Where that asset is in its life.
+    /// The asset's lifecycle state.
     pub lifecycle: Lifecycle,
 }
 
-/// Most bindings of a release. All of them are read and shown with it, and each run goes by them.
+/// The maximum number of bindings of a release. All are read and shown with it, and apply to each run.
 pub const MAX_BINDINGS: usize = 100;
 
 /// Exact versions for one workload in one environment.
@@ -200,35 +200,35 @@ pub struct Release {
     pub workspace_id: WorkspaceId,
     /// The environment: a slug such as `dev`.
     pub environment: Slug,
-    /// The lanes that it may be activated on.
+    /// The lanes that it can be activated on.
     pub target_lane: TargetLane,
-    /// Where it is.
+    /// Its state.
     pub state: State,
-    /// The policy bundle asset that it must bind, if one was named.
+    /// The policy bundle asset that it must bind, if specified.
     pub policy_bundle_id: Option<AssetId>,
-    /// The holder that it replaced first.
+    /// The first holder that it replaced.
     pub supersedes_release_id: Option<ReleaseId>,
-    /// The newest rollout of it, if it ever had one.
+    /// Its latest rollout, if any.
     pub rollout: Option<Rollout>,
-    /// Whether its runs spoke for taking it back when somebody last looked.
+    /// Whether the latest evaluation of its runs recommended a rollback.
     pub rollback_advised: bool,
-    /// What it binds, oldest first.
+    /// The bindings, oldest first.
     pub bindings: Vec<Binding>,
-    /// What the references of the bound contents mean; empty in drafts, where they are still open.
+    /// The resolved references of the bound contents; empty in drafts, where they are unresolved.
     pub references: Vec<FrozenReference>,
     /// Verdicts on it, oldest first.
     pub approvals: Vec<Approval>,
     /// When it was drafted.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The author.
     pub created_by: ActorRef,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// Counts its changes.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
-/// What a new release is made of.
+/// The data of a new release.
 #[derive(Clone, Debug)]
 pub struct NewRelease {
     /// Its identifier.
@@ -239,14 +239,14 @@ pub struct NewRelease {
     pub workspace_id: WorkspaceId,
     /// The environment.
     pub environment: Slug,
-    /// The lanes that it may be activated on.
+    /// The lanes that it can be activated on.
     pub target_lane: TargetLane,
     /// The policy bundle asset that it must bind, if any.
     pub policy_bundle_id: Option<AssetId>,
 }
 
 impl Release {
-    /// A new draft.
+    /// Creates a draft.
     pub fn draft(new: NewRelease, stamp: &Stamp) -> Change<Self> {
         let next = Self {
             release_id: new.release_id,
@@ -272,11 +272,11 @@ impl Release {
         Change::creating(next, fact)
     }
 
-    /// Binds one more version.
+    /// Binds a version.
     ///
     /// # Errors
-    /// When the release is no draft, the role does not fit, is taken, the asset takes no bindings, the version is bound
-    /// already, or there are as many bindings as a release takes.
+    /// When the release is not a draft, the role does not match or is already bound, the asset is not active, or the
+    /// release has the maximum number of bindings.
     pub fn bind(
         &self,
         binding_id: BindingId,
@@ -322,10 +322,10 @@ impl Release {
         Ok(Change::replacing(next, self.revision, fact))
     }
 
-    /// Takes a version out again.
+    /// Removes a binding.
     ///
     /// # Errors
-    /// When the release is no draft, or binds nothing of that identifier.
+    /// When the release is not a draft, or has no such binding.
     pub fn unbind(&self, binding: BindingId, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
         let state = self.state.name();
         let bound = self.bindings.iter().find(|bound| bound.binding_id == binding).ok_or(ReleaseRefusal::NotBound)?;
@@ -344,7 +344,7 @@ impl Release {
         Ok(Change::replacing(next, self.revision, fact))
     }
 
-    /// The states that can follow, as people are told; an active release can take lanes that it does not hold.
+    /// The valid next states. An active release can be activated on lanes that it does not hold.
     #[must_use]
     pub fn valid_transitions(&self, deployment: &Deployment) -> Vec<StateName> {
         match self.state.name() {
@@ -358,10 +358,10 @@ impl Release {
         }
     }
 
-    /// Hands the draft to reviewers: what is bound now, and what its references mean now, is what they approve.
+    /// Submits the draft for review, and freezes its bindings and resolved references.
     ///
     /// # Errors
-    /// When the release is no draft, or a reference means nothing.
+    /// When the release is not a draft, or a reference is unresolved.
     pub fn submit(
         &self,
         references: Result<Vec<FrozenReference>, Vec<UnresolvedReference>>,
@@ -384,10 +384,10 @@ impl Release {
         }
     }
 
-    /// Takes the release back from reviewers. Its references are open again.
+    /// Returns the release to draft. Its references are unresolved again.
     ///
     /// # Errors
-    /// When it does not wait for verdicts.
+    /// When the release does not await verdicts.
     pub fn reopen(&self, deployment: &Deployment, stamp: &Stamp) -> Result<Change<Self>, ReleaseRefusal> {
         match self.state {
             State::ReviewReady { .. } => Ok(self.transition(State::Draft, stamp)),
@@ -405,7 +405,7 @@ impl Release {
 
     fn moved(&self, state: State, stamp: &Stamp) -> Self {
         let references = match state {
-            // INVARIANT: what references mean is settled exactly while bindings are.
+            // INVARIANT: references are resolved exactly while bindings are frozen.
             State::Draft => Vec::new(),
             State::ReviewReady { .. }
             | State::Approved { .. }
@@ -429,7 +429,7 @@ impl Release {
             "to": to.name().as_str(),
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
-        // Who hands a release to reviewers asks them for verdicts.
+        // Submitting a release requests verdicts.
         let asked = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
         fact.concerning(asked)

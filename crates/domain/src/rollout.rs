@@ -1,4 +1,4 @@
-//! Rollouts: a release takes its lanes one after another, and each of them soaks before the next is taken.
+//! Rollouts: a release takes its lanes in sequence, and each lane soaks before the next one.
 
 mod hold;
 pub mod ports;
@@ -8,10 +8,10 @@ pub use hold::{Hold, LaneRecord, NextLane, Observed};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Longest soak: thirty days.
+/// The maximum soak: thirty days.
 pub const MAX_SOAK_MINUTES: u32 = 43_200;
 
-/// Which lanes are taken, in which order, and how long each of them soaks.
+/// The lane sequence and soak time of a rollout.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RolloutPlan {
     first: Lane,
@@ -20,31 +20,31 @@ pub struct RolloutPlan {
     pace: Pace,
 }
 
-/// Who takes the next lane.
+/// The advance mode of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// A person does.
+    /// A person advances it.
     Manual,
-    /// The rollout pilot does, once the lane has soaked and its runs went well.
+    /// The rollout controller advances it after the soak, if the runs succeed.
     Automatic,
 }
 
-/// Why a plan is none.
+/// The reason a plan is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanRefusal {
-    /// One lane at least, and each of them once.
-    #[error("a plan names one to three lanes, each of them once")]
+    /// The plan needs at least one lane, and each lane once at most.
+    #[error("a plan has one to three distinct lanes")]
     Lanes,
-    /// The soak is out of bounds.
+    /// The soak is out of range.
     #[error("a soak lasts from 0 to 43200 minutes")]
     Soak,
 }
 
 impl RolloutPlan {
-    /// A plan.
+    /// Creates a plan.
     ///
     /// # Errors
-    /// When no lane is named, one is named twice, or the soak is too long.
+    /// When lanes are missing or repeated, or the soak is too long.
     pub fn new(lanes: &[Lane], soak_minutes: u32, pace: Pace) -> Result<Self, PlanRefusal> {
         let (first, later) = lanes.split_first().ok_or(PlanRefusal::Lanes)?;
         let once = |lane: &Lane| lanes.iter().filter(|other| *other == lane).count() == 1;
@@ -57,24 +57,24 @@ impl RolloutPlan {
         Ok(Self { first: *first, later: later.to_vec(), soak_minutes, pace })
     }
 
-    /// The lanes, in the order in which they are taken.
+    /// The lanes in sequence.
     pub fn lanes(&self) -> impl Iterator<Item = Lane> + '_ {
         std::iter::once(self.first).chain(self.later.iter().copied())
     }
 
-    /// The lane that is taken at once.
+    /// The first lane.
     #[must_use]
     pub const fn first(&self) -> Lane {
         self.first
     }
 
-    /// How long each lane soaks, in minutes.
+    /// The soak time per lane, in minutes.
     #[must_use]
     pub const fn soak_minutes(&self) -> u32 {
         self.soak_minutes
     }
 
-    /// The plan, as facts tell it.
+    /// The plan in the form of facts.
     pub(crate) fn told(&self) -> Value {
         json!({
             "lane_sequence": self.lanes().collect::<Vec<_>>(),
@@ -83,13 +83,13 @@ impl RolloutPlan {
         })
     }
 
-    /// Who takes the next lane.
+    /// The advance mode.
     #[must_use]
     pub const fn pace(&self) -> Pace {
         self.pace
     }
 
-    /// The lane at a place of the sequence; the last one beyond it.
+    /// The lane at an index; the last one beyond the sequence.
     fn lane(&self, index: u8) -> Lane {
         self.lanes().nth(index.into()).unwrap_or_else(|| self.later.last().copied().unwrap_or(self.first))
     }
@@ -99,14 +99,14 @@ impl RolloutPlan {
     }
 }
 
-/// Where a rollout is.
+/// The status of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RolloutStatus {
-    /// Some lane soaks.
+    /// The current lane soaks.
     InProgress,
-    /// All lanes were traversed.
+    /// All lanes were taken.
     Completed,
-    /// The release lost the lane that it was at, or was taken back.
+    /// The release lost the current lane, or was rolled back.
     RolledBack,
 }
 
@@ -114,7 +114,7 @@ impl RolloutStatus {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::InProgress, Self::Completed, Self::RolledBack];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -124,69 +124,70 @@ impl RolloutStatus {
         }
     }
 
-    /// The status of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 }
 
-/// The rollout of a release: the newest, where it had several.
+/// The latest rollout of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rollout {
-    /// What was planned.
+    /// The plan.
     pub plan: RolloutPlan,
-    /// Where it is.
+    /// The status.
     pub status: RolloutStatus,
-    /// The place in the sequence of the lane that was taken last, from zero.
+    /// The index of the current lane in the sequence, from zero.
     pub current: u8,
-    /// The deployment's revision under which that lane began to soak: runs that were accepted under it or a later one
-    /// tell how the release fares there.
+    /// The deployment revision at which the current lane's soak started. Runs accepted at this revision or later count
+    /// for the lane.
     pub since: Revision,
-    /// When that lane began to soak, by the database's clock.
+    /// The soak start of the current lane, by the database's clock.
     pub soak_started_at: Timestamp,
-    /// Why the pilot said that it holds at the present lane: each reason once.
+    /// The hold reasons recorded for the current lane, without duplicates.
     pub held: Vec<Hold>,
 }
 
 impl Rollout {
-    /// A rollout that begins with the first lane of its plan. The store says when, by its own clock.
+    /// Starts a rollout at the first lane of its plan. The store sets the start time by its own clock.
     #[must_use]
     pub const fn begin(plan: RolloutPlan, since: Revision, now: Timestamp) -> Self {
         Self { plan, status: RolloutStatus::InProgress, current: 0, since, soak_started_at: now, held: Vec::new() }
     }
 
-    /// The same, with the moment at which its present lane began to soak, where the store tells one.
+    /// Sets the soak start of the current lane, if the store reports one.
     #[must_use]
     pub fn soaking_since(self, moment: Option<Timestamp>) -> Self {
         Self { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self }
     }
 
-    /// Whether some lane soaks.
+    /// Whether the rollout is in progress.
     #[must_use]
     pub fn in_progress(&self) -> bool {
         self.status == RolloutStatus::InProgress
     }
 
-    /// The lane that was taken last.
+    /// The current lane.
     #[must_use]
     pub fn current_lane(&self) -> Lane {
         self.plan.lane(self.current)
     }
 
-    /// The lane that an advance would take; none when it would complete the rollout, or there is nothing to advance.
+    /// The lane that an advance would take; `None` when it would complete the rollout, or the rollout is not in
+    /// progress.
     #[must_use]
     pub fn next_lane(&self) -> Option<Lane> {
         if self.in_progress() { self.plan.next(self.current) } else { None }
     }
 
-    /// When the soak of the current lane ends, by the database's clock.
+    /// The soak end of the current lane, by the database's clock.
     #[must_use]
     pub fn soak_ends_at(&self) -> Timestamp {
         self.soak_started_at.after(Duration::from_secs(u64::from(self.plan.soak_minutes) * 60))
     }
 
-    /// One lane further, or complete after the last. The store says when the next soak begins, by its own clock.
+    /// Advances by one lane, or completes after the last. The store sets the soak start by its own clock.
     #[must_use]
     pub(crate) fn advanced(&self, since: Revision, now: Timestamp) -> Self {
         let next = Self { held: Vec::new(), ..self.clone() };
@@ -196,7 +197,7 @@ impl Rollout {
         }
     }
 
-    /// The same, stopped if it was in progress.
+    /// Stops the rollout, if it is in progress.
     #[must_use]
     pub(crate) fn stopped(&self) -> Self {
         let status = match self.status {
@@ -232,7 +233,7 @@ mod tests {
         assert!(last.in_progress());
         let complete = last.advanced(Revision::new(8), now);
         assert_eq!((complete.status, complete.current), (RolloutStatus::Completed, 1));
-        assert_eq!(complete.stopped(), complete, "what is complete stays so");
+        assert_eq!(complete.stopped(), complete, "a completed rollout stays completed");
         assert_eq!(begun.stopped().status, RolloutStatus::RolledBack);
     }
 }

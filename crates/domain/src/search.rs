@@ -1,24 +1,24 @@
-//! Words, as searches compare them.
+//! Words, as text search compares them.
 //!
-//! A text and a question are broken into words by the same function, here and not in the database, so that neither the
-//! database's locale nor its query syntax has a say: whatever is no letter and no digit only parts words.
+//! Texts and queries are tokenized by the same function, here instead of in the database. Results therefore do not
+//! depend on the database's locale or query syntax: all characters except letters and digits are separators.
 
 use std::collections::{BTreeMap, BTreeSet};
 use unicode_normalization::UnicodeNormalization as _;
 
-/// Longest question, in characters.
+/// The maximum length of a query, in characters.
 pub const MAX_QUESTION: usize = 256;
-/// Longest word that is told apart from longer ones with the same beginning, in characters.
+/// The maximum length of a word, in characters; longer words are truncated.
 const LONGEST_WORD: usize = 64;
 
-/// Gives every word of a text, in lower case and in the compatibility form of Unicode (NFKC).
+/// Passes each word of a text to `give`, lower-cased and in Unicode compatibility form (NFKC).
 fn each_word(text: &str, mut give: impl FnMut(String)) {
     let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
     let parts = plain.split(|character: char| !character.is_alphanumeric());
     parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(LONGEST_WORD).collect()));
 }
 
-/// How often each word stands in some texts, by the same words.
+/// The frequency of each word in the texts.
 #[must_use]
 pub fn counted<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
@@ -31,13 +31,13 @@ pub fn counted<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String,
     counts
 }
 
-/// The distinct words of some texts, in lower case and in the compatibility form of Unicode (NFKC), so that both
-/// spellings of an accented letter are one.
+/// The distinct words of some texts, lower-cased and in Unicode compatibility form (NFKC), so that both encodings of an
+/// accented letter are equal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Words(BTreeSet<String>);
 
 impl Words {
-    /// The words of these texts.
+    /// The words of the texts.
     #[must_use]
     pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
@@ -47,13 +47,13 @@ impl Words {
         Self(words)
     }
 
-    /// Whether there is none.
+    /// Whether there are no words.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The words. Each consists of letters and digits alone.
+    /// The words. Each consists of letters and digits only.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(String::as_str)
     }
@@ -72,7 +72,7 @@ mod tests {
     fn words_are_what_lies_between() {
         assert_eq!(words("Ticket-Classifier, tickets (v2)!"), ["classifier", "ticket", "tickets", "v2"]);
         assert_eq!(words("caf\u{e9} cafe\u{301} CAF\u{c9}"), ["caf\u{e9}"]);
-        // One for one: folding letters into others is a matter of language.
+        // Letters map one to one: expansions such as ß to ss depend on the language.
         assert_eq!(words("Stra\u{df}e strasse \u{dc}ber"), ["strasse", "stra\u{df}e", "\u{fc}ber"]);
         assert_eq!(words("\u{ff41}\u{ff22}\u{ff11}"), ["ab1"]);
         for nothing in ["", "%", "_%_", "'; --", ":*&|!<->()\\"] {

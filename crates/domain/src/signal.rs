@@ -1,27 +1,26 @@
-//! What processes tell each other so that nobody waits for the next look. A signal may be lost: whoever waits looks from
-//! time to time besides.
+//! Wakeups between processes. A wakeup can be lost, so waiters also poll.
 
 use crate::{id::ExecutionId, store::StoreError};
 use async_trait::async_trait;
 use uuid::Uuid;
 
-/// Something that others may wait for. What must not wait comes first: when there is too much to tell, the first are told.
+/// An event that other processes wait for, in order of urgency: under overload only the first ones are sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Signal {
-    /// Everybody who works on runs should look how their leases stand.
+    /// All workers should recheck their leases.
     LookAtAll,
-    /// Whoever works on a run should look how its lease stands.
+    /// The worker of a run should recheck its lease.
     Look(ExecutionId),
-    /// A run waits for a worker.
+    /// A run is queued for a worker.
     Work,
-    /// A run's end was stored.
+    /// The end of a run was stored.
     Ended(ExecutionId),
-    /// Something of a run was stored before its end.
+    /// The progress of a run was stored.
     Progress(ExecutionId),
 }
 
 impl Signal {
-    /// The signal as it is sent, in at most 37 characters.
+    /// The wire form, at most 37 characters.
     #[must_use]
     pub fn spelled(self) -> String {
         match self {
@@ -33,7 +32,7 @@ impl Signal {
         }
     }
 
-    /// The signal of that spelling. Another version may know others.
+    /// Parses the wire form; other versions may send unknown ones.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let run = |text: &str| text.parse::<Uuid>().ok().map(ExecutionId::from);
@@ -48,12 +47,12 @@ impl Signal {
     }
 }
 
-/// The line between the processes of one installation.
+/// The channel between the processes of an installation.
 #[async_trait]
 pub trait SignalLine: Send + Sync {
-    /// Tells everybody, this process included.
+    /// Sends wakeups to all processes, including this one.
     async fn tell(&self, signals: &[Signal]) -> Result<(), StoreError>;
-    /// Waits for what is told. After an error the line is a new one, and what was told in between is lost.
+    /// Waits for wakeups. After an error the channel reconnects, and wakeups sent in between are lost.
     async fn hear(&self) -> Result<Vec<Signal>, StoreError>;
 }
 

@@ -230,7 +230,7 @@ async fn a_release_whose_agent_lacks_tools_is_not_activated() {
         missing,
         [
             ("reference_unresolved", "an agent uses the tool `stocks`, which is not bound"),
-            ("step_type_unavailable", "this server cannot call what stands behind the tool `tool-0`"),
+            ("step_type_unavailable", "this server cannot call the tool `tool-0`"),
             ("reference_unresolved", "two bound tools are called `weather`"),
         ]
     );

@@ -263,7 +263,7 @@ async fn what_this_server_cannot_do_is_not_activated() {
         told,
         ["guardrails[0].detector", "guardrails[1].entities.PERSON"].map(|path| (
             "control_not_enforced",
-            &*format!("this server cannot do what `content.{path}` of the `guardrail_config` `rails` says").leak()
+            &*format!("this server does not support `content.{path}` of the `guardrail_config` `rails`").leak()
         ))
     );
 }

@@ -199,6 +199,6 @@ async fn handlers_that_this_server_cannot_ask_are_not_activated() {
     let path = format!("/v1/releases/{release}/transition");
     let detail = desk.app.post(path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = json!([{ "code": "control_not_enforced",
-        "message": "this server cannot do what `content.handler.type` of the `hook_definition` `main-hook` says" }]);
+        "message": "this server does not support `content.handler.type` of the `hook_definition` `main-hook`" }]);
     assert_eq!(detail["missing"], missing);
 }

@@ -325,7 +325,8 @@ impl<'a> Run<'a> {
     fn walk(&mut self, mut step: &'a Step) -> Turn {
         loop {
             if self.ended.steps.len() >= STEP_BUDGET {
-                return self.fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
+                return self
+                    .fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
             if self.is_large_at(step) {
                 return self.pause(Paused::Step(step));

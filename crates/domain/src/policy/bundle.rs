@@ -1,4 +1,4 @@
-//! Content of a policy bundle into a compiled policy, and the tests that it carries.
+//! Compiles the content of a policy bundle, and runs its embedded tests.
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyDecision, Rule, Scenario,
@@ -11,14 +11,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Most rules of a bundle.
+/// The maximum number of rules of a bundle.
 pub(super) const MAX_RULES: usize = 200;
-/// Most tests of a bundle.
+/// The maximum number of tests of a bundle.
 pub(super) const MAX_TESTS: usize = 100;
-/// Most steps that all tests of a bundle may take together: somebody waits for the answer.
+/// The maximum total steps of a bundle's tests, because a request waits for them.
 pub(super) const MAX_TEST_STEPS: u64 = MAX_STEPS;
 
-/// What deciding needs of the content; the schema of the kind has refused everything else.
+/// The content that decisions need; the kind's schema validates the rest.
 #[derive(Deserialize)]
 struct BundleContent {
     rules: Vec<RuleContent>,
@@ -29,7 +29,7 @@ struct BundleContent {
 impl BundleContent {
     fn of(content: &Value) -> Result<Self, Vec<ContentProblem>> {
         Self::deserialize(content)
-            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is no policy bundle")])
+            .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a policy bundle")])
     }
 }
 
@@ -43,11 +43,10 @@ struct RuleContent {
 }
 
 impl CompiledPolicy {
-    /// Compiles the content of a bundle. The tests that it carries are run when it is made: see [`Self::pass_tests`].
+    /// Compiles the content of a bundle. Its tests run when a version is created: see [`Self::pass_tests`].
     ///
     /// # Errors
-    /// With everything that is wrong: conditions that do not compile or are too costly, obligations that nobody knows,
-    /// repeated ids.
+    /// With all problems: conditions that do not compile or are too costly, unknown obligations, repeated ids.
     pub fn compile(content: &Value) -> Result<Self, Vec<ContentProblem>> {
         let read = BundleContent::of(content)?;
         let mut problems = Vec::new();
@@ -61,10 +60,10 @@ impl CompiledPolicy {
         if problems.is_empty() { Ok(Self::of(rules, patterns)) } else { Err(problems) }
     }
 
-    /// Runs the tests that the content of this bundle carries.
+    /// Runs the tests in the bundle's content.
     ///
     /// # Errors
-    /// With every test that expects another decision, or when they take too many steps together.
+    /// With every failed test, or when the tests exceed their total steps.
     pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
@@ -72,7 +71,7 @@ impl CompiledPolicy {
         for (index, test) in content.tests.iter().enumerate() {
             let decision = test.decide_within(self, &mut left);
             if left == 0 {
-                let message = "the tests take too many steps together";
+                let message = "the tests exceed the total step limit";
                 problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
                 break;
             }
@@ -83,8 +82,7 @@ impl CompiledPolicy {
 }
 
 impl CompiledPolicy {
-    /// What is wrong with the rules of a bundle that cannot be read as a whole: each part of each rule that can be read is
-    /// looked at, whatever the others are.
+    /// The problems of the rules of an otherwise invalid bundle. All readable parts of each rule are checked.
     pub(crate) fn rule_problems(content: &Value) -> Vec<ContentProblem> {
         let mut problems = Vec::new();
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
@@ -94,8 +92,8 @@ impl CompiledPolicy {
         problems
     }
 
-    /// What is asked of a bundle when it is made, and not of one that exists: that each condition can be true or false, and
-    /// that its tests pass.
+    /// The checks for new bundles, which existing ones are exempt from: each condition can be true or false, and the
+    /// tests pass.
     #[must_use]
     pub fn problems_when_made(&self, content: &Value) -> Vec<ContentProblem> {
         let mut problems: Vec<ContentProblem> = never_boolean(self.rules.iter().enumerate()).collect();
@@ -105,19 +103,19 @@ impl CompiledPolicy {
 }
 
 impl ConditionRefusal {
-    /// The refusal of the condition of the rule at `pointer`.
+    /// The problem for the condition of the rule at `pointer`.
     fn at(self, pointer: &str) -> ContentProblem {
         ContentProblem::new(format!("{pointer}/condition"), self.code(), self.message())
     }
 }
 
-/// Those parts of a rule that can be read.
+/// The readable parts of a rule.
 struct RuleParts<'c> {
     id: Option<&'c str>,
     condition: Option<&'c str>,
     outcome: Option<Outcome>,
     reason_code: Option<&'c str>,
-    /// Each with its place in the list; `None` where there is no list.
+    /// The obligations with their list positions; `None` without a list.
     obligations: Option<Vec<(usize, &'c str)>>,
 }
 
@@ -163,7 +161,7 @@ fn never_boolean<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Ite
     rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
 }
 
-/// The rules that can be read as rules, each with its place; notes everything that is wrong.
+/// The valid rules with their positions; reports all problems.
 fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(usize, Rule)>, Patterns) {
     let mut ids = BTreeSet::new();
     let mut patterns = Patterns::default();
@@ -184,7 +182,7 @@ fn judged(parts: &[RuleParts<'_>], problems: &mut Vec<ContentProblem>) -> (Vec<(
     (rules, patterns)
 }
 
-/// The obligations of a rule, which it has exactly when its outcome says so.
+/// The obligations of a rule, which are required for `allow_with_obligations` and forbidden otherwise.
 fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentProblem>) -> Vec<Obligation> {
     let pointer = format!("{pointer}/obligations");
     match (parts.outcome, &parts.obligations) {
@@ -202,12 +200,12 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
     for (index, name) in parts.obligations.iter().flatten() {
         match Obligation::parse(name) {
             Some(obligation) if known.contains(&obligation) => {
-                let message = "the rule names this obligation already";
+                let message = "the rule repeats this obligation";
                 problems.push(ContentProblem::new(format!("{pointer}/{index}"), "duplicate_obligation", message));
             }
             Some(obligation) => known.push(obligation),
             None => {
-                let message = "this obligation is not known";
+                let message = "this obligation is unknown";
                 problems.push(ContentProblem::new(format!("{pointer}/{index}"), "unknown_obligation", message));
             }
         }
@@ -215,13 +213,13 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
     known
 }
 
-/// A test's own name is the one thing of the content that its author must see again.
+/// The message names the test, because its author needs to identify it.
 fn failure(decision: &PolicyDecision, index: usize, test: &Scenario) -> Option<ContentProblem> {
     if test.differences(decision).is_empty() {
         return None;
     }
     let message = format!(
-        "the test `{}` expected another decision than `{}` with reason `{}`",
+        "the test `{}` expected a different decision; the policy decided `{}` with reason `{}`",
         test.name(),
         decision.outcome.as_str(),
         decision.reason_code

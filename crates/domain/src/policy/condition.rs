@@ -1,7 +1,7 @@
-//! Conditions of rules: CEL, parsed and bounded when the version is created.
+//! Rule conditions: CEL, parsed and bounded when the version is created.
 //!
-//! The interpreter has no step budget of its own, so everything that could make an evaluation long is refused here:
-//! long sources, deep or wide expressions, loops in loops, and names that mean nothing.
+//! The interpreter has no step budget, so all potentially costly constructs are refused here: long sources, deep or
+//! wide expressions, nested loops, and unknown names.
 
 use super::{
     cost::{self, Data},
@@ -17,18 +17,18 @@ use cel::{
     },
 };
 
-/// Longest source, in bytes.
+/// The maximum source length, in bytes.
 pub(super) const MAX_SOURCE: usize = 4 << 10;
-/// Deepest expression.
+/// The maximum expression depth.
 pub(super) const MAX_DEPTH: usize = 32;
-/// Most nodes of an expression, the ones that macros expand to included.
+/// The maximum number of expression nodes, including macro expansions.
 pub(super) const MAX_NODES: usize = 500;
-/// How many macros may stand around a macro.
+/// The maximum number of macros around a macro.
 pub(super) const MAX_NESTED: usize = 1;
-/// Most tokens of a source; more cannot stay within the other bounds.
+/// The maximum number of source tokens; longer sources exceed the other bounds anyway.
 const MAX_TOKENS: usize = 1_500;
 
-/// Functions that conditions may call, as `name(...)` and as `value.name(...)`. Unknown ones would fail at every run.
+/// Callable functions, as `name(...)` and as `value.name(...)`. Unknown functions would fail in every run.
 const GLOBAL: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
 const MEMBER: [&str; 15] = [
     "matches",
@@ -47,7 +47,7 @@ const MEMBER: [&str; 15] = [
     "getSeconds",
     "getMilliseconds",
 ];
-/// Operators, in the spelling of the parser.
+/// Operators, by their parser names.
 const OPERATORS: [&str; 19] = [
     "_?_:_",
     "_&&_",
@@ -70,11 +70,11 @@ const OPERATORS: [&str; 19] = [
     "@not_strictly_false",
 ];
 
-/// Operators and functions whose results are numbers, texts, times or lists.
+/// Operators and functions that return numbers, texts, times or lists.
 const NUMBERS_AND_TEXTS: [&str; 13] =
     ["_-_", "_+_", "_*_", "_/_", "_%_", "-_", "size", "int", "uint", "double", "string", "timestamp", "duration"];
 
-/// When a rule holds.
+/// The condition of a rule.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Condition {
     /// The constant `always`.
@@ -86,7 +86,7 @@ pub(super) enum Condition {
 }
 
 impl Condition {
-    /// The names that the condition reads, those of its own loops included.
+    /// The variables that the condition reads, including its loop variables.
     pub(super) fn variables(&self) -> Vec<String> {
         match self {
             Self::Always | Self::Never => Vec::new(),
@@ -97,7 +97,7 @@ impl Condition {
     }
 }
 
-/// Why a condition is refused. Positions are line and column from 1.
+/// The reason a condition is refused. Lines and columns start at 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ConditionRefusal {
     SourceTooLong,
@@ -135,17 +135,17 @@ impl ConditionRefusal {
     pub(super) fn message(self) -> String {
         match self {
             Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE} bytes"),
-            Self::Syntax { line, column } => format!("the condition is no CEL at line {line}, column {column}"),
+            Self::Syntax { line, column } => format!("the condition is not valid CEL at line {line}, column {column}"),
             Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
             Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
-            Self::NestedMacros => "a macro may stand inside one other macro, not deeper".to_owned(),
+            Self::NestedMacros => "a macro can be nested inside one other macro at most".to_owned(),
             Self::TooCostly => "evaluating the condition would take too many steps".to_owned(),
             Self::UnknownVariable { line, column } => format!("unknown variable at line {line}, column {column}"),
             Self::UnknownField { line, column } => format!("unknown field at line {line}, column {column}"),
             Self::UnknownFunction { line, column } => format!("unknown function at line {line}, column {column}"),
             Self::Pattern => format!(
-                "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that needs no look-around, \
-                 no back reference and little room; a bundle has at most {MAX_PATTERNS}"
+                "`matches` takes a literal regular expression of at most {MAX_PATTERN} bytes that uses no look-around, \
+                 no back references and little memory; a bundle has at most {MAX_PATTERNS}"
             ),
             Self::NotBoolean => "a condition is true or false, and this one can be neither".to_owned(),
             Self::Unsupported => "the condition uses a construct that is not supported".to_owned(),
@@ -154,7 +154,7 @@ impl ConditionRefusal {
 }
 
 impl Condition {
-    /// Compiles a source within all bounds. The patterns that it matches with are compiled beside those of the bundle.
+    /// Compiles a source within all bounds, and adds its patterns to those of the bundle.
     pub(super) fn compile(source: &str, patterns: &mut Patterns) -> Result<Self, ConditionRefusal> {
         match source.trim() {
             "always" => return Ok(Self::Always),
@@ -170,7 +170,7 @@ impl Condition {
         let expression = parsed.map_err(|errors| syntax(&errors))?;
         let mut walk = Walk { source, patterns, nodes: 0, bound: Vec::new() };
         walk.visit(&expression, 1, 0)?;
-        // Patterns count a step for each byte here: versions with slow patterns exist, and serve short texts.
+        // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
         if cost::steps(&expression, Data::ASSUMED, &Patterns::default()) > cost::MAX_STATIC {
             return Err(ConditionRefusal::TooCostly);
         }
@@ -179,7 +179,7 @@ impl Condition {
 }
 
 impl Condition {
-    /// Whether no evaluation can give true or false, so that the rule would turn every decision into a denial.
+    /// Whether every evaluation fails to yield a boolean, which would turn each decision into a denial.
     pub(super) fn is_never_boolean(&self) -> bool {
         match self {
             Self::Always | Self::Never => false,
@@ -189,19 +189,19 @@ impl Condition {
 }
 
 impl Condition {
-    /// What an expression says that is nothing but `true` or `false`.
+    /// The value of a boolean literal; `None` for other expressions.
     pub(super) fn literal_truth(expression: &IdedExpr) -> Option<bool> {
         let Expr::Literal(LiteralValue::Boolean(truth)) = &expression.expr else { return None };
         Some(*truth.inner())
     }
 }
 
-/// Says yes only where the expression's form alone tells. Recursion is as deep as the expression, which is bounded.
+/// Returns true only if the form of the expression proves it. The recursion is bounded by the expression's depth.
 fn is_never_boolean(node: &IdedExpr) -> bool {
     match &node.expr {
         Expr::Literal(LiteralValue::Boolean(_)) | Expr::Ident(_) => false,
         Expr::Literal(_) | Expr::List(_) | Expr::Map(_) => true,
-        // Fields of records are texts and lists; those of inputs may be anything.
+        // Record fields are texts and lists; input fields can have any type.
         Expr::Select(select) => {
             !select.test && matches!(&select.operand.expr, Expr::Ident(name) if variables::is_record(name))
         }
@@ -211,7 +211,8 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
             ("_&&_" | "_||_", [one, other]) => is_never_boolean(one) && is_never_boolean(other),
             (name, _) => NUMBERS_AND_TEXTS.contains(&name) || name.starts_with("get"),
         },
-        // `map` and `filter` gather a list, `all` and `exists` start from a truth, `exists_one` ends in a comparison.
+        // `map` and `filter` accumulate a list, `all` and `exists` start from a boolean, `exists_one` ends in a
+        // comparison.
         Expr::Comprehension(comprehension) => {
             let gathered = matches!(comprehension.result.expr, Expr::Ident(_));
             is_never_boolean(if gathered { &comprehension.accu_init } else { &comprehension.result })
@@ -229,8 +230,8 @@ fn syntax(errors: &cel::ParseErrors) -> ConditionRefusal {
     ConditionRefusal::Syntax { line: positive(line), column: positive(column) }
 }
 
-/// The parser recurses into conditionals without counting them, and copies the arguments of calls at every level, so
-/// both are bounded before it runs.
+/// The parser recurses into conditionals without counting them, and copies call arguments at every level. Both are
+/// therefore bounded beforehand.
 fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     let mut lexer = Lexer::new(source);
     let mut conditionals = 0_usize;
@@ -249,12 +250,12 @@ fn within_parser_bounds(source: &str) -> Result<(), ConditionRefusal> {
     Err(ConditionRefusal::TooManyNodes)
 }
 
-/// Whether no tokens follow. The parser reports what cannot be read, with its position.
+/// Whether the token stream ends. The parser reports lexical errors with their position.
 fn ends(kind: TokenKind) -> bool {
     kind == TokenKind::TokEnd || kind == TokenKind::TokError
 }
 
-/// Line and column of the first identifier of that spelling.
+/// Line and column of the first identifier with that name.
 fn position(source: &str, name: &str) -> (usize, usize) {
     let mut lexer = Lexer::new(source);
     for _ in 0..MAX_TOKENS {
@@ -273,7 +274,7 @@ fn position(source: &str, name: &str) -> (usize, usize) {
     (1, 1)
 }
 
-/// One walk over the expression, with the variables that macros have bound around the present node.
+/// A walk over the expression, with the macro variables in scope.
 struct Walk<'e> {
     source: &'e str,
     patterns: &'e mut Patterns,
@@ -323,7 +324,7 @@ impl<'e> Walk<'e> {
                 if macros > MAX_NESTED {
                     return Err(ConditionRefusal::NestedMacros);
                 }
-                // A macro whose variable hides one of ours would make the checks of fields ambiguous.
+                // A macro variable that shadows a root variable would make the field checks ambiguous.
                 if comprehension.iter_var2.is_some() || variables::is_root(&comprehension.iter_var) {
                     return Err(ConditionRefusal::Unsupported);
                 }
@@ -339,8 +340,8 @@ impl<'e> Walk<'e> {
         }
     }
 
-    /// A variable on its own: one that a macro bound, or one of ours that is no bag of fields. Those are read by field
-    /// only, because any other use would hide which fields a rule depends on.
+    /// Checks a bare variable: a macro variable, or a root variable other than a record. Records must be read by field,
+    /// because other uses would hide the fields that a rule depends on.
     fn variable(&self, name: &str) -> Result<(), ConditionRefusal> {
         if name.starts_with('@') || self.bound.contains(&name) {
             return Ok(());
@@ -355,12 +356,12 @@ impl<'e> Walk<'e> {
         Ok(())
     }
 
-    /// The fields that may be selected on `operand`; `None` where any may.
+    /// The selectable fields of `operand`; `None` allows any field.
     fn fields_of(&self, operand: &IdedExpr) -> Option<&'static [&'static str]> {
         if let Expr::Ident(name) = &operand.expr {
             return if self.bound.contains(&name.as_str()) { None } else { variables::fields(name) };
         }
-        // A field of a record is a text or a list and has no fields of its own.
+        // A record field is a text or a list, and has no fields.
         let Expr::Select(select) = &operand.expr else { return None };
         self.is_record(&select.operand).then_some(&[])
     }
@@ -369,7 +370,7 @@ impl<'e> Walk<'e> {
         matches!(&node.expr, Expr::Ident(name) if !self.bound.contains(&name.as_str()) && variables::is_record(name))
     }
 
-    /// Visits what a field is selected on: there, and only there, a record may stand by its name.
+    /// Visits the operand of a field selection, the only place where a bare record is allowed.
     fn operand(&mut self, operand: &'e IdedExpr, depth: usize, macros: usize) -> Result<(), ConditionRefusal> {
         if self.is_record(operand) {
             self.nodes += 1;
@@ -397,7 +398,7 @@ impl<'e> Walk<'e> {
         self.visit(key, depth + 1, macros)
     }
 
-    /// What `matches` is given stands there as it is, so that it is compiled once and known to be harmless.
+    /// Compiles the pattern of `matches`, which must be a literal so that it is compiled and bounded once.
     fn pattern(&mut self, arguments: &[IdedExpr]) -> Result<(), ConditionRefusal> {
         let [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] = arguments else {
             return Err(ConditionRefusal::Pattern);

@@ -1,7 +1,7 @@
-//! How many steps an evaluation can take at most, from the expression and the size of the data it reads.
+//! A static upper bound of evaluation steps, from the expression and the size of its data.
 //!
-//! The estimate follows the expression once and rounds up: every loop runs over the largest collection, every text is
-//! the largest text. A step is about the work of visiting one node or comparing 32 bytes.
+//! The estimate visits the expression once and rounds up: each loop iterates over the largest collection, and each text
+//! is the largest text. A step is roughly a node visit or a comparison of 32 bytes.
 
 use super::pattern::Patterns;
 use cel::{
@@ -9,22 +9,22 @@ use cel::{
     common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue},
 };
 
-/// Most steps that one condition may take over data of an assumed size, checked when the version is created.
+/// The maximum estimated steps of a condition over data of the assumed size, checked when the version is created.
 pub(super) const MAX_STATIC: u64 = 500_000;
-/// Bytes of text that count as one step.
+/// Text bytes per step.
 const BYTES_PER_STEP: u64 = 32;
 
-/// The size of what an evaluation reads.
+/// The size of the evaluated data.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Data {
-    /// Values, members and items counted at every depth.
+    /// The number of values, members and items at all depths.
     pub(super) values: u64,
-    /// Bytes of text, keys included.
+    /// The number of text bytes, including keys.
     pub(super) bytes: u64,
 }
 
 impl Data {
-    /// What a condition is measured with before there is any data: a form of a hundred fields, or a page of text.
+    /// The assumed data size for creation-time checks: a form of a hundred fields, or a page of text.
     pub(super) const ASSUMED: Self = Self { values: 100, bytes: 4_096 };
 
     fn size(self) -> Size {
@@ -32,7 +32,7 @@ impl Data {
     }
 }
 
-/// The size of a value: how often a loop over it runs, and what comparing or copying it costs.
+/// The size of a value: its loop iterations, and its cost to compare or copy.
 #[derive(Clone, Copy)]
 struct Size {
     items: u64,
@@ -53,13 +53,13 @@ struct Estimate {
     size: Size,
 }
 
-/// The most steps that evaluating `expression` over data of that size takes. A search with one of `patterns` counts its
-/// weight for each byte, and with another one a step.
+/// The maximum steps to evaluate `expression` over data of that size. A search costs its pattern's weight per byte; an
+/// unknown pattern costs one step per byte.
 pub(super) fn steps(expression: &IdedExpr, data: Data, patterns: &Patterns) -> u64 {
     Estimator { data: data.size(), patterns, bound: Vec::new() }.estimate(expression).steps
 }
 
-/// INVARIANT: recursion is bounded, because only expressions within the depth of a condition come here.
+/// INVARIANT: the recursion is bounded, because expressions are within the maximum depth of a condition.
 struct Estimator<'e> {
     data: Size,
     patterns: &'e Patterns,
@@ -97,7 +97,7 @@ impl<'e> Estimator<'e> {
         bound.map_or(self.data, |(_, size)| *size)
     }
 
-    /// Building a collection copies its parts. A loop may run over the collection or over one of its parts.
+    /// A constructed collection copies its parts. A loop can iterate over the collection or over one of its parts.
     fn collection(&mut self, parts: &[&'e IdedExpr]) -> Estimate {
         let mut largest = 0_u64;
         let mut whole = Estimate { steps: 1, size: Size { items: 0, weight: 1 } };
@@ -123,7 +123,7 @@ impl<'e> Estimator<'e> {
             "_&&_" | "_||_" | "!_" | "@not_strictly_false" => (0, Size::SCALAR),
             "_?_:_" => (0, together),
             "_[_]" => (1, parts.first().map_or(Size::SCALAR, |whole| whole.size)),
-            // Comparing ends with the shorter side.
+            // A comparison ends with the shorter side.
             "_==_" | "_!=_" | "_<_" | "_<=_" | "_>_" | "_>=_" => (lightest, Size::SCALAR),
             "_+_" => (together.weight, together),
             "matches" => {
@@ -136,7 +136,7 @@ impl<'e> Estimator<'e> {
         Estimate { steps: inner.saturating_add(work), size }
     }
 
-    /// Steps for each byte that is searched with the pattern of `matches`.
+    /// The steps per byte of a `matches` call.
     fn pattern_weight(&self, arguments: &[IdedExpr]) -> u64 {
         match arguments {
             [IdedExpr { expr: Expr::Literal(LiteralValue::String(pattern)), .. }] => {
@@ -149,10 +149,10 @@ impl<'e> Estimator<'e> {
     fn comprehension(&mut self, comprehension: &'e ComprehensionExpr) -> Estimate {
         let range = self.estimate(&comprehension.iter_range);
         let start = self.estimate(&comprehension.accu_init);
-        // The result grows in place, so that a step costs what it adds and not what is there already.
+        // The accumulator grows in place, so each iteration costs only its addition.
         self.bound.push((&comprehension.accu_var, Size { items: 0, weight: 0 }));
-        // An item may be any collection of the data. Its weight is the average: work grows with the weight at most in
-        // proportion, so that over all items it adds up to the work on the whole range.
+        // An item can be any collection of the data. Its weight is the average: work grows at most linearly with
+        // weight, so the sum over all items equals the work on the whole range.
         let weight = range.size.weight.div_ceil(range.size.items.max(1));
         let item = Size { items: range.size.items.max(self.data.items), weight };
         self.bound.push((&comprehension.iter_var, item));

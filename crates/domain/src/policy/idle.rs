@@ -1,27 +1,26 @@
-//! Which rules can never decide anything, as far as their forms say.
+//! Rules that can never affect a decision, as far as their form proves it.
 //!
-//! A rule is idle where the decisions of its bundle are the same without it, as long as a decision stays within its steps:
-//! the same outcome for the same reason, and the same obligations. That is so where its condition never holds, and where
-//! another rule holds wherever it does and wins over it, as [`CompiledPolicy::decide`] combines them. A condition that
-//! cannot be evaluated denies, so a rule that can fail where the other one holds is not idle, whatever it says itself. Two
-//! conditions are compared by their form: what is said here is certain, and not everything that is so is said.
+//! A rule is unreachable if its bundle decides the same without it, within the step limit: same outcome, reason and
+//! obligations. Its condition never holds, or another rule holds whenever it does and takes precedence in
+//! [`CompiledPolicy::decide`]. A failed condition denies, so a rule that can fail while the other one holds is not
+//! unreachable. Conditions are compared by form: each report is certain, but not every unreachable rule is reported.
 
 use super::{CompiledPolicy, Outcome, Rule, condition::Condition, plain::Plain};
 use serde::Serialize;
 use std::cmp::Ordering;
 
-/// Why a rule can never decide.
+/// The reason a rule can never affect a decision.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Idle {
     /// Its condition never holds.
     Unreachable,
-    /// Wherever it holds, the rule of this id holds as well and decides.
+    /// Whenever it holds, the rule with this id also holds and takes precedence.
     ShadowedBy(String),
 }
 
 impl CompiledPolicy {
-    /// The id of each rule, in the order of the bundle, and why it can never decide where that is so.
+    /// The id of each rule in bundle order, and the reason it is unreachable, if it is.
     #[must_use]
     pub fn idle(&self) -> Vec<(&str, Option<Idle>)> {
         let judged = self.rules.iter().enumerate().map(|(place, rule)| {
@@ -40,23 +39,23 @@ impl CompiledPolicy {
 }
 
 impl Rule {
-    /// Whether it adds nothing to a decision that the other rule takes part in.
+    /// Whether the rule adds nothing to a decision in which the other rule matches.
     fn yields_to(&self, other: &Self, is_before: bool) -> bool {
         match other.outcome.cmp(&self.outcome) {
             Ordering::Greater => true,
-            // Of two that are the same the first one gives the reason, and what both owe is owed.
+            // Of two equal outcomes the first rule gives the reason, and obligations are combined.
             Ordering::Equal => is_before && self.obligations.iter().all(|owed| other.obligations.contains(owed)),
             Ordering::Less => false,
         }
     }
 
-    /// Whether the other rule decides wherever this one holds, and wherever this one cannot be evaluated.
+    /// Whether the other rule takes effect whenever this one holds or fails.
     fn holds_only_beside(&self, other: &Self) -> bool {
-        // The same condition holds, and fails, with this one.
+        // An equal condition holds and fails together with this one.
         self.condition == other.condition
             || other.condition.is_constantly(true)
                 && match other.outcome {
-                    // A denial wins over failures, too.
+                    // A denial takes precedence over failures.
                     Outcome::Deny => true,
                     Outcome::Allow | Outcome::AllowWithObligations => self.condition.never_fails(),
                 }
@@ -72,7 +71,7 @@ impl Condition {
         }
     }
 
-    /// Whether every run has an answer to it.
+    /// Whether the condition can be evaluated for every run.
     fn never_fails(&self) -> bool {
         self.is_constantly(true)
             || self.is_constantly(false)
@@ -108,7 +107,7 @@ mod tests {
         CompiledPolicy::compile(&json!({ "rules": rules.collect::<Vec<Value>>() })).unwrap()
     }
 
-    /// For each rule its shadow, or `unreachable`, or nothing where it may decide.
+    /// The shadowing rule, `unreachable`, or an empty text for each rule.
     fn idle(rules: &[Written]) -> Vec<String> {
         let told = |(_, idle): (&str, Option<Idle>)| match idle {
             Some(Idle::Unreachable) => "unreachable".to_owned(),
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn a_rule_that_denies_by_failing_is_not_idle() {
         let rules: [Written; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
-        assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the answer into a denial");
+        assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
         let nothing = Map::new();
         assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
         assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);

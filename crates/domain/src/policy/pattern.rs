@@ -1,8 +1,7 @@
-//! The regular expressions of `matches`: compiled with the bundle, linear in time, bounded in room. A search counts the
-//! weight of its pattern for each byte ([0080](../../../../docs/decisions/0080-evaluations-count-pattern-states.md)).
+//! The regular expressions of `matches`: compiled with the bundle, with linear time and bounded memory. A search costs
+//! its pattern's weight per byte ([0080](../../../../docs/decisions/0080-evaluations-count-pattern-states.md)).
 //!
-//! The pattern of a call is a literal, so that nothing that a caller sends is ever compiled, and a decision never
-//! compiles anything.
+//! Patterns are literals, so that caller input is never compiled, and decisions compile nothing.
 
 use super::condition::ConditionRefusal;
 use crate::asset::content::pattern;
@@ -10,26 +9,26 @@ use cel::{Context, ExecutionError, extractors::This};
 use regex::{Regex, RegexBuilder};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Longest pattern, in bytes.
+/// The maximum pattern length, in bytes.
 pub(super) const MAX_PATTERN: usize = 256;
-/// Most different patterns of a bundle.
+/// The maximum number of distinct patterns of a bundle.
 pub(super) const MAX_PATTERNS: usize = 50;
-/// Room of one compiled pattern, and of its cache while it runs, in bytes.
+/// The memory limits of a compiled pattern and of its lazy DFA cache, in bytes.
 const SIZE: usize = 64 << 10;
 const CACHE: usize = 256 << 10;
 
-/// The compiled patterns of a bundle, by their text.
+/// The compiled patterns of a bundle, by source text.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Patterns(Arc<BTreeMap<String, Pattern>>);
 
-/// A compiled pattern, and the steps that it takes for each byte of a text.
+/// A compiled pattern, with its steps per byte of text.
 #[derive(Clone, Debug)]
 struct Pattern {
     regex: Regex,
     weight: u64,
 }
 
-/// Two bundles with the same patterns have the same compiled ones.
+/// Equal sources compile to equal patterns.
 impl PartialEq for Patterns {
     fn eq(&self, other: &Self) -> bool {
         self.0.keys().eq(other.0.keys())
@@ -37,7 +36,7 @@ impl PartialEq for Patterns {
 }
 
 impl Patterns {
-    /// Compiles one more pattern; of one that is there already, nothing.
+    /// Compiles a pattern, unless it is already present.
     pub(super) fn add(&mut self, pattern: &str) -> Result<(), ConditionRefusal> {
         if self.0.contains_key(pattern) {
             return Ok(());
@@ -52,18 +51,17 @@ impl Patterns {
         Ok(())
     }
 
-    /// Steps that a search with this pattern takes for one byte of text, at least 1. A pattern that is not of the bundle
-    /// searches nothing.
+    /// The steps per byte of text of a search with this pattern, at least 1. An unknown pattern searches nothing.
     pub(super) fn weight(&self, pattern: &str) -> u64 {
         self.0.get(pattern).map_or(1, |compiled| compiled.weight)
     }
 
-    /// How much memory they may take, in bytes.
+    /// The maximum memory of the compiled patterns, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.0.len().saturating_mul(SIZE + CACHE)
     }
 
-    /// Makes `text.matches(pattern)` known to an evaluation, if any rule asks for it.
+    /// Registers `text.matches(pattern)` in an evaluation, if any rule uses it.
     pub(super) fn offer(&self, context: &mut Context<'_, '_>) {
         if self.0.is_empty() {
             return;
@@ -73,7 +71,7 @@ impl Patterns {
             Some(compiled) => Ok(compiled.regex.is_match(&text)),
             None => Err(ExecutionError::function_error("matches", "this pattern was not compiled with the bundle")),
         };
-        // Without the function every condition that calls it fails, and a failing condition denies.
+        // If registration fails, conditions that call the function fail, and a failed condition denies.
         let _ = context.add_function("matches", matches);
     }
 }

@@ -1,12 +1,11 @@
-//! Plain conditions: comparisons of what a run brings with literals, joined by `&&`, `||` and `!`, answered without the
-//! interpreter.
+//! The fast path for simple conditions: comparisons of run data with literals, combined with `&&`, `||` and `!`,
+//! evaluated without the interpreter.
 //!
-//! Most rules are of this form, and the interpreter pays for a dozen allocations in each of them. An answer is given
-//! only where nothing about it can be doubted: both sides are there and of one type. Everything else (a missing input, a
-//! null, numbers of different types) is left to the interpreter, for the whole condition, so that there is one meaning
-//! of CEL here. A test asks both.
+//! Most rules have this form, and the interpreter needs a dozen allocations for each. The fast path answers only if
+//! both operands exist and have the same type. Other cases (missing inputs, nulls, mixed number types) go to the
+//! interpreter with the whole condition, so that CEL semantics stay authoritative. A test compares both paths.
 //!
-//! Work is bounded by the source: each comparison has a literal on one side and ends with the shorter.
+//! Work is bounded by the source: each comparison has a literal operand, and ends with the shorter operand.
 
 use super::{PolicyInput, condition::Condition};
 use cel::{
@@ -16,7 +15,7 @@ use cel::{
 use serde_json::Value;
 use std::cmp::Ordering;
 
-/// A condition of this form.
+/// A condition in fast-path form.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Plain {
     Both(Box<Self>, Box<Self>),
@@ -27,12 +26,12 @@ pub(super) enum Plain {
     Among(Read, Vec<Literal>),
 }
 
-/// Something that a run brings.
+/// An operand from run data.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Read {
-    /// A member of the inputs, by its path.
+    /// An input member, by path.
     Input(Vec<String>),
-    /// A text that is always there.
+    /// A text that every run has.
     Known(Known),
 }
 
@@ -59,7 +58,7 @@ pub(super) enum Literal {
     Truth(bool),
 }
 
-/// How two values must stand to each other.
+/// A comparison operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Relation {
     Equal,
@@ -83,7 +82,7 @@ impl Relation {
         }
     }
 
-    /// The relation with its sides exchanged.
+    /// The operator with exchanged operands.
     const fn turned(self) -> Self {
         match self {
             Self::Equal => Self::Equal,
@@ -108,7 +107,7 @@ impl Relation {
 }
 
 impl Plain {
-    /// The condition in this form, if it has it.
+    /// Converts a condition, if it has fast-path form.
     pub(super) fn of(condition: &Condition) -> Option<Self> {
         match condition {
             Condition::Always | Condition::Never => None,
@@ -149,7 +148,7 @@ impl Plain {
         }
     }
 
-    /// Whether the condition holds; `None` where the interpreter has to say.
+    /// Whether the condition holds; `None` defers to the interpreter.
     pub(super) fn holds(&self, input: &PolicyInput<'_>) -> Option<bool> {
         match self {
             Self::Both(left, right) => match left.holds(input)? {
@@ -181,7 +180,7 @@ impl Plain {
 }
 
 impl Plain {
-    /// Whether every run has an answer to it: texts that every run has are compared with texts, and nothing else is read.
+    /// Whether the fast path answers for every run: only always-present texts are compared, and only with texts.
     pub(super) fn always_answers(&self) -> bool {
         match self {
             Self::Both(left, right) | Self::Either(left, right) => left.always_answers() && right.always_answers(),
@@ -209,7 +208,7 @@ fn read(node: &IdedExpr) -> Option<Read> {
     let (mut fields, mut node) = (Vec::new(), node);
     loop {
         match &node.expr {
-            // `has(inputs.x)` is a selection too, with another meaning.
+            // `has(inputs.x)` is also a selection, with a different meaning.
             Expr::Select(select) if !select.test => {
                 fields.push(select.field.as_str());
                 node = &select.operand;
@@ -249,7 +248,7 @@ fn known(root: &str, fields: &[&str]) -> Option<Known> {
     }
 }
 
-/// A value of a run that can be compared.
+/// A comparable value of a run.
 #[derive(Clone, Copy)]
 enum Found<'a> {
     Text(&'a str),
@@ -272,7 +271,7 @@ impl Read {
         match value {
             Value::String(text) => Some(Found::Text(text)),
             Value::Bool(truth) => Some(Found::Truth(*truth)),
-            // The same three types as for the interpreter; the unsigned one is left to it.
+            // The interpreter's three number types; unsigned ones are deferred to it.
             Value::Number(number) => match number.as_i64() {
                 Some(whole) => Some(Found::Whole(whole)),
                 None if number.is_u64() => None,
@@ -301,7 +300,7 @@ impl Known {
 }
 
 impl Found<'_> {
-    /// How the value stands to a literal of its own type; `None` for one of another type.
+    /// Compares the value with a literal of the same type; `None` for other types.
     fn compare(self, literal: &Literal) -> Option<Ordering> {
         match (self, literal) {
             (Found::Text(found), Literal::Text(literal)) => Some(found.cmp(literal.as_str())),

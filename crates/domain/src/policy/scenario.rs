@@ -1,4 +1,4 @@
-//! Scenarios: what a policy is asked, and what it must answer. Bundles carry them as their tests.
+//! Scenarios: a policy input with the expected decision. Bundles embed them as tests.
 
 use super::{
     CompiledPolicy, Obligation, Outcome, PolicyActor, PolicyDecision, PolicyInput, PolicyRelease, PolicyWorkload,
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use time::OffsetDateTime;
 
-/// One question to a policy, and the decision that must come out.
+/// A policy input with its expected decision.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -20,19 +20,19 @@ pub struct Scenario {
     expect: Expectation,
 }
 
-/// What is expected of a decision; what is left out may be anything.
+/// The expected parts of a decision; omitted parts are not compared.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Expectation {
     outcome: Outcome,
     reason_code: Option<String>,
-    /// Those and no others, in any order.
+    /// Exactly these obligations, in any order.
     obligations: Option<BTreeSet<Obligation>>,
-    /// The ids of exactly the rules that match, in any order.
+    /// Exactly the ids of the matching rules, in any order.
     matched_rules: Option<BTreeSet<String>>,
 }
 
-/// The variables of a question; what it leaves out is empty.
+/// The variables of the input; omitted ones are empty.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Situation {
@@ -75,18 +75,18 @@ struct Release {
 /// A part of a decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DecisionPart {
-    /// The answer.
+    /// The outcome.
     Outcome,
-    /// Why.
+    /// The reason code.
     ReasonCode,
-    /// What the run owes.
+    /// The obligations.
     Obligations,
-    /// Which rules matched.
+    /// The matching rules.
     MatchedRules,
 }
 
 impl DecisionPart {
-    /// The spelling in files.
+    /// The form in files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -98,41 +98,41 @@ impl DecisionPart {
     }
 }
 
-/// A part of a decision that is not as it should be.
+/// A part of a decision that differs from the expectation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// Which part.
+    /// The part.
     pub part: DecisionPart,
-    /// What the scenario expects, as a text.
+    /// The expected value, as text.
     pub expected: String,
-    /// What the policy decided, in the same spelling.
+    /// The decided value, in the same form.
     pub decided: String,
 }
 
 impl Scenario {
-    /// Reads a scenario; none where it has other fields, or something that content cannot hold.
+    /// Parses a scenario; `None` for unknown fields or non-canonical values.
     #[must_use]
     pub fn of(value: &Value) -> Option<Self> {
         Canonical::of(value).ok()?;
         Self::deserialize(value).ok()
     }
 
-    /// What it is called.
+    /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the policy decides about it.
+    /// The policy's decision for the scenario.
     #[must_use]
     pub fn decide(&self, policy: &CompiledPolicy) -> PolicyDecision {
         self.decide_within(policy, &mut { MAX_STEPS })
     }
 
-    /// The same; takes the steps that it needs from those that are left, and none are where it needs more.
+    /// Decides within the remaining steps and deducts those used; `left` becomes 0 when the limit is exceeded.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
         let Situation { actor, workload, release, inputs, environment, lane, now } = &self.input;
-        // `5` and `5.0` are one input, and to a condition two types.
+        // `5` and `5.0` are the same input but different CEL types.
         let mut inputs = inputs.clone();
         inputs.values_mut().for_each(number::settle);
         let input = PolicyInput {
@@ -162,7 +162,7 @@ impl Scenario {
         decision
     }
 
-    /// Every part of the decision that is not as it should be.
+    /// Every part of the decision that differs from the expectation.
     #[must_use]
     pub fn differences(&self, decision: &PolicyDecision) -> Vec<Difference> {
         let Expectation { outcome, reason_code, obligations, matched_rules } = &self.expect;
@@ -216,7 +216,7 @@ mod tests {
             "matched_rules": ["all", "big"],
         });
         assert_eq!(differences(owed), []);
-        assert_eq!(differences(json!({ "outcome": "allow_with_obligations" })), [], "what is left out may be anything");
+        assert_eq!(differences(json!({ "outcome": "allow_with_obligations" })), [], "omitted parts are not compared");
         let wrong = json!({ "outcome": "deny", "reason_code": "x", "obligations": [], "matched_rules": ["big"] });
         let text = str::to_owned;
         assert_eq!(

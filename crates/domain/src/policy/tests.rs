@@ -206,7 +206,7 @@ fn patterns_take_linear_time_and_few_of_them() {
     assert_eq!(compile(json!(rules(pattern::MAX_PATTERNS + 1))).unwrap_err()[0].code, "policy_pattern");
     let same = vec![rule("r", "inputs.a.matches('a+')", "allow"), rule("s", "inputs.a.matches('a+')", "allow")];
     assert!(compile(json!(same)).is_ok());
-    // A backtracking engine would not come back from this.
+    // A backtracking engine would not terminate in reasonable time.
     let hostile = json!({"text": format!("{}!", "a".repeat(20_000))});
     assert_eq!(holds("inputs.text.matches('^(a+)+$')", hostile), "no");
     assert_eq!(holds("inputs.text.matches('a')", json!({"text": 1})), "error");
@@ -222,16 +222,16 @@ fn slow_pattern_exhausts_steps_of_decision() {
     let each = "inputs.texts.exists(text, text.matches('1[01]{0,400}[2-9a-z]'))";
     assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 10]})), "no");
     assert_eq!(holds(each, json!({"texts": vec!["01".repeat(50); 200]})), "error");
-    // A rule beside it that allows does not win over the failed one.
+    // An allow rule does not override the failed one.
     let rules = json!([rule("slow", slow, "deny"), rule("all", "always", "allow")]);
     let decision = decide(rules.clone(), json!({"text": "01".repeat(10_000)}));
     assert_eq!((decision.outcome, decision.reason_code.as_str()), (Outcome::Deny, EVALUATION_ERROR));
-    // Light patterns search as much as before.
+    // Light patterns can search long texts.
     for light in ["^[01]{0,100}$", "2$", "[2-9]+@"] {
         assert_eq!(holds(&format!("inputs.text.matches('{light}')"), json!({"text": "01".repeat(500_000)})), "no");
     }
 
-    // The tests of a bundle say the same.
+    // The embedded tests of a bundle decide the same.
     let test =
         json!({"name": "long", "input": {"inputs": {"text": "01".repeat(10_000)}}, "expect": {"outcome": "deny"}});
     let offline = Scenario::of(&test).unwrap().decide(&compile(rules).unwrap());
@@ -276,7 +276,7 @@ fn the_content_of_a_bundle_is_checked_at_once() {
     assert_eq!(compile(json!(vec![rule("a", "always", "allow"); 201])).unwrap_err()[0].code, "out_of_bounds");
 }
 
-/// What a bundle is asked when it is made.
+/// Compiles a new bundle and runs its tests.
 fn made(content: &Value) -> Result<(), Vec<ContentProblem>> {
     CompiledPolicy::compile(content)?.pass_tests(content)
 }

@@ -1,4 +1,4 @@
-//! The variables of conditions: their names, and a run's values for them.
+//! The CEL variables of conditions, and their values for a run.
 
 use super::{
     PolicyInput,
@@ -16,24 +16,24 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-/// Most steps that one decision may take over all its conditions; what is left undone then counts as failed.
+/// The maximum steps of a decision over all its conditions; remaining conditions then count as failed.
 pub const MAX_STEPS: u64 = 2_000_000;
 
 const ACTOR: [&str; 4] = ["ref", "type", "groups", "roles"];
 const WORKLOAD: [&str; 3] = ["slug", "owner_ref", "workload_id"];
 const RELEASE: [&str; 3] = ["release_id", "state", "environment"];
 
-/// Whether a condition may read a variable of that name.
+/// Whether the name is a root variable.
 pub(super) fn is_root(name: &str) -> bool {
     is_record(name) || matches!(name, "inputs" | "environment" | "lane" | "now")
 }
 
-/// Whether the variable is a bag of fields with fixed names.
+/// Whether the variable is a record with fixed fields.
 pub(super) fn is_record(name: &str) -> bool {
     matches!(name, "actor" | "workload" | "release")
 }
 
-/// The fields of a variable: those of a record, none of a text or a time; `None` where any field may be asked for.
+/// The fields of a variable: those of a record, none for a text or a time, `None` for arbitrary fields.
 pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
     match name {
         "actor" => Some(&ACTOR),
@@ -44,11 +44,11 @@ pub(super) fn fields(name: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// The functions of CEL, without optional values. Built once: it is the same for every policy.
+/// The CEL standard library without optional values, built once for all policies.
 static STANDARD: LazyLock<Arc<Env>> =
     LazyLock::new(|| Arc::new(Env::default().with_optional_support(false).with_stdlib()));
 
-/// One decision's values and what is left of its steps.
+/// The values and remaining steps of a decision.
 pub(super) struct Evaluation {
     context: Context<'static, 'static>,
     patterns: Patterns,
@@ -58,7 +58,7 @@ pub(super) struct Evaluation {
 }
 
 impl Evaluation {
-    /// The values of those variables that conditions read.
+    /// Converts the values of the variables that conditions read.
     pub(super) fn new(input: &PolicyInput<'_>, (reads, patterns): (&BTreeSet<String>, &Patterns), steps: u64) -> Self {
         let mut data = Data::default();
         let mut context = Context::with_env(Arc::clone(&STANDARD));
@@ -85,7 +85,7 @@ impl Evaluation {
                 "lane" => text(input.lane, &mut data),
                 "now" => cel::Value::Timestamp(moment(input)),
                 "inputs" => object(input.inputs, &mut data),
-                // The variable of a loop, which the loop sets.
+                // A loop variable, which the loop sets.
                 _ => continue,
             };
             context.add_variable_from_value(name.as_str(), value);
@@ -93,12 +93,12 @@ impl Evaluation {
         Self { context, patterns: patterns.clone(), data, left: steps, exhausted: false }
     }
 
-    /// How many steps are left; none where some expression would have taken more.
+    /// The remaining steps; zero once an expression exceeded them.
     pub(super) const fn left(&self) -> u64 {
         if self.exhausted { 0 } else { self.left }
     }
 
-    /// Whether the expression holds; `None` when it fails, is no boolean, or would take more steps than are left.
+    /// Whether the expression holds; `None` when it fails, is not boolean, or exceeds the remaining steps.
     pub(super) fn holds(&mut self, expression: &IdedExpr) -> Option<bool> {
         let Some(left) = self.left.checked_sub(cost::steps(expression, self.data, &self.patterns)) else {
             self.exhausted = true;
@@ -145,7 +145,7 @@ fn object(members: &Map<String, Value>, data: &mut Data) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(map) })
 }
 
-/// Whole numbers become `int`, so that arithmetic with literals works; what fits only `uint` stays that.
+/// Whole numbers become `int`, so that arithmetic with literals works; larger ones become `uint`.
 fn value(json: &Value, data: &mut Data) -> cel::Value {
     match json {
         Value::Null => cel::Value::Null,

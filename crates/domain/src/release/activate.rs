@@ -1,4 +1,4 @@
-//! Going live and going away: what moves lanes.
+//! Activation and retirement: transitions that reassign lanes.
 
 use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
@@ -19,75 +19,75 @@ use crate::{
 use serde::Serialize;
 use serde_json::json;
 
-/// Something that an active release needs and does not have.
+/// An unmet requirement of an active release.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Missing {
-    /// The gate that it shuts.
+    /// The gate that it blocks.
     #[serde(skip)]
     pub gate: &'static str,
     /// The stable code.
     pub code: &'static str,
-    /// For people.
+    /// The message for people.
     pub message: String,
 }
 
-/// What is known of a bound model policy's primary route.
+/// The status of a bound model policy's primary route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RouteStanding {
-    /// The version, the asset and every later version stand by it.
+    /// The version, the asset and every later version approve it.
     Approved,
-    /// One of them does not.
+    /// One of them does not approve it.
     NotApproved,
 }
 
-/// What is known of the bound flow.
+/// The status of the bound flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowStanding {
-    /// None is bound: the release runs its prompt in one step.
+    /// No flow is bound: the release runs its prompt in one step.
     Absent,
-    /// It cannot be run as it is.
+    /// The flow is not executable.
     Broken,
-    /// It can be run.
+    /// The flow is executable.
     Sound {
-        /// Whether some step asks a provider.
+        /// Whether a step calls a provider.
         provider_routed: bool,
-        /// Roles that steps refer to.
+        /// The roles that steps reference.
         refers_to: Vec<AssetKind>,
-        /// Step types and actions that this server cannot run.
+        /// Step types and actions that this server does not support.
         unavailable: Vec<String>,
-        /// What its agents may use.
+        /// The tool choices of its agents.
         agents: Vec<ToolChoice>,
     },
 }
 
-/// What the activation rules look at, read from the bound contents.
+/// The data of the activation rules, derived from the bound contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
-    /// The primary route of the bound model policy, if one is bound.
+    /// The primary route of the bound model policy, if any.
     pub primary_route: Option<RouteStanding>,
     /// The bound flow.
     pub flow: FlowStanding,
     /// The bound tools.
     pub tools: Vec<ToolStanding>,
-    /// Obligations that the bound policy may impose and this server cannot fulfil.
+    /// Obligations that the bound policy can impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
-    /// What bound memory asks for that this server cannot do, in words for people.
+    /// Features of the bound memory that this server does not support, as text for people.
     pub unavailable_memory: Vec<String>,
-    /// What this server cannot do of the guardrails and hooks that are bound. It stops an activation everywhere: a run under
-    /// them would end, or pass what they are there to stop.
+    /// Features of bound guardrails and hooks that this server does not support. They block activation in every
+    /// environment, because runs would fail or pass unchecked values.
     pub unavailable_controls: Vec<UnenforcedControl>,
-    /// Controls that promise to fail closed and that this server does not enforce: in what is bound and in what that
-    /// refers to. They stop an activation in production alone, and need not be looked for elsewhere to decide one.
+    /// Fail-closed controls that this server does not enforce, in bound and referenced contents. They block activation
+    /// in production only; in other environments they may be left unchecked.
     pub unenforced_controls: Vec<UnenforcedControl>,
-    /// Whether runs would find no route that they may take. That stops nothing: accounts and profiles are told apart at run
+    /// Whether runs would find no allowed route. It blocks nothing, because accounts and profiles are evaluated at run
     /// time.
     pub has_no_route: bool,
-    /// Whether the workload is retired. Then no release of it takes a lane.
+    /// Whether the workload is retired; its releases then take no lanes.
     pub is_workload_retired: bool,
 }
 
 impl Standing {
-    /// Of contents that nobody looked into, because nothing is decided on them.
+    /// A report without evaluation, for decisions that do not depend on contents.
     #[must_use]
     pub const fn unknown() -> Self {
         Self {
@@ -104,44 +104,45 @@ impl Standing {
     }
 }
 
-/// A control that promises to fail closed and that this server does not enforce.
+/// A fail-closed control that this server does not enforce.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnenforcedControl {
     /// The kind of the asset.
     pub kind: AssetKind,
     /// The asset.
     pub asset: Slug,
-    /// JSON pointer to the promise in the content.
+    /// JSON pointer to the control in the content.
     pub pointer: String,
 }
 
 impl UnenforcedControl {
     fn named(&self) -> Missing {
         let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
-        let message = format!("`{path}` of the `{kind}` `{asset}` promises to fail closed; nothing enforces it");
+        let message =
+            format!("`{path}` of the `{kind}` `{asset}` is declared fail-closed but not enforced by this server");
         missing("controls", "control_not_enforced", message)
     }
 
     fn unavailable(&self) -> Missing {
         let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
-        let message = format!("this server cannot do what `{path}` of the `{kind}` `{asset}` says");
+        let message = format!("this server does not support `{path}` of the `{kind}` `{asset}`");
         missing("controls", "control_not_enforced", message)
     }
 }
 
-/// What an activation takes.
+/// The lanes that an activation takes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Taking {
-    /// All lanes that the release is meant for and does not hold yet.
+    /// All target lanes that the release does not hold yet.
     All,
     /// This lane.
     One(Lane),
-    /// The first lane of a plan now, and the others as the rollout goes on.
+    /// The first lane of a plan; the rollout takes the others later.
     Planned(RolloutPlan),
 }
 
 impl Taking {
-    /// The lane that is taken now, where it is one alone.
+    /// The lane taken now, if it is a single one.
     #[must_use]
     pub const fn lane(&self) -> Option<Lane> {
         match self {
@@ -160,25 +161,25 @@ impl Taking {
     }
 }
 
-/// How a move of lanes is told, and what it means for the release's rollout.
+/// The parameters of a lane reassignment and its effect on the release's rollout.
 pub(super) struct Redeployment<'a> {
-    /// The lanes that change hands.
+    /// The lanes to reassign.
     pub(super) lanes: &'a [Lane],
-    /// To whom.
+    /// The new holder.
     pub(super) holder: Option<ReleaseId>,
-    /// Why.
+    /// The reason.
     pub(super) reason: MoveReason,
-    /// The lane of the release's rollout that has soaked.
+    /// The rollout lane that completed its soak.
     pub(super) done: Option<Lane>,
-    /// The lane of the release's rollout that soaks from now on.
+    /// The rollout lane that starts its soak.
     pub(super) begun: Option<Lane>,
-    /// What becomes of the soak.
+    /// The effect on the soak time.
     pub(super) soak: Soak,
-    /// Whether the move stands only if the lane has soaked.
+    /// Whether the commit requires a completed soak.
     pub(super) only_soaked: bool,
 }
 
-/// Most unenforced controls that are named one by one.
+/// The maximum number of individually reported controls.
 const MAX_NAMED_CONTROLS: usize = 50;
 
 pub(super) fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
@@ -186,13 +187,13 @@ pub(super) fn missing(gate: &'static str, code: &'static str, message: impl Into
 }
 
 impl Release {
-    /// Whether nothing in it may look stricter than it is.
+    /// Whether the release targets production, with its stricter requirements.
     #[must_use]
     pub fn is_for_production(&self) -> bool {
         is_production(&self.environment)
     }
 
-    /// Everything that stands between an approved release and its lanes, all at once.
+    /// All unmet requirements of an activation.
     #[must_use]
     pub fn activation_gaps(&self, standing: &Standing) -> Vec<Missing> {
         let mut gaps = Vec::new();
@@ -212,12 +213,12 @@ impl Release {
         let routed = match &standing.flow {
             FlowStanding::Absent => false,
             FlowStanding::Broken => {
-                gaps.push(missing("flow", "flow_invalid", "the bound flow cannot be run"));
+                gaps.push(missing("flow", "flow_invalid", "the bound flow is not executable"));
                 false
             }
             FlowStanding::Sound { provider_routed, refers_to, unavailable, agents } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
-                    let message = format!("the flow refers to the role `{}`, which is not bound", role.as_str());
+                    let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
                     gaps.push(missing("references", "reference_unresolved", message));
                 }
                 for name in unavailable {
@@ -236,7 +237,7 @@ impl Release {
             None if routed && !legacy => gaps.push(missing(
                 "model_policy",
                 "model_policy_missing",
-                "the flow asks a provider: bind a version with the role `model_policy`",
+                "the flow calls a provider: bind a version with the role `model_policy`",
             )),
             Some(RouteStanding::NotApproved) => gaps.push(missing(
                 "model_policy",
@@ -253,26 +254,26 @@ impl Release {
             gaps.push(missing(
                 "memory",
                 "memory_unavailable",
-                format!("this server cannot remember as it is asked to: {wish}"),
+                format!("this server does not support the bound memory: {wish}"),
             ));
         }
         gaps.extend(standing.unavailable_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::unavailable));
-        // Elsewhere such a release is tried out: its versions' warnings and its gates say as much.
+        // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
             gaps.extend(standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named));
         }
         gaps
     }
 
-    /// What stops no activation here, and should be known.
+    /// Findings that do not block activation.
     #[must_use]
     pub(super) fn activation_warnings(&self, standing: &Standing) -> Vec<Missing> {
         let mut warnings = Vec::new();
         if standing.has_no_route {
-            let message = "no route may be called: runs that ask a model, or search documents by meaning, will fail";
+            let message = "no route is allowed: runs that call a model or use vector search will fail";
             warnings.push(missing("model_policy", "no_compliant_route", message));
         }
-        // In production they stop it.
+        // In production they block activation.
         if !self.is_for_production() {
             let named = standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS);
             warnings.extend(named.map(UnenforcedControl::named));
@@ -280,11 +281,11 @@ impl Release {
         warnings
     }
 
-    /// Takes one lane, all that the release is meant for and does not hold yet, or the first of a plan.
+    /// Takes one lane, all target lanes that the release does not hold, or the first lane of a plan.
     ///
     /// # Errors
-    /// When the state does not allow it, the lane is held already or not targeted, a rollout is in progress already,
-    /// approvals are missing, or something that an active release needs is.
+    /// When the state does not allow it, the lane is held or not targeted, a rollout is in progress, approvals are
+    /// missing, or a requirement is unmet.
     pub fn activate(
         &self,
         taking: &Taking,
@@ -335,10 +336,10 @@ impl Release {
         Ok(self.redeploy(release, &redeployment, deployment, fact))
     }
 
-    /// Ends the release; lanes that it holds stay empty.
+    /// Retires the release; its lanes become empty.
     ///
     /// # Errors
-    /// When it is retired already.
+    /// When it is already retired.
     pub fn retire(&self, deployment: &Deployment, stamp: &Stamp) -> Result<DeploymentChange, ReleaseRefusal> {
         match self.state {
             State::Draft
@@ -365,10 +366,10 @@ impl Release {
         Ok(self.redeploy(release, &redeployment, deployment, fact))
     }
 
-    /// What must hold whenever the release takes a lane.
+    /// Checks the requirements for taking any lane.
     ///
     /// # Errors
-    /// When the workload is retired, approvals are missing, or something that an active release needs is.
+    /// When the workload is retired, approvals are missing, or a requirement is unmet.
     pub(super) fn check_may_serve(
         &self,
         digest: &BindingsDigest,
@@ -383,13 +384,13 @@ impl Release {
         if gaps.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(gaps)) }
     }
 
-    /// Notes whom the release replaced first.
+    /// Records the first release that this one replaces.
     pub(super) fn supersede(&mut self, taken: &[Lane], deployment: &Deployment) {
         let replaced = || taken.iter().find_map(|lane| deployment.holder(*lane));
         self.supersedes_release_id = self.supersedes_release_id.or_else(replaced);
     }
 
-    /// Moves lanes to the release, or empties them when it retires.
+    /// Assigns lanes to the release, or empties them when it retires.
     pub(super) fn redeploy(
         &self,
         release: Self,

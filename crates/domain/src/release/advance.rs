@@ -1,4 +1,4 @@
-//! Rollouts of a release: the next lane, and why the pilot does not take it.
+//! Rollout transitions of a release: the next lane, and holds.
 
 use super::{
     Release, ReleaseRefusal, State,
@@ -13,20 +13,20 @@ use crate::{
 };
 use serde_json::json;
 
-/// Who goes on to the next lane, with what was seen of the present one.
+/// The initiator of an advance, with the soak status of the current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advance {
-    /// A person does, whenever they like.
+    /// A person, at any time.
     Person(LaneRecord),
-    /// The pilot does, once the lane has soaked.
+    /// The rollout controller, once the lane has soaked.
     Pilot(LaneRecord),
 }
 
 impl Release {
-    /// Takes the next lane of the rollout, or completes it where all lanes were traversed.
+    /// Takes the next lane of the rollout, or completes it after the last lane.
     ///
     /// # Errors
-    /// When no rollout is in progress, or the release may not take lanes any more.
+    /// When no rollout is in progress, or the release no longer meets the requirements.
     pub fn advance(
         &self,
         advance: Advance,
@@ -42,7 +42,7 @@ impl Release {
         if next.is_some() {
             self.check_may_serve(digest, standing, rule)?;
         }
-        // A lane that it got by other ways soaks like any other, and does not change hands.
+        // A lane that the release already holds soaks like any other, but is not transferred.
         let taken: Vec<Lane> =
             next.into_iter().filter(|lane| deployment.holder(*lane) != Some(self.release_id)).collect();
         let advanced = rollout.advanced(deployment.revision.next(), stamp.at);
@@ -67,7 +67,7 @@ impl Release {
         Ok(self.redeploy(release, &redeployment, deployment, fact))
     }
 
-    /// Whether the release may take the next lane of its rollout.
+    /// Whether the gates permit the next lane of the rollout.
     #[must_use]
     pub fn next_lane_gates(&self, standing: &Standing, rule: ApprovalRule) -> NextLane {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
@@ -77,8 +77,9 @@ impl Release {
         }
     }
 
-    /// Notes why the pilot holds; none when it said so of this lane already, or no rollout is in progress. It is a note and
-    /// changes nothing that people decide on, so the release's revision stays.
+    /// Records that the rollout controller holds; `None` when the reason is already recorded for this lane, or no
+    /// rollout is in progress. The record does not affect decisions of people, so the release's revision stays
+    /// unchanged.
     #[must_use]
     pub fn hold(&self, hold: Hold, stamp: &Stamp) -> Option<Change<Self>> {
         let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && !rollout.held.contains(&hold))?;

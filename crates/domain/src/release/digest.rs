@@ -1,14 +1,14 @@
-//! What reviewers approve, in one line.
+//! The digest that reviewers approve.
 
 use super::{Release, reference::FrozenReference};
 use std::fmt::Write as _;
 
-/// BLAKE3 of what a release binds and where it goes: the thing that reviewers approve.
+/// BLAKE3 of a release's bindings and target; reviewers approve this digest.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BindingsDigest(String);
 
 impl BindingsDigest {
-    /// The digest that a row holds.
+    /// Wraps a stored digest.
     #[must_use]
     pub const fn stored(text: String) -> Self {
         Self(text)
@@ -22,7 +22,7 @@ impl BindingsDigest {
 }
 
 impl Release {
-    /// The digest of what is bound now, of what its references mean, and of where it goes.
+    /// The digest of the current bindings, resolved references and target.
     #[must_use]
     pub fn bindings_digest(&self) -> BindingsDigest {
         let mut lines: Vec<String> = self

@@ -1,4 +1,4 @@
-//! Gates: what stands before each next state, told by the functions that decide.
+//! Gates: the requirements of each next state, reported by the functions that decide.
 
 use super::{
     Release, ReleaseRefusal, StateName,
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{field_path, knowledge::ports::Pin};
 
-/// How a gate stands.
+/// The verdict of a gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GateVerdict {
-    /// It is open.
+    /// The requirement is met.
     Pass,
-    /// It is open, and somebody should know something.
+    /// The requirement is met with a warning.
     Warn,
-    /// It is shut.
+    /// The requirement is unmet.
     Blocked,
 }
 
@@ -32,49 +32,49 @@ impl GateVerdict {
     }
 }
 
-/// One thing that is looked at before a release moves.
+/// A requirement of a release transition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gate {
-    /// The state behind it.
+    /// The target state.
     pub to: StateName,
-    /// The lane behind it, where it guards one alone.
+    /// The target lane, if the gate applies to one lane only.
     pub lane: Option<Lane>,
     /// Its name.
     pub name: &'static str,
-    /// How it stands.
+    /// The verdict.
     pub verdict: GateVerdict,
-    /// Its name where it is open, else the stable code of what is wrong.
+    /// The gate's name if it passes, else the stable code of the problem.
     pub code: &'static str,
-    /// The same for people.
+    /// The message for people.
     pub message: String,
 }
 
-/// What the gates look at besides the release.
+/// The inputs of the gates besides the release.
 #[derive(Clone, Debug)]
 pub struct Surroundings<'a> {
-    /// Who holds the lanes.
+    /// The deployment.
     pub deployment: &'a Deployment,
-    /// What the environment asks of approvals.
+    /// The environment's approval rule.
     pub rule: ApprovalRule,
-    /// What is known of the bound contents.
+    /// The activation report of the bound contents.
     pub standing: &'a Standing,
-    /// References that mean nothing; looked at in drafts, where they are still open.
+    /// Unresolved references; evaluated in drafts only.
     pub unresolved: &'a [UnresolvedReference],
 }
 
-/// The gates that an activation passes besides the approvals and the lane, with what is said where they are open.
+/// The gates of an activation besides approvals and lane, with their messages when they pass.
 pub(super) const ACTIVATION_GATES: [(&str, &str); 7] = [
     ("policy_bundle", "a policy bundle is bound"),
-    ("flow", "the bound flow can be run, or none is bound"),
-    ("model_policy", "what asks a provider has an approved route"),
-    ("obligations", "this server can fulfil what the policy may oblige it to"),
-    ("memory", "this server can remember what it is asked to"),
-    ("controls", "no control promises more than is enforced"),
-    ("references", "everything that the flow refers to is bound"),
+    ("flow", "the bound flow is executable, or none is bound"),
+    ("model_policy", "steps that call a provider have an approved route"),
+    ("obligations", "this server can fulfil the policy's obligations"),
+    ("memory", "this server supports the bound memory"),
+    ("controls", "every fail-closed control is enforced"),
+    ("references", "all roles that the flow references are bound"),
 ];
 
 impl Release {
-    /// Every gate of every state that can follow, in the order of the states.
+    /// All gates of all valid next states, in state order.
     #[must_use]
     pub fn gates(&self, around: &Surroundings<'_>) -> Vec<Gate> {
         let mut gates = Vec::new();
@@ -88,7 +88,7 @@ impl Release {
                     gates.push(workload_gate(around.standing));
                     gates.extend(self.activation_gates(around.standing));
                 }
-                // Nothing stands before these.
+                // These transitions have no gates.
                 StateName::Draft | StateName::Superseded | StateName::Retired => {}
             }
         }
@@ -101,7 +101,7 @@ impl Release {
             None => Ok(()),
         };
         match checked {
-            Ok(()) => open(to, "approvals", "enough people approved what is bound"),
+            Ok(()) => open(to, "approvals", "enough people approved the bindings"),
             Err(refusal) => shut(to, "approvals", refusal.code(), refusal.to_string()),
         }
     }
@@ -141,12 +141,12 @@ impl Release {
     }
 }
 
-/// How the documents of bound knowledge bases stand against those that the release was approved with; `None` where it binds
-/// no knowledge base, or was not approved. Documents that came later stop nothing.
+/// Compares the documents of bound knowledge bases with those at approval; `None` without a bound knowledge base or
+/// approval. Later documents only cause a warning.
 #[must_use]
 pub fn documents_gate(pins: &[Pin]) -> Option<Gate> {
     let drifted = pins.iter().filter(|pin| pin.present != pin.pinned).count();
-    let gate = open(StateName::Active, "documents", "the documents are those that the release was approved with");
+    let gate = open(StateName::Active, "documents", "the documents are unchanged since the approval");
     match (pins.is_empty(), drifted) {
         (true, _) => None,
         (false, 0) => Some(gate),
@@ -162,12 +162,12 @@ fn workload_gate(standing: &Standing) -> Gate {
         let refusal = ReleaseRefusal::WorkloadRetired;
         return shut(StateName::Active, "workload", refusal.code(), refusal.to_string());
     }
-    open(StateName::Active, "workload", "the workload takes releases")
+    open(StateName::Active, "workload", "the workload accepts releases")
 }
 
 fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gate> {
     if unresolved.is_empty() {
-        return vec![open(to, "references", "every reference means one version")];
+        return vec![open(to, "references", "every reference is resolved")];
     }
     let blocked = |reference: &UnresolvedReference| {
         let path = field_path::of_pointer("content", &reference.pointer);

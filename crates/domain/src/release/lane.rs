@@ -1,4 +1,4 @@
-//! Lanes, and who holds them.
+//! Lanes and their holders.
 
 use super::{Release, State, rollback::ReleaseArtifact};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// A service lane, from the most careful to the most general.
+/// A service lane, from the most restrictive to the most general.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Lane {
     /// Canary or internal traffic.
@@ -21,10 +21,10 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// Every lane, the most careful first.
+    /// Every lane, most restrictive first.
     pub const ALL: [Self; 3] = [Self::Restricted, Self::Guided, Self::Standard];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl Lane {
         }
     }
 
-    /// The lane of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|lane| lane.as_str() == text)
@@ -50,16 +50,16 @@ impl Serialize for Lane {
 impl<'de> Deserialize<'de> for Lane {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Self::parse(&text).ok_or_else(|| D::Error::custom("this is no lane"))
+        Self::parse(&text).ok_or_else(|| D::Error::custom("this is not a lane"))
     }
 }
 
-/// The lanes that a release may be activated on.
+/// The lanes that a release can be activated on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TargetLane {
-    /// Any and all.
+    /// Every lane.
     All,
-    /// This one alone.
+    /// This lane only.
     Only(Lane),
 }
 
@@ -68,7 +68,7 @@ impl TargetLane {
     pub const ALL: [Self; 4] =
         [Self::All, Self::Only(Lane::Restricted), Self::Only(Lane::Guided), Self::Only(Lane::Standard)];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -77,13 +77,13 @@ impl TargetLane {
         }
     }
 
-    /// The target of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text == "all" { Some(Self::All) } else { Lane::parse(text).map(Self::Only) }
     }
 
-    /// The lanes that it covers.
+    /// The covered lanes.
     #[must_use]
     pub fn lanes(self) -> Vec<Lane> {
         match self {
@@ -93,29 +93,29 @@ impl TargetLane {
     }
 }
 
-/// The holder of each lane of one workload in one environment. Whatever moves a lane locks this row first, so a lane
-/// never has two holders and no two movers wait for each other.
+/// The lane holders of a workload in one environment. Each reassignment locks this row first. A lane therefore has at
+/// most one holder, and reassignments cannot deadlock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deployment {
     /// The workload.
     pub workload_id: WorkloadId,
     /// The environment.
     pub environment: Slug,
-    /// Who holds `restricted`.
+    /// The holder of `restricted`.
     pub restricted: Option<ReleaseId>,
-    /// Who holds `guided`.
+    /// The holder of `guided`.
     pub guided: Option<ReleaseId>,
-    /// Who holds `standard`.
+    /// The holder of `standard`.
     pub standard: Option<ReleaseId>,
-    /// Lanes that soak: their holder's rollout is at them. INVARIANT: a rollout is in progress exactly where its release
-    /// holds the lane that the rollout is at, and that lane stands here.
+    /// Lanes whose holder's rollout is soaking there. INVARIANT: a rollout is in progress exactly if its release holds
+    /// the rollout's current lane and that lane is listed here.
     pub soaking: Vec<Lane>,
-    /// Counts the moves.
+    /// Increments with each reassignment.
     pub revision: Revision,
 }
 
 impl Deployment {
-    /// Of a workload that never had a release there.
+    /// The deployment of a workload without releases in the environment.
     #[must_use]
     pub const fn empty(workload_id: WorkloadId, environment: Slug) -> Self {
         let revision = Revision::FIRST;
@@ -132,7 +132,7 @@ impl Deployment {
         }
     }
 
-    /// The release that serves a caller of that lane: its holder, else that of the next more general lane.
+    /// The release that serves a caller on a lane: its holder, else that of the next more general lane.
     #[must_use]
     pub fn serving(&self, wanted: Lane) -> Option<(Lane, ReleaseId)> {
         Lane::ALL
@@ -141,27 +141,27 @@ impl Deployment {
             .find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
-    /// The release that answers for the environment where nobody names a lane: the most general holder.
+    /// The release that represents the environment without a lane choice: the most general holder.
     #[must_use]
     pub fn representative(&self) -> Option<(Lane, ReleaseId)> {
         Lane::ALL.into_iter().rev().find_map(|lane| self.holder(lane).map(|release| (lane, release)))
     }
 
-    /// Whether the release holds some lane.
+    /// Whether the release holds any lane.
     #[must_use]
     pub fn is_held_by(&self, release: ReleaseId) -> bool {
         Lane::ALL.into_iter().any(|lane| self.holder(lane) == Some(release))
     }
 
-    /// The lanes that a release may take and does not hold.
+    /// The target lanes of a release that it does not hold.
     #[must_use]
     pub fn lanes_left_for(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }
 
-    /// The lanes of the next deployment that soak: of those that soaked, the ones that kept their holder and are not
-    /// `done`; and the one where a soak begins.
+    /// The soaking lanes of the next deployment: those that keep their holder and are not `done`, plus the lane that
+    /// starts to soak.
     pub(super) fn soaking_in(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
         let goes_on = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != done
@@ -169,7 +169,7 @@ impl Deployment {
         Lane::ALL.into_iter().filter(|lane| Some(*lane) == begun || goes_on(lane)).collect()
     }
 
-    /// Those whose rollout ends in `next`, because the lane that it was at has another holder there.
+    /// The releases whose rollout ends in `next`, because they lose its current lane.
     pub(super) fn stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
         let lost = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
         let mut stopped: Vec<ReleaseId> = lost.filter_map(|lane| self.holder(*lane)).collect();
@@ -186,7 +186,7 @@ impl Deployment {
         self
     }
 
-    /// Those who hold a lane here and none in `next`.
+    /// The releases that hold a lane here and none in `next`.
     pub(super) fn displaced_by(&self, next: &Self) -> Vec<ReleaseId> {
         let mut displaced: Vec<ReleaseId> = Lane::ALL
             .into_iter()
@@ -200,48 +200,48 @@ impl Deployment {
     }
 }
 
-/// One lane that changed hands.
+/// A lane reassignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneMove {
     /// The lane.
     pub lane: Lane,
-    /// Who held it.
+    /// The previous holder.
     pub from: Option<ReleaseId>,
-    /// Who holds it now.
+    /// The new holder.
     pub to: Option<ReleaseId>,
 }
 
-/// One lane that changed hands, as the history tells it.
+/// A lane reassignment in the history.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaneMoved {
-    /// The deployment's revision that the move made.
+    /// The deployment revision of the reassignment.
     pub revision: Revision,
     /// The lane.
     pub lane: Lane,
-    /// Who held it.
+    /// The previous holder.
     pub from: Option<ReleaseId>,
-    /// Who holds it from then on.
+    /// The new holder.
     pub to: Option<ReleaseId>,
-    /// Why.
+    /// The reason.
     pub reason: MoveReason,
-    /// When.
+    /// The time.
     pub at: Timestamp,
 }
 
-/// A time in which a release held a lane.
+/// A period in which a release held a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holding {
     /// The release.
     pub release: ReleaseId,
-    /// Since when.
+    /// The start.
     pub from: Timestamp,
-    /// Until when; `None` while it holds the lane.
+    /// The end; `None` while it holds the lane.
     pub to: Option<Timestamp>,
-    /// Why it got the lane.
+    /// The reason for the assignment.
     pub reason: MoveReason,
 }
 
-/// The times in which one lane was held, newest first, from its moves, newest first.
+/// The tenures of a lane, newest first, from its history entries, newest first.
 #[must_use]
 pub fn holdings(moves: &[LaneMoved], lane: Lane) -> Vec<Holding> {
     let mut until = None;
@@ -255,57 +255,57 @@ pub fn holdings(moves: &[LaneMoved], lane: Lane) -> Vec<Holding> {
     holdings
 }
 
-/// A release and its deployment, moved together in one commit.
+/// A change of a release and its deployment in one commit.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct DeploymentChange {
-    /// The release as it will be.
+    /// The next release.
     pub release: Release,
-    /// The release's revision that the decision saw.
+    /// The release revision on which the decision is based.
     pub release_decided_on: Revision,
-    /// The deployment as it will be.
+    /// The next deployment.
     pub deployment: Deployment,
-    /// The deployment's revision that the decision saw.
+    /// The deployment revision on which the decision is based.
     pub deployment_decided_on: Revision,
     /// Releases that lose their last lane and become superseded.
     pub superseded: Vec<ReleaseId>,
-    /// Other releases whose rollout ends, because they lose the lane that it was at.
+    /// Other releases whose rollout ends, because they lose its current lane.
     pub stopped: Vec<ReleaseId>,
-    /// What becomes of the time that the release's rollout has soaked.
+    /// The effect on the soak time of the release's rollout.
     pub soak: Soak,
-    /// Whether the commit stands only if the soak of the release's rollout is over, by the database's clock.
+    /// Whether the commit requires a completed soak, by the database's clock.
     pub only_soaked: bool,
     /// Superseded releases that hold lanes again and become active.
     pub returned: Vec<ReleaseId>,
-    /// The lanes that change hands.
+    /// The reassigned lanes.
     pub moves: Vec<LaneMove>,
-    /// Why, as the history tells it.
+    /// The reason, for the history.
     pub reason: MoveReason,
-    /// The document that tells it, where one does.
+    /// The evidence document, if any.
     pub evidence: Option<ReleaseArtifact>,
-    /// The one fact of it all.
+    /// The fact of the change.
     pub fact: crate::audit::Fact,
 }
 
-/// What becomes of the time that a rollout has soaked. It is told by the database's clock alone.
+/// The effect of a change on a rollout's soak time, which only the database's clock measures.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Soak {
-    /// Nothing.
+    /// It is unchanged.
     Kept,
-    /// It begins with the commit.
+    /// It starts with the commit.
     Begun,
 }
 
-/// Why a lane changed hands.
+/// The reason for a lane reassignment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MoveReason {
     /// A release was activated.
     Activation,
-    /// A rollout went on to it.
+    /// A rollout advanced to the lane.
     Advance,
     /// The holder was retired.
     Retirement,
-    /// Its holder was taken back, and the one before holds it again.
+    /// The holder was rolled back; the previous one holds the lane again.
     Rollback,
 }
 
@@ -313,13 +313,13 @@ impl MoveReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [Self::Activation, Self::Advance, Self::Retirement, Self::Rollback];
 
-    /// The reason of that spelling.
+    /// Parses the history form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 
-    /// The spelling in the history.
+    /// The history form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

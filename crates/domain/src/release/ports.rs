@@ -1,4 +1,4 @@
-//! Where releases and deployments are kept.
+//! The release store port.
 
 use super::{
     Release, StateName,
@@ -18,17 +18,17 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// A release with the deployment that it belongs to, read in one go.
+/// A release with its deployment, read together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedRelease {
     /// The release.
     pub release: Release,
-    /// Who holds the lanes of its workload in its environment.
+    /// The lane holders of its workload in its environment.
     pub deployment: Deployment,
 }
 
 impl PlacedRelease {
-    /// The same, with the moment at which the present lane of its rollout began to soak, as the store tells it.
+    /// Sets the soak start of the rollout's current lane, as reported by the store.
     #[must_use]
     pub fn soaking_since(mut self, moment: Option<Timestamp>) -> Self {
         self.release.rollout = self.release.rollout.map(|rollout| rollout.soaking_since(moment));
@@ -36,7 +36,7 @@ impl PlacedRelease {
     }
 }
 
-/// A release of some tenant, for those who look after all of them.
+/// A release with its tenant, for jobs that span tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ReleaseOfTenant {
     /// The tenant.
@@ -45,22 +45,22 @@ pub struct ReleaseOfTenant {
     pub release: ReleaseId,
 }
 
-/// Which releases a list shows.
+/// The filter of a release listing.
 #[derive(Clone, Debug, Default)]
 pub struct ReleaseFilter {
-    /// Those of this workspace's workloads.
+    /// Releases of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Those of this workload.
+    /// Releases of this workload.
     pub workload: Option<WorkloadId>,
-    /// Those in this environment.
+    /// Releases in this environment.
     pub environment: Option<Slug>,
-    /// Those in this state.
+    /// Releases in this state.
     pub state: Option<StateName>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
+    /// Releases within the caller's visible scopes; `None` covers the whole tenant.
     pub reach: Option<Reach>,
 }
 
-/// The two revisions that a cached view of a deployment must agree with.
+/// The revisions that a cached deployment view must match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeploymentPulse {
     /// The deployment's revision.
@@ -69,12 +69,12 @@ pub struct DeploymentPulse {
     pub access: Revision,
 }
 
-/// Keeps releases and deployments.
+/// Stores releases and deployments.
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
-    /// One release with its bindings, verdicts (without notes) and deployment.
+    /// Finds a release with its bindings, verdicts (without notes) and deployment.
     async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
-    /// Where a release belongs: its workload, and that one's workspace.
+    /// The workspace and workload of a release.
     async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
     /// A page of releases without bindings or verdicts, newest first.
     async fn list(
@@ -83,28 +83,28 @@ pub trait ReleaseStore: Send + Sync {
         filter: &ReleaseFilter,
         page: Paging,
     ) -> Result<Listed<Release>, StoreError>;
-    /// A page of the verdicts on a release with their notes, newest first.
+    /// A page of a release's verdicts with notes, newest first.
     async fn approvals(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: Paging,
     ) -> Result<Listed<Approval>, StoreError>;
-    /// One verdict on a release with its note.
+    /// A verdict on a release, with its note.
     async fn approval(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         approval: ApprovalId,
     ) -> Result<Option<Approval>, StoreError>;
-    /// Who holds the lanes; `None` before the first release there.
+    /// The lane holders; `None` before the first release in the environment.
     async fn deployment(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<Deployment>, StoreError>;
-    /// What happened to the lanes of a workload in an environment, newest first: the newest `most` moves of each lane.
+    /// The lane history of a workload in an environment, newest first: the newest `limit` entries of each lane.
     async fn lane_history(
         &self,
         scope: TenantScope,
@@ -119,7 +119,7 @@ pub trait ReleaseStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Option<DeploymentPulse>, StoreError>;
-    /// Stores a draft, and an empty deployment where there is none yet. Stale when the workload is retired.
+    /// Stores a draft, and an empty deployment if none exists. Stale when the workload is retired.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -133,52 +133,51 @@ pub trait ReleaseStore: Send + Sync {
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Takes a binding out of a draft.
+    /// Removes a binding from a draft.
     async fn commit_unbinding(
         &self,
         scope: TenantScope,
         change: Change<Release>,
         binding: BindingId,
     ) -> Result<(), CommitError>;
-    /// Stores a verdict and what it did to the release.
+    /// Stores a verdict and its effect on the release.
     async fn commit_review(
         &self,
         scope: TenantScope,
         change: Change<Reviewed>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// Stores a move that touches no lane.
+    /// Stores a transition that reassigns no lane.
     async fn commit_transition(
         &self,
         scope: TenantScope,
         change: Change<Release>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
-    /// One document of a release.
+    /// Finds an artifact of a release.
     async fn find_artifact(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<Option<ReleaseArtifact>, StoreError>;
-    /// A page of a release's documents, newest first.
+    /// A page of a release's artifacts, newest first.
     async fn list_artifacts(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         page: Paging,
     ) -> Result<Listed<ReleaseArtifact>, StoreError>;
-    /// The share of runs that failed, among the newest of a release that have ended.
+    /// The number of failures among the newest ended runs of a release.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
-    /// Releases of all tenants that hold lanes: a page of them, in a settled order, those behind `after`.
+    /// A page of releases that hold lanes, across tenants, in stable order after the given one.
     async fn serving(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
-    /// Whether it is this process's turn to look for advice: every so often it is somebody's.
+    /// Claims the periodic recommendation job; true for one process per interval.
     async fn claim_advice(&self) -> Result<bool, StoreError>;
-    /// Stores that the advice about a release is another one.
+    /// Stores a changed recommendation.
     async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
-    /// Stores a move of lanes: the deployment, the release with its rollout, those it displaces or brings back, the
-    /// history, and the document that tells it. Answers when the present lane of the rollout began to soak, if there is
-    /// a rollout.
+    /// Stores a lane reassignment: the deployment, the release with its rollout, superseded and reinstated releases,
+    /// the history, and the evidence. Returns the soak start of the rollout's current lane, if there is a rollout.
     async fn commit_deployment(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! Whether the runs of a release speak for taking it back. It is advice: nothing happens by itself.
+//! Rollback recommendations from the runs of a release. A recommendation triggers no action.
 
 use super::Release;
 use crate::{
@@ -9,36 +9,36 @@ use crate::{
 };
 use serde_json::json;
 
-/// The newest runs of a release that have ended.
+/// The latest ended runs of a release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndedRuns {
-    /// How many were found.
+    /// Their number.
     pub ended: u32,
-    /// How many of them failed or took too long.
+    /// The number of failed or timed-out runs.
     pub failed: u32,
 }
 
-/// Advice, with what it rests on.
+/// A recommendation and its basis.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Recommendation {
-    /// Whether the release should be taken back.
+    /// Whether a rollback is recommended.
     pub recommended: bool,
-    /// The share of failures, 0 without runs.
+    /// The error rate, 0 without runs.
     pub error_rate: f64,
-    /// Runs that were seen.
+    /// The number of evaluated runs.
     pub sample_size: u32,
-    /// The share that is borne.
+    /// The maximum acceptable error rate.
     pub threshold: f64,
 }
 
 impl EndedRuns {
-    /// The share of failures, 0 without runs.
+    /// The error rate, 0 without runs.
     #[must_use]
     pub fn error_rate(self) -> f64 {
         if self.ended == 0 { 0.0 } else { f64::from(self.failed) / f64::from(self.ended) }
     }
 
-    /// What these runs advise. Too few of them advise nothing.
+    /// The recommendation for these runs. Fewer runs than the sample size recommend nothing.
     #[must_use]
     pub fn judge(self, config: &RolloutConfig) -> Recommendation {
         let error_rate = self.error_rate();
@@ -52,8 +52,8 @@ impl EndedRuns {
 }
 
 impl Release {
-    /// Notes that the advice is another one than when somebody last looked; none when it is the same. It is a note and
-    /// changes nothing that people decide on, so the release's revision stays.
+    /// Records a changed recommendation; `None` when it is unchanged. The record does not affect decisions of people,
+    /// so the release's revision stays unchanged.
     #[must_use]
     pub fn advise(&self, recommendation: &Recommendation, stamp: &Stamp) -> Option<Change<Self>> {
         let advised = recommendation.recommended;

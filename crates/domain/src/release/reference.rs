@@ -1,7 +1,7 @@
-//! References of what a release binds: which exact version each of them means.
+//! Resolved references of a release's contents.
 //!
-//! They are looked up once, when the release leaves draft, and are part of what reviewers approve. From then on a new
-//! version of a referenced asset changes nothing for this release.
+//! References are resolved when the release leaves draft, and are part of the approved digest. Later versions of a
+//! referenced asset do not affect the release.
 
 use super::Binding;
 use crate::{
@@ -10,57 +10,57 @@ use crate::{
     slug::Slug,
 };
 
-/// Most references that one release freezes, those inside of referenced contents included.
+/// The maximum number of frozen references of a release, including transitive ones.
 pub const MAX_REFERENCES: usize = 500;
 
-/// A reference inside a bound content, or inside one that such a content refers to, with the version that it means.
+/// A reference in bound or referenced content, with the resolved version.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct FrozenReference {
-    /// The version whose content holds the reference.
+    /// The version that contains the reference.
     pub from: AssetVersionId,
-    /// The asset that it names.
+    /// The referenced asset's slug.
     pub slug: Slug,
-    /// The label that it names; `None` where it leaves the version open.
+    /// The referenced label; `None` leaves the version open.
     pub label: Option<VersionLabel>,
-    /// That asset.
+    /// The referenced asset.
     pub asset_id: AssetId,
     /// Its kind.
     pub kind: AssetKind,
-    /// The version that it means.
+    /// The resolved version.
     pub asset_version_id: AssetVersionId,
-    /// That version's label.
+    /// The resolved version's label.
     pub version_label: VersionLabel,
-    /// That version's checksum.
+    /// The resolved version's checksum.
     pub checksum: Checksum,
 }
 
 impl FrozenReference {
-    /// The line that stands for it in what reviewers approve.
+    /// The reference's line in the approved digest.
     pub(super) fn line(&self) -> String {
         let label = self.label.as_ref().map_or("*", VersionLabel::as_str);
         format!("reference {} {} {label} {} {}", self.from, self.slug, self.asset_version_id, self.checksum)
     }
 }
 
-/// A reference for which there is no version.
+/// A reference without a matching version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnresolvedReference {
-    /// The stable code: of the prompt grammar for what prompts include, else `reference_unresolved`.
+    /// The stable code: from the prompt grammar for prompt includes, else `reference_unresolved`.
     pub code: &'static str,
-    /// Why, for people; never repeats what was written.
+    /// The message for people; it never repeats the content.
     pub message: &'static str,
-    /// The asset whose content holds the reference.
+    /// The asset whose content contains the reference.
     pub asset_slug: Slug,
-    /// JSON pointer into that content.
+    /// JSON pointer into the content.
     pub pointer: String,
-    /// The token's byte offset, for what prompts include.
+    /// The token's byte offset, for prompt includes.
     pub offset: Option<usize>,
 }
 
-/// The code of a reference of any other kind than a prompt's.
+/// The code of an unresolved reference outside prompts.
 pub const REFERENCE_UNRESOLVED: &str = "reference_unresolved";
 
-/// The version that a binding's content means by a reference.
+/// The version to which a reference in a binding's content resolves.
 #[must_use]
 pub fn meant_by<'r>(
     frozen: &'r [FrozenReference],

@@ -1,4 +1,4 @@
-//! Why a release stays as it is.
+//! Refusals of release operations.
 
 use super::{
     StateName,
@@ -7,13 +7,13 @@ use super::{
 };
 use crate::access::Roles;
 
-/// Why a release cannot move or change as asked.
+/// The reason a release operation is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReleaseRefusal {
-    /// Bindings change in drafts alone.
-    #[error("bindings change in drafts alone")]
+    /// Bindings can change only in drafts.
+    #[error("bindings can change only in drafts")]
     NotEditable {
-        /// The present state.
+        /// The current state.
         state: StateName,
     },
     /// The release has no such binding.
@@ -22,70 +22,70 @@ pub enum ReleaseRefusal {
     /// The role is not the asset's kind.
     #[error("the role is not the asset's kind")]
     RoleKindMismatch,
-    /// The role is taken.
-    #[error("the role is taken")]
+    /// The role is already bound.
+    #[error("the role is already bound")]
     DuplicateRole,
-    /// The release has as many bindings as it may.
-    #[error("a release takes {} bindings", super::MAX_BINDINGS)]
+    /// The release has the maximum number of bindings.
+    #[error("a release has at most {} bindings", super::MAX_BINDINGS)]
     TooManyBindings,
-    /// The texts and compiled contents take more memory than a run plan may.
-    #[error("the run plan of the release takes too much memory")]
+    /// The texts and compiled contents exceed the memory limit of a run plan.
+    #[error("the run plan of the release exceeds its memory limit")]
     TooLarge,
-    /// The asset takes no new bindings.
-    #[error("the asset takes no new bindings")]
+    /// The asset accepts no new bindings.
+    #[error("the asset accepts no new bindings")]
     AssetNotActive,
-    /// The present state does not lead there.
-    #[error("the present state does not lead there")]
+    /// The current state does not allow the transition.
+    #[error("the current state does not allow this transition")]
     InvalidTransition {
-        /// The present state.
+        /// The current state.
         from: StateName,
-        /// Where it leads.
+        /// The valid next states.
         valid: Vec<StateName>,
     },
-    /// Verdicts are missing or speak against it.
+    /// Approvals are missing, or the latest verdict is a rejection.
     #[error("{}", missing_approvals(*counted, *needed, *refused))]
     ApprovalRequired {
-        /// How many people approved what is bound now.
+        /// The number of people who approved the current bindings.
         counted: usize,
-        /// How many must.
+        /// The required number.
         needed: usize,
-        /// Whether a refusal is newer than the last approval.
+        /// Whether a rejection is newer than the last approval.
         refused: bool,
     },
-    /// Those who made a release may not approve it here.
-    #[error("those who made a release may not approve it here")]
+    /// Authors may not approve the release in this environment.
+    #[error("authors of a release may not approve it in this environment")]
     SelfApproval,
-    /// It has as many verdicts, of the person or of all, as it takes.
-    #[error("a release takes 50 verdicts of one person and 500 of all, and one objection of each person beyond")]
+    /// The release has the maximum number of verdicts, per person or in total.
+    #[error("a release accepts 50 verdicts per person and 500 in total, plus one objection per person")]
     TooManyVerdicts,
-    /// The approval of none of the caller's roles counts.
-    #[error("the approval of none of these roles counts")]
+    /// None of the caller's roles can approve.
+    #[error("none of the caller's roles can approve this release")]
     RoleDoesNotApprove {
-        /// The roles whose approval does.
+        /// The roles that can approve.
         needed: Roles,
     },
-    /// Something that an active release needs is missing.
-    #[error("{} things are missing", .0.len())]
+    /// Activation requirements are unmet.
+    #[error("{} activation requirements are unmet", .0.len())]
     ActivationBlocked(Vec<Missing>),
-    /// The workload is retired, so no release of it takes lanes.
+    /// The workload is retired, so its releases take no lanes.
     #[error("the workload is retired")]
     WorkloadRetired,
-    /// The release is meant for another lane.
-    #[error("the release is meant for another lane")]
+    /// The release does not target the lane.
+    #[error("the release does not target this lane")]
     LaneNotTargeted,
-    /// The release is being rolled out already.
+    /// A rollout of the release is in progress.
     #[error("a rollout of the release is in progress")]
     RolloutInProgress,
-    /// There is no rollout to advance.
+    /// No rollout is in progress.
     #[error("no rollout of the release is in progress")]
     RolloutNotInProgress,
-    /// A reason is needed, and people read it.
-    #[error("a reason has 1 to 2000 characters, and none but line breaks and tabs that do not show")]
+    /// The reason is missing or not valid text.
+    #[error("a reason has 1 to 2000 characters, and no invisible ones except line breaks and tabs")]
     Reason,
-    /// Nobody to go back to.
-    #[error("no release held the lane before that could hold it again")]
+    /// No earlier holder of the lane is eligible.
+    #[error("no earlier holder of the lane can hold it again")]
     NoPreviousRelease,
-    /// What is bound refers to something that is not there.
+    /// References in bound contents are unresolved.
     #[error("{} references are unresolved", .0.len())]
     UnresolvedReferences(Vec<UnresolvedReference>),
 }
@@ -114,7 +114,7 @@ impl ReleaseRefusal {
             Self::RolloutNotInProgress => "rollout_not_in_progress",
             Self::NoPreviousRelease => "no_previous_release",
             Self::Reason => "invalid_text",
-            // A prompt's reference keeps the code that it has when the prompt is made.
+            // An unresolved prompt reference keeps the code of the prompt grammar.
             Self::UnresolvedReferences(unresolved) => {
                 unresolved.first().map_or(REFERENCE_UNRESOLVED, |first| first.code)
             }
@@ -124,7 +124,7 @@ impl ReleaseRefusal {
 
 fn missing_approvals(counted: usize, needed: usize, refused: bool) -> String {
     if refused {
-        return "the newest verdict is a refusal".to_owned();
+        return "the latest verdict is not an approval".to_owned();
     }
-    format!("{counted} of {needed} people have approved what is bound now")
+    format!("{counted} of {needed} required people approved the current bindings")
 }

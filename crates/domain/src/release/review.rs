@@ -1,4 +1,4 @@
-//! Verdicts: people approve exactly what they reviewed.
+//! Release reviews: verdicts apply to the exact reviewed digest.
 
 use super::{BindingsDigest, Release, ReleaseRefusal, State, lane::Deployment};
 use crate::{
@@ -12,27 +12,28 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// Longest note to a verdict, in characters.
+/// The maximum length of a note, in characters.
 pub const MAX_NOTE: usize = 2_000;
 
-/// Most verdicts of one person on a release.
+/// The maximum number of verdicts per person and release.
 pub const MAX_VERDICTS: usize = 50;
 
-/// Most verdicts on a release after which approvals are refused.
+/// The number of verdicts on a release beyond which approvals are refused.
 pub const MAX_RELEASE_VERDICTS: usize = 500;
 
-/// Most verdicts on a release, refusals included: each read of it carries them all, without their notes. The newer half of so
-/// many holds refusals alone, so what comes beyond is not needed to keep the release back.
+/// The maximum number of verdicts on a release, objections included. Each read of the release loads all of them without
+/// notes. At this number the newer half consists of objections only, so further ones are not needed to block the
+/// release.
 pub const MAX_RELEASE_ROWS: usize = 1_000;
 
-/// What a person says of a release.
+/// A reviewer's verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It may go live.
+    /// The release may go live.
     Approved,
-    /// It may not.
+    /// The release may not go live.
     Rejected,
-    /// It may not as it is; back to its author.
+    /// The release needs changes and returns to its author.
     ChangesRequested,
 }
 
@@ -40,7 +41,7 @@ impl Verdict {
     /// Every verdict.
     pub const ALL: [Self; 3] = [Self::Approved, Self::Rejected, Self::ChangesRequested];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -50,48 +51,48 @@ impl Verdict {
         }
     }
 
-    /// The verdict of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verdict| verdict.as_str() == text)
     }
 }
 
-/// One person's verdict on one digest.
+/// A reviewer's verdict on a digest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Approval {
     /// Its identifier.
     pub approval_id: ApprovalId,
-    /// What was said.
+    /// The verdict.
     pub verdict: Verdict,
-    /// By whom.
+    /// The reviewer.
     pub by: ActorRef,
-    /// When.
+    /// The time.
     pub at: Timestamp,
-    /// In more words. Kept apart from the record, because it can be erased, and absent where a release was read: only
+    /// The note. It is stored separately, because it is erasable, and omitted when a release is read: only
     /// [`ReleaseStore::approvals`](super::ports::ReleaseStore::approvals) and
-    /// [`ReleaseStore::approval`](super::ports::ReleaseStore::approval) read it.
+    /// [`ReleaseStore::approval`](super::ports::ReleaseStore::approval) load it.
     pub note: Option<String>,
-    /// What it was said of.
+    /// The reviewed digest.
     pub subject_digest: BindingsDigest,
-    /// How long ago it was recorded, in whole seconds by the store's clock, when it was read.
+    /// The age when read, in whole seconds by the store's clock.
     pub age: u64,
 }
 
-/// What an environment asks of approvals.
+/// The approval requirements of an environment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ApprovalRule {
-    /// How many people must approve, at least one.
+    /// The number of people who must approve, at least one.
     pub min_approvals: usize,
-    /// Whether those who made the release may approve it.
+    /// Whether authors of the release may approve it.
     pub self_approval: SelfApproval,
-    /// The roles of which an approver must have one; any, where none are named.
+    /// The roles of which an approver needs one; `None` allows any.
     pub roles: Option<Roles>,
-    /// Hours for which an approval counts; for ever, where none are named.
+    /// The validity of an approval in hours; `None` is unlimited.
     pub lasts_hours: Option<u64>,
 }
 
-/// Whether those who made a release may approve it.
+/// Whether authors of a release may approve it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SelfApproval {
     /// They may.
@@ -101,17 +102,17 @@ pub enum SelfApproval {
 }
 
 impl ApprovalRule {
-    /// What environments ask: this many people, who made it or not.
+    /// The rule of an environment, without role or validity constraints.
     #[must_use]
     pub const fn new(min_approvals: usize, self_approval: SelfApproval) -> Self {
         Self { min_approvals, self_approval, roles: None, lasts_hours: None }
     }
 
-    /// Whether somebody with these roles may give this verdict. What is bound asks for roles, and is part of what is
-    /// approved: an approval that was taken once had the roles that it needs.
+    /// Checks whether an actor with these roles may give this verdict. The rule is part of the approved bindings, so a
+    /// recorded approval had the required roles.
     ///
     /// # Errors
-    /// When none of the roles is among those whose approval counts. Refusals are taken from everybody.
+    /// When the verdict is an approval and none of the roles can approve. Objections need no role.
     pub fn admits(&self, verdict: Verdict, roles: Roles) -> Result<(), ReleaseRefusal> {
         match (verdict, self.roles) {
             (Verdict::Approved, Some(needed)) if needed.common(roles).is_empty() => {
@@ -125,7 +126,7 @@ impl ApprovalRule {
         self.lasts_hours.is_none_or(|hours| approval.age < hours.saturating_mul(3_600))
     }
 
-    /// What two rules ask for together.
+    /// Combines two rules; the stricter requirement applies.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let refused = [self.self_approval, other.self_approval].contains(&SelfApproval::Refused);
@@ -140,7 +141,7 @@ impl ApprovalRule {
         }
     }
 
-    /// What a workload profile asks for (`approval_policy`); what it leaves out, it does not ask for.
+    /// The requirements of a workload profile (`approval_policy`); omitted members add none.
     #[must_use]
     pub fn of_profile(profile: &Value) -> Self {
         let asked = profile.get("approval_policy");
@@ -150,7 +151,7 @@ impl ApprovalRule {
         Self {
             min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
             self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
-            // A list that names nobody asks for nobody in particular.
+            // An empty list adds no role requirement.
             roles: roles
                 .filter(|roles| !roles.is_empty())
                 .map(|roles| roles.iter().filter_map(Value::as_str).filter_map(Role::parse).collect()),
@@ -162,20 +163,22 @@ impl ApprovalRule {
 /// A verdict with its effect on the release.
 #[derive(Clone, Debug)]
 pub struct Reviewed {
-    /// The release as it will be.
+    /// The next release.
     pub release: Release,
     /// The verdict to record.
     pub approval: Approval,
 }
 
 impl Release {
-    /// Records a verdict. `changes_requested` takes a waiting release back to draft; nothing else moves it.
+    /// Records a verdict. `changes_requested` returns a release under review to draft; other verdicts do not change the
+    /// state.
     ///
-    /// Approvals end at [`MAX_VERDICTS`] of a person and [`MAX_RELEASE_VERDICTS`] of all. A refusal is recorded beyond these numbers
-    /// where the newest verdict of its author on what is bound is none: whoever approved early can still object.
+    /// Approvals are limited to [`MAX_VERDICTS`] per person and [`MAX_RELEASE_VERDICTS`] in total. An objection is
+    /// recorded beyond these limits if its author's latest verdict on the current digest is not one, so that an early
+    /// approver can still object.
     ///
     /// # Errors
-    /// When the environment does not let makers approve their own releases, or enough was said of this one.
+    /// When the environment forbids approval by authors, or the verdict limits are reached.
     pub fn review(
         &self,
         approval_id: ApprovalId,
@@ -221,7 +224,7 @@ impl Release {
         Err(ReleaseRefusal::TooManyVerdicts)
     }
 
-    /// The fact that one of its makers wanted to approve it, where that is not allowed.
+    /// The fact of a refused approval by an author.
     #[must_use]
     pub fn self_approval_refused(&self, stamp: &Stamp) -> Fact {
         let detail = json!({
@@ -233,11 +236,11 @@ impl Release {
         fact.concerning([Category::ComplianceFindings])
     }
 
-    /// Opens the way to activation.
+    /// Moves the release to approved.
     ///
     /// # Errors
-    /// When the release does not wait for verdicts, or too few people approved what is bound now, or the newest
-    /// verdict is a refusal.
+    /// When the release does not await verdicts, too few people approved the current digest, or the latest verdict is
+    /// not an approval.
     pub fn approve(
         &self,
         rule: ApprovalRule,
@@ -263,7 +266,7 @@ impl Release {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
                     let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
-                    // What does not count outweighs no refusal either.
+                    // An approval that does not count does not override an objection either.
                     if own || !rule.counts(approval) {
                         continue;
                     }

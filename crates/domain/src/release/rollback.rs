@@ -1,4 +1,4 @@
-//! Going back: lanes return to who held them before.
+//! Rollback: lanes return to their previous holders.
 
 use super::{
     Release, ReleaseRefusal, State,
@@ -21,33 +21,33 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// Longest reason, in characters.
+/// The maximum length of a reason, in characters.
 pub const MAX_REASON: usize = 2_000;
 
-/// A document that stands behind a move of a release.
+/// An evidence document of a release.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ReleaseArtifact {
     /// Its identifier.
     pub artifact_id: ArtifactId,
     /// The release.
     pub release_id: ReleaseId,
-    /// What sort of document it is: `rollback`.
+    /// The kind of document: `rollback`.
     pub kind: String,
-    /// The document, as canonical JSON.
+    /// The document as canonical JSON.
     pub content: String,
-    /// The checksum of these bytes.
+    /// The checksum of the content.
     pub checksum: Checksum,
     /// When it was made.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The actor that created it.
     pub created_by: ActorRef,
 }
 
 impl ReleaseArtifact {
-    /// The document, if its bytes have the checksum that was stored with them.
+    /// Verifies the content against its stored checksum.
     ///
     /// # Errors
-    /// The mismatch otherwise; the bytes are then not to be shown.
+    /// When the checksum does not match; the content must then not be shown.
     pub fn verify(self) -> Result<Self, IntegrityMismatch> {
         if Checksum::of(self.content.as_bytes()) == self.checksum {
             return Ok(self);
@@ -59,35 +59,35 @@ impl ReleaseArtifact {
         })
     }
 
-    /// The name that it is kept under.
+    /// The storage path.
     #[must_use]
     pub fn storage_ref(&self) -> String {
         format!("evidence/releases/{}/{}/{}.json", self.release_id, self.artifact_id, self.kind)
     }
 }
 
-/// One lane that goes back, and to whom.
+/// A lane that returns to an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LaneReturned {
     /// The lane.
     pub lane: Lane,
-    /// Who holds it again.
+    /// The reinstated holder.
     pub rolled_back_to: ReleaseId,
 }
 
-/// What the document of a rollback says.
+/// The content of a rollback document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RollbackRecord {
-    /// The release that was taken back.
+    /// The release that was rolled back.
     pub release_id: ReleaseId,
-    /// Why, in the words of who did it.
+    /// The stated reason.
     pub reason: String,
-    /// The lanes, the one that the release took last first.
+    /// The lanes, most recently taken first.
     pub lanes: Vec<LaneReturned>,
 }
 
-/// Those who held a lane before its holder, the latest first: without the holder, and without those who were taken
-/// back from it, which are never gone back to. `moves` are newest first.
+/// The earlier holders of a lane, latest first, without the current holder and releases that were rolled back from it.
+/// `moves` are newest first.
 #[must_use]
 pub fn earlier_holders(moves: &[LaneMoved], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
@@ -97,16 +97,16 @@ pub fn earlier_holders(moves: &[LaneMoved], lane: Lane, holder: ReleaseId) -> Ve
     of_lane().filter_map(|moved| moved.to).filter(|release| passed_over.insert(*release)).collect()
 }
 
-/// Checks the reason of a rollback, which people read.
+/// Validates the reason of a rollback.
 ///
 /// # Errors
-/// When it is blank, too long, or holds characters that do not show.
+/// When it is blank, too long, or contains invisible characters.
 pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
     if is_blank(reason) || !is_prose(reason, MAX_REASON) { Err(ReleaseRefusal::Reason) } else { Ok(()) }
 }
 
-/// The lanes that a release holds, the one that it took last first; among those that it took at once, the most general
-/// first. `moves` are newest first.
+/// The lanes that a release holds, most recently taken first; lanes taken together are ordered from the most general.
+/// `moves` are newest first.
 #[must_use]
 pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
     let taken = |lane: Lane| moves.iter().find(|moved| moved.lane == lane && moved.to == Some(release));
@@ -115,11 +115,11 @@ pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: Relea
     held
 }
 
-/// A lane that goes back, with the release that held it before.
+/// A lane and the earlier holder to which it returns.
 pub type WayBack<'a> = (Lane, &'a Release);
 
 impl Release {
-    /// Whether a lane can go back to it: it held lanes, and is not over.
+    /// Whether a lane can return to this release: it held lanes and is not retired.
     #[must_use]
     pub const fn can_hold_again(&self) -> bool {
         match self.state {
@@ -128,10 +128,10 @@ impl Release {
         }
     }
 
-    /// Takes the release back from lanes that it holds.
+    /// Rolls the release back from lanes that it holds.
     ///
     /// # Errors
-    /// When the release holds no lanes, there is nobody to go back to, or the reason is none.
+    /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
         ways: &[WayBack<'_>],
@@ -193,7 +193,7 @@ impl Release {
             deployment_decided_on: deployment.revision,
             // The release itself is stored with its state.
             superseded: Vec::new(),
-            // The lanes that go back are its own, so no other rollout is at them.
+            // The returned lanes are its own, so no other rollout is affected.
             stopped: Vec::new(),
             soak: Soak::Kept,
             only_soaked: false,
@@ -234,10 +234,10 @@ mod tests {
         Uuid::from_u128(number).into()
     }
 
-    /// From whom, to whom, with 0 for nobody, and whether it was a rollback.
+    /// Previous and next holder, with 0 for none, and whether it was a rollback.
     type Move = (u128, u128, bool);
 
-    /// Moves of one lane, told oldest first.
+    /// The history of one lane, from entries oldest first.
     fn history(moves: &[Move]) -> Vec<LaneMoved> {
         let holder = |number| (number != 0).then(|| release(number));
         let told = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
@@ -258,12 +258,12 @@ mod tests {
         let cases: [(&[Move], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
-            // 3 was taken back, so nobody goes back to it.
+            // Release 3 was rolled back, so it is not eligible.
             (&[(0, 1, false), (1, 2, false), (2, 3, false), (3, 2, true)], 2, &[1]),
             (&[(0, 1, false), (1, 2, false), (2, 1, true)], 1, &[]),
-            // Nobody held it for a while.
+            // The lane was empty for a while.
             (&[(0, 1, false), (1, 0, false), (0, 2, false)], 2, &[1]),
-            // What came after a way back is gone back from, too.
+            // A release activated after a rollback can itself be rolled back.
             (&[(0, 1, false), (1, 2, false), (2, 1, true), (1, 3, false)], 3, &[1]),
         ];
         for (moves, holder, expected) in cases {

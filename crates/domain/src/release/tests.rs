@@ -123,13 +123,13 @@ fn in_state(name: StateName) -> (Release, Deployment) {
     }
 }
 
-/// Who else holds the lanes or held them: the release that others go back to.
+/// An earlier holder of the lanes, eligible for rollback.
 fn earlier() -> Release {
     let digest = approved(9).bindings_digest();
     Release { state: State::Superseded { digest }, ..approved(9) }
 }
 
-/// Tries every move from every state: where it leads, or the code of what refuses it.
+/// Tries every transition from a state; returns the resulting state or the refusal.
 fn tried(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
     let (release, deployment) = in_state(from);
     assert_eq!(release.state.name(), from);
@@ -148,7 +148,7 @@ fn tried(from: StateName) -> [(StateName, &'static str, Result<StateName, Releas
         (StateName::Active, "active", release.activate(&Taking::All, &deployment, (&sound(), RULE), &by).map(lanes)),
         (StateName::Retired, "retired", release.retire(&deployment, &by).map(lanes)),
         (StateName::Superseded, "rollback", release.roll_back(&ways, &deployment, reason, &by).map(lanes)),
-        // Of a release that has a rollout, whatever else it is.
+        // The release with a rollout, in any state.
         (StateName::Active, "rollout/advance", rolling.advance(seen, &deployment, (&sound(), RULE), &by).map(lanes)),
     ]
 }
@@ -158,7 +158,7 @@ fn begun() -> Rollout {
     Rollout::begin(plan, Revision::FIRST, Timestamp::new(NOW))
 }
 
-/// The table of docs/release-states.md, which `cargo xtask docs` copies from here.
+/// The table of docs/release-states.md; `cargo xtask docs` copies it from here.
 #[test]
 fn every_move_from_every_state() {
     let moves: Vec<&str> = tried(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
@@ -173,7 +173,7 @@ fn every_move_from_every_state() {
     insta::assert_snapshot!("moves", table);
 }
 
-/// Tries every move from every state and compares with what `valid_transitions` promises.
+/// Compares every transition with `valid_transitions`.
 #[test]
 fn what_is_promised_is_what_is_possible() {
     let mut table = String::new();
@@ -181,7 +181,7 @@ fn what_is_promised_is_what_is_possible() {
         let (release, deployment) = in_state(from);
         let promised = release.valid_transitions(&deployment);
         for (to, name, led) in tried(from) {
-            // What is no `to_state` has a route of its own.
+            // Transitions without a `to_state` have their own route.
             if StateName::parse(name).is_some() {
                 assert_eq!(promised.contains(&to), led.is_ok(), "{from:?} -> {name}");
             }
@@ -199,7 +199,7 @@ fn what_is_promised_is_what_is_possible() {
     ");
 }
 
-/// Where every gate of a state is open, the move succeeds, and the other way round.
+/// A transition succeeds exactly if all gates of its target state pass.
 #[test]
 fn gates_say_what_moves_do() {
     for from in StateName::ALL {
@@ -390,7 +390,7 @@ fn in_production_nothing_looks_stricter_than_it_is() {
     };
     let standing = Standing { unenforced_controls: vec![control], ..sound() };
     let mut release = approved(1);
-    assert!(release.activation_gaps(&standing).is_empty(), "elsewhere it can be tried out");
+    assert!(release.activation_gaps(&standing).is_empty(), "other environments permit it");
     release.environment = Slug::parse("production").unwrap();
     let gaps = release.activation_gaps(&standing);
     assert_eq!(gaps.len(), 1);
@@ -430,15 +430,15 @@ fn what_references_mean_is_approved_with_the_rest() {
     let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
     let submit = |references| bound.submit(Ok(references), &empty(), &stamp("user:ada")).unwrap().next;
     let ready = submit(vec![frozen(20, 40), frozen(20, 40)]);
-    assert_eq!(ready.references, [frozen(20, 40)], "once is enough");
+    assert_eq!(ready.references, [frozen(20, 40)], "duplicates are removed");
     let other = submit(vec![frozen(20, 41)]);
     assert_ne!(ready.bindings_digest(), other.bindings_digest());
     assert_ne!(ready.bindings_digest(), submit(Vec::new()).bindings_digest());
     assert_eq!(submit(vec![frozen(20, 40), frozen(21, 41)]), submit(vec![frozen(21, 41), frozen(20, 40)]));
-    // What was said of one meaning is not said of another.
+    // Approvals do not carry over to other resolved references.
     let approved = review(&ready, "user:bob", Verdict::Approved);
     let back = approved.reopen(&empty(), &stamp("user:ada")).unwrap().next;
-    assert_eq!(back.references, [], "in a draft they are open");
+    assert_eq!(back.references, [], "references are unresolved in drafts");
     let again = back.submit(Ok(vec![frozen(20, 41)]), &empty(), &stamp("user:ada")).unwrap().next;
     assert_eq!(again.approve(RULE, &empty(), &stamp("user:ops")).unwrap_err().code(), "approval_required");
     let same = back.submit(Ok(vec![frozen(20, 40)]), &empty(), &stamp("user:ada")).unwrap().next;
@@ -462,7 +462,7 @@ fn a_reference_that_means_nothing_keeps_the_release_in_draft() {
         &stamp("user:ada"),
     );
     assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
-    // A release that cannot be submitted at all says that first.
+    // The invalid state takes precedence over unresolved references.
     let retired = in_state(StateName::Retired).0;
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
@@ -485,5 +485,5 @@ fn what_does_not_count_clears_no_refusal_and_verdicts_have_an_end() {
     }
     let more = |who, verdict| full.review(Uuid::from_u128(31).into(), (verdict, None), RULE, &stamp(who)).map(|_| ());
     assert_eq!(more("user:bob", Verdict::Approved), Err(ReleaseRefusal::TooManyVerdicts));
-    assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit of one person is not the limit of the release");
+    assert_eq!(more("user:eve", Verdict::Approved), Ok(()), "the limit applies per person");
 }

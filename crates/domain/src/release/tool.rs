@@ -1,20 +1,20 @@
-//! Tools that agents of the bound flow use: are they bound, and can this server call them.
+//! Tool requirements of the bound flow's agents: tools must be bound and callable.
 
 use super::activate::{Missing, missing};
 use crate::flow::ToolChoice;
 
-/// What is known of a bound tool.
+/// The status of a bound tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ToolStanding {
     /// The asset's slug.
     pub slug: String,
-    /// What models call it.
+    /// Its model-facing name.
     pub name: String,
-    /// Whether this server can call what stands behind it.
+    /// Whether this server can call it.
     pub is_available: bool,
 }
 
-/// What stands between an agent's choice of tools and their use.
+/// The unmet tool requirements of the agents.
 pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<Missing> {
     let mut gaps = Vec::new();
     for name in agents.iter().flat_map(named) {
@@ -31,12 +31,12 @@ pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<Missing
     };
     for (index, tool) in bound.iter().enumerate().filter(|(_, tool)| is_used(tool)) {
         if !tool.is_available {
-            let message = format!("this server cannot call what stands behind the tool `{}`", tool.slug);
+            let message = format!("this server cannot call the tool `{}`", tool.slug);
             gaps.push(missing("flow", "step_type_unavailable", message));
         }
-        // A model that names one of two would be given whichever came first.
+        // With duplicate names, a model's call would be ambiguous.
         if bound.iter().take(index).any(|other| other.name == tool.name && is_used(other)) {
-            let message = format!("two bound tools are called `{}`", tool.name);
+            let message = format!("two bound tools have the name `{}`", tool.name);
             gaps.push(missing("references", "reference_unresolved", message));
         }
     }

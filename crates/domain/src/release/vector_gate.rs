@@ -1,5 +1,5 @@
-//! Gates over the bound knowledge bases that are searched by vectors: whether their queries can be embedded, and whether a
-//! search compares all of their pieces. They warn and stop nothing, because what serves goes on serving.
+//! Gates for bound knowledge bases with vector search: whether queries can be embedded, and whether a search covers all
+//! chunks. They only warn, because existing service continues.
 
 use super::{
     StateName,
@@ -7,31 +7,31 @@ use super::{
 };
 use crate::knowledge::retrieval::{EmbeddingModel, IndexWarning};
 
-/// How a bound knowledge base stands at the revision that the release serves.
+/// The status of a bound knowledge base at the served revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VectorStanding {
     /// Its name.
     pub slug: String,
     /// Whether queries can be embedded.
     pub embedding: EmbeddingStanding,
-    /// How many pieces a search compares, where there are more.
+    /// The number of chunks that a search compares, if it is capped.
     pub capped_at: Option<u32>,
 }
 
-/// Whether queries to a knowledge base can be embedded by the model that made its index.
+/// Whether queries can be embedded with the model of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EmbeddingStanding {
     /// They can.
     Searchable,
-    /// Its pieces have vectors of several models, or some have none.
+    /// Its chunks have vectors of several models, or some have none.
     Partial,
-    /// The account of the model that made its index is not configured any more.
+    /// The account of the index's model is no longer configured.
     NoAccount(EmbeddingModel),
-    /// The bound profile does not let queries go there; the gate of routes tells that.
+    /// The bound profile refuses the route; the route gate reports it.
     NoRoute,
 }
 
-/// The gates; none where no knowledge base that is searched by vectors is bound.
+/// The gates; empty without a bound vector knowledge base.
 #[must_use]
 pub fn vector_gates(standings: &[VectorStanding]) -> Vec<Gate> {
     if standings.is_empty() {
@@ -52,7 +52,7 @@ pub fn vector_gates(standings: &[VectorStanding]) -> Vec<Gate> {
     };
     gates.extend(standings.iter().filter_map(capped));
     if gates.len() == before {
-        let message = "searches by vectors compare every piece";
+        let message = "vector searches compare every chunk";
         gates.push(gate("vector_search", GateVerdict::Pass, "vector_search", message.to_owned()));
     }
     gates
@@ -65,7 +65,7 @@ fn embedding_gate(standing: &VectorStanding) -> Option<Gate> {
         EmbeddingStanding::Partial => (
             "embedding_mismatch",
             format!(
-                "`{slug}`: some of the pieces that the release serves have vectors of another embedding model, or none, so \
+                "`{slug}`: some chunks that the release serves have vectors of another embedding model, or none, so \
                  that searches are refused; embed its documents again, and approve a new release if documents were added \
                  since this one was approved"
             ),
@@ -73,7 +73,7 @@ fn embedding_gate(standing: &VectorStanding) -> Option<Gate> {
         EmbeddingStanding::NoAccount(EmbeddingModel { account, model }) => (
             "embedding_account_missing",
             format!(
-                "`{slug}`: the pieces that the release serves have vectors of `{model}`, and its account `{account}` is not \
+                "`{slug}`: the chunks that the release serves have vectors of `{model}`, and its account `{account}` is not \
                  configured, so that searches are refused; configure the account again, or embed the documents again, and \
                  approve a new release if documents were added since this one was approved"
             ),

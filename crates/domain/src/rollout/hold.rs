@@ -1,4 +1,4 @@
-//! Whether the pilot may take the next lane, and why not.
+//! The rollout controller's decision to advance or hold.
 
 use super::{Pace, Rollout};
 use crate::{
@@ -6,21 +6,21 @@ use crate::{
     workload::{Status, interface::RolloutConfig},
 };
 
-/// Fewest runs that speak for a lane, where the workload does not look at fewer.
+/// The minimum number of runs on a lane, unless the workload's sample size is smaller.
 const FEWEST_RUNS: u32 = 5;
 
-/// Why the pilot does not take the next lane, although the present one has soaked.
+/// The reason the rollout controller holds after the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// The runs of the release speak for taking it back.
+    /// A rollback is recommended for the release.
     RollbackRecommended,
-    /// Too few of its runs have ended on the lane since it took it.
+    /// Too few runs have ended on the lane since its soak started.
     TooFewRuns,
-    /// Too large a share of them failed.
+    /// The error rate of these runs is too high.
     ErrorRate,
-    /// The release may not take the lane: verdicts or something that it needs are missing.
+    /// Verdicts or requirements for the next lane are missing.
     GateBlocked,
-    /// The workload is suspended or retired: what nobody runs proves nothing.
+    /// The workload is suspended or retired, so there are no meaningful runs.
     WorkloadStopped,
 }
 
@@ -29,7 +29,7 @@ impl Hold {
     pub const ALL: [Self; 5] =
         [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked, Self::WorkloadStopped];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,48 +41,48 @@ impl Hold {
         }
     }
 
-    /// The reason of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|hold| hold.as_str() == text)
     }
 }
 
-/// Whether a release may take the next lane of its rollout, as its gates stand.
+/// Whether the gates permit the next lane of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NextLane {
-    /// It may, or there is none to take.
+    /// They permit it, or there is no next lane.
     Open,
-    /// Verdicts or something that it needs are missing.
+    /// Verdicts or requirements are missing.
     Blocked,
 }
 
-/// What the lane of a rollout has seen of the release since it took it.
+/// The soak status of a rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LaneRecord {
-    /// How much of the soak is left, in whole seconds by the database's clock, rounded up.
+    /// The remaining soak, in whole seconds by the database's clock, rounded up.
     pub soak_left: u64,
-    /// The newest runs of the release on the lane that were accepted and have ended since.
+    /// The latest runs of the release on the lane that were accepted and ended since the soak started.
     pub runs: EndedRuns,
 }
 
-/// All that the pilot looks at.
+/// The inputs of the rollout controller's decision.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Observed {
-    /// On the lane.
+    /// The soak status of the lane.
     pub lane: LaneRecord,
-    /// Of the release, wherever it runs.
+    /// The recommendation from all runs of the release.
     pub recommendation: Recommendation,
-    /// Whether the release may take the next lane.
+    /// Whether the gates permit the next lane.
     pub next: NextLane,
-    /// Whether the workload is run at all.
+    /// The workload's status.
     pub workload: Status,
-    /// Runs that must have ended on the lane.
+    /// The number of runs that must have ended on the lane.
     pub needed: u32,
 }
 
 impl Observed {
-    /// What was seen, under what the workload says of rollouts.
+    /// Combines the inputs with the workload's rollout configuration.
     #[must_use]
     pub fn new(
         lane: LaneRecord,
@@ -95,13 +95,13 @@ impl Observed {
 }
 
 impl Rollout {
-    /// Whether the pilot takes the next lane now: nothing holds it, and it is its turn.
+    /// Whether the rollout controller advances now.
     #[must_use]
     pub fn is_due(&self, observed: &Observed) -> bool {
         self.automatic() && observed.lane.soak_left == 0 && self.hold(observed).is_none()
     }
 
-    /// Why the pilot holds; none while the lane soaks, or where a person takes the next one.
+    /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
     #[must_use]
     pub fn hold(&self, observed: &Observed) -> Option<Hold> {
         if !self.automatic() || observed.lane.soak_left > 0 {
@@ -154,7 +154,7 @@ mod tests {
             (observed(1, (5, 0), false), false, None),
             (observed(0, (4, 0), false), false, Some(Hold::TooFewRuns)),
             (observed(0, (10, 4), false), false, Some(Hold::ErrorRate)),
-            // A share as large as the threshold is borne.
+            // An error rate equal to the threshold is acceptable.
             (observed(0, (10, 3), false), true, None),
             (observed(0, (10, 0), true), false, Some(Hold::RollbackRecommended)),
             (

@@ -1,4 +1,4 @@
-//! Where rollouts are looked at.
+//! The rollout store port.
 
 use super::LaneRecord;
 use crate::{
@@ -9,20 +9,20 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// Looks at rollouts, and keeps what was said of them. What moves a lane is committed with the deployment.
+/// Reads soak status and stores holds. Lane reassignments are committed with the deployment.
 #[async_trait]
 pub trait RolloutStore: Send + Sync {
-    /// What the lane of a release's rollout in progress has seen: its soak by the database's clock, and its `newest`
-    /// runs since. None where no rollout is in progress.
+    /// The soak status of a release's current rollout lane: its soak by the database's clock, and its `newest` runs
+    /// since. `None` when no rollout is in progress.
     async fn lane_record(
         &self,
         scope: TenantScope,
         release: ReleaseId,
         newest: u32,
     ) -> Result<Option<LaneRecord>, StoreError>;
-    /// Releases of all tenants whose rollout advances by itself and whose lane has soaked: a page of them, in a settled
-    /// order, those behind `after`.
+    /// A page of releases with automatic rollouts whose lane has soaked, across tenants, in stable order after the
+    /// given one.
     async fn soaked(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
-    /// Stores that the pilot holds, and why.
+    /// Stores a hold with its reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

@@ -20,9 +20,7 @@ impl Cut {
     #[must_use]
     pub const fn told(self) -> (Status, Outcome, &'static str, &'static str) {
         match self {
-            Self::Overdue => {
-                (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline")
-            }
+            Self::Overdue => (Status::Failed, Outcome::Timeout, "deadline_exceeded", "the run exceeded its deadline"),
             Self::LeaseLost => (Status::Failed, Outcome::Failure, "interrupted", "the run lost its lease"),
             Self::Suspended => {
                 (Status::Cancelled, Outcome::Cancelled, "workload_suspended", "the workload was suspended")

@@ -228,8 +228,7 @@ impl<'a> Run<'a> {
     /// no effect.
     pub fn looked(&mut self, looked: Option<Looked>) -> Turn {
         let Some(mut passage) = self.passage.take() else { return Turn::Ended };
-        let unavailable =
-            || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
+        let unavailable = || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
         let Some(looked) = looked else { return self.stop(passage, StepFailure::Stopped(unavailable())) };
         self.looks_left = looked.left;
         self.keep_look(&passage, &looked);

@@ -4,7 +4,7 @@ use crate::policy::{PolicyActor, PolicyRelease, PolicyWorkload, variables::Evalu
 use proptest::prelude::*;
 use serde_json::{Map, json};
 
-/// What the two ways say of a condition: without the interpreter, and with it.
+/// The results of a condition on the fast path and in the interpreter.
 fn both(condition: &str, inputs: &Map<String, Value>) -> (Option<bool>, Option<bool>) {
     let mut patterns = Patterns::default();
     let compiled = Condition::compile(condition, &mut patterns).unwrap();
@@ -77,7 +77,7 @@ fn what_can_be_doubted_is_left_to_the_interpreter() {
     }
 }
 
-/// The benchmark's rows lean on this: one form is plain, and its twin is tried in vain and answered all the same.
+/// The benchmark relies on this: one form takes the fast path, and its twin defers to the interpreter.
 #[test]
 fn a_condition_that_leaves_at_its_end_is_answered_by_the_interpreter() {
     let inputs = inputs();

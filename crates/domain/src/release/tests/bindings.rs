@@ -1,4 +1,4 @@
-//! What a release binds.
+//! Binding limits.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! How many verdicts a release takes.
+//! Verdict limits.
 
 use super::*;
 
-/// Ten approvers cannot close a release to objections.
+/// A few approvers cannot exhaust the limit to prevent objections.
 #[test]
 fn a_full_release_takes_one_objection_of_each_person_and_no_approval() {
     let mut full = in_state(StateName::ReviewReady).0;
@@ -24,7 +24,7 @@ fn a_full_release_takes_one_objection_of_each_person_and_no_approval() {
         for verdict in Verdict::ALL {
             assert_eq!(more(&objected, who, verdict), Err(ReleaseRefusal::TooManyVerdicts), "{who}: {verdict:?}");
         }
-        // What is bound now is something else.
+        // The bindings have changed since the verdicts.
         let other = BindingsDigest::stored(format!("blake3:{}", "7".repeat(64)));
         for approval in &mut objected.approvals {
             approval.subject_digest = other.clone();
