@@ -90,7 +90,7 @@ pub(crate) struct Referring(pub(crate) Pool);
 impl Look for Referring {
     type Key = (Uuid, Uuid);
     type Found = ();
-    const WHAT: &'static str = "what versions refer to";
+    const WHAT: &'static str = "version references";
 
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ()>, StoreError> {
         // A version with references has one at position 0.

@@ -73,9 +73,9 @@ impl<B: Batch> Gather<B> {
     /// spawned task: a runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
     fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        gate.waiting.push_back((item, sender));
-        let is_first = !mem::replace(&mut gate.under_way, true);
+        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting.push_back((item, sender));
+        let is_first = !mem::replace(&mut state.under_way, true);
         is_first.then(|| Turn { of: Arc::clone(self), over: false })
     }
 
@@ -94,12 +94,12 @@ impl<B: Batch> Gather<B> {
     }
 
     fn next_askers(&self) -> Vec<Asker<B>> {
-        let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         // Cancelled requests are dropped before their statement starts.
-        gate.waiting.retain(|(_, sender)| !sender.is_closed());
-        gate.under_way = !gate.waiting.is_empty();
-        let batch_len = gate.waiting.len().min(MOST);
-        gate.waiting.drain(..batch_len).collect()
+        state.waiting.retain(|(_, sender)| !sender.is_closed());
+        state.under_way = !state.waiting.is_empty();
+        let batch_len = state.waiting.len().min(MOST);
+        state.waiting.drain(..batch_len).collect()
     }
 }
 
@@ -130,16 +130,16 @@ impl<B: Batch> Turn<B> {
 impl<B: Batch> Drop for Turn<B> {
     fn drop(&mut self) {
         if !self.over {
-            let mut gate = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            gate.under_way = false;
-            gate.waiting.clear();
+            let mut state = self.of.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            state.under_way = false;
+            state.waiting.clear();
         }
     }
 }
 
 impl<B: Batch> fmt::Debug for Gather<B> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Gather")
+        out.write_str("Coalescer")
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct AccessRevisions(pub(crate) Pool);
 impl Look for AccessRevisions {
     type Key = TenantId;
     type Found = Revision;
-    const WHAT: &'static str = "revisions of rights";
+    const WHAT: &'static str = "access revisions";
 
     async fn look(&self, tenants: &[TenantId]) -> Result<HashMap<TenantId, Revision>, StoreError> {
         const SQL: &str = "SELECT tenant_id, access_revision FROM tenant WHERE tenant_id = ANY($1)";

@@ -129,6 +129,6 @@ impl SignalLine for PostgresLine {
 
 impl fmt::Debug for PostgresLine {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("PostgresLine")
+        out.write_str("PostgresWakeupBus")
     }
 }

@@ -84,7 +84,7 @@ impl Drop for Wait<'_> {
 
 impl fmt::Debug for Waiting {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "Waiting({})", self.now())
+        write!(out, "InFlight({})", self.now())
     }
 }
 

@@ -182,8 +182,8 @@ impl Commit for NewVersions {
 
     /// Versions with attachments or an explicit label, which may conflict, run alone. So does a second version of the
     /// same asset, whose label follows the first one's.
-    fn shares(adding: &Adding, in_front: &[&Adding]) -> bool {
-        let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &adding.change.next;
+    fn shares(pending: &Adding, in_front: &[&Adding]) -> bool {
+        let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &pending.change.next;
         version_label.is_none()
             && source_text.is_none()
             && change_note.is_none()
@@ -191,31 +191,41 @@ impl Commit for NewVersions {
             && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
     }
 
-    fn weight(adding: &Adding) -> usize {
-        let NewVersion { canonical, source_text, references, .. } = &adding.change.next;
+    fn weight(pending: &Adding) -> usize {
+        let NewVersion { canonical, source_text, references, .. } = &pending.change.next;
         let referred: usize = references.iter().map(|reference| reference.pointer.len()).sum();
         canonical.text().len() + source_text.as_ref().map_or(0, String::len) + referred
     }
 
-    async fn together(&self, adding: &[&Adding]) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {
-        let mut many = Many::default();
-        for adding in adding {
-            many.push(adding);
+    async fn together(
+        &self,
+        pending: &[&Adding],
+    ) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {
+        let mut batch = Many::default();
+        for pending in pending {
+            batch.push(pending);
         }
-        let own: [Param<'_>; 7] =
-            [&many.versions, &many.assets, &many.contents, &many.artifacts, &many.checksums, &many.made, &many.makers];
-        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&own)).await? else { return Ok(None) };
+        let own: [Param<'_>; 7] = [
+            &batch.versions,
+            &batch.assets,
+            &batch.contents,
+            &batch.artifacts,
+            &batch.checksums,
+            &batch.made,
+            &batch.makers,
+        ];
+        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
         let made: HashMap<Uuid, &Row> =
             rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
-        let answer = |adding: &&Adding| match made.get(&adding.change.fact.fact_id.uuid()) {
-            Some(row) => stored(&adding.change.next, row),
+        let answer = |pending: &&Adding| match made.get(&pending.change.fact.fact_id.uuid()) {
+            Some(row) => stored(&pending.change.next, row),
             None => Err(CommitError::Stale),
         };
-        Ok(Some(adding.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, adding: &Adding) -> Result<AssetVersion, CommitError> {
-        alone(&self.0, adding.scope, &adding.change, None).await
+    async fn alone(&self, pending: &Adding) -> Result<AssetVersion, CommitError> {
+        alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
@@ -233,9 +243,9 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn push(&mut self, adding: &'a Adding) {
-        let row = VersionRow::of(&adding.change.next);
-        self.facts.push(adding.scope, &adding.change.fact);
+    fn push(&mut self, pending: &'a Adding) {
+        let row = VersionRow::of(&pending.change.next);
+        self.facts.push(pending.scope, &pending.change.fact);
         self.versions.push(row.id);
         self.assets.push(row.asset);
         self.contents.push(row.content);

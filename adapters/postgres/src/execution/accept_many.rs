@@ -171,70 +171,70 @@ impl Commit for Accepts {
 
     /// Denials, scripts and delegated runs use other statements and run alone. A second run with the same idempotency
     /// key runs alone too, because it must see the first one's row.
-    fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
+    fn shares(pending: &Asking, in_front: &[&Asking]) -> bool {
         let taken = |key: &RequestKey| {
             in_front.iter().any(|other| other.key.as_ref().is_some_and(|other| other.key == key.key))
         };
-        let plain = match asking.run.admission {
-            Admission::Run { .. } | Admission::Queue { .. } => asking.run.guest.is_nobody(),
+        let plain = match pending.run.admission {
+            Admission::Run { .. } | Admission::Queue { .. } => pending.run.guest.is_nobody(),
             Admission::Script { .. } | Admission::Deny(_) => false,
         };
-        plain && !asking.key.as_ref().is_some_and(taken)
+        plain && !pending.key.as_ref().is_some_and(taken)
     }
 
-    fn weight(asking: &Asking) -> usize {
-        bytes(&asking.run)
+    fn weight(pending: &Asking) -> usize {
+        bytes(&pending.run)
     }
 
-    async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {
-        let mut many = Many::default();
-        for asking in asking {
-            many.push(asking);
+    async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {
+        let mut batch = Many::default();
+        for pending in pending {
+            batch.push(pending);
         }
-        let Some(places) = self.accept_many(&many).await? else { return Ok(None) };
+        let Some(places) = self.accept_many(&batch).await? else { return Ok(None) };
         let answer =
-            |asking: &&Asking| Ok(places.get(&asking.run.execution_id.uuid()).copied().unwrap_or(Accepted::Moved));
-        Ok(Some(asking.iter().map(answer).collect()))
+            |pending: &&Asking| Ok(places.get(&pending.run.execution_id.uuid()).copied().unwrap_or(Accepted::Moved));
+        Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, asking: &Asking) -> Result<Accepted, CommitError> {
-        accept(&self.pool, asking.scope, &asking.run, asking.on, asking.key.as_ref()).await
+    async fn alone(&self, pending: &Asking) -> Result<Accepted, CommitError> {
+        accept(&self.pool, pending.scope, &pending.run, pending.on, pending.key.as_ref()).await
     }
 }
 
 impl Accepts {
     /// The results of the runs whose revisions matched or whose queue was full. `None`: the batch was rolled back.
-    async fn accept_many(&self, many: &Many<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
+    async fn accept_many(&self, batch: &Many<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
         let mut params: Vec<Param<'_>> = vec![
-            &many.tenants,
-            &many.workloads,
-            &many.environments,
-            &many.on_deployments,
-            &many.on_workloads,
-            &many.on_access,
-            &many.executions,
-            &many.workspaces,
-            &many.releases,
-            &many.lanes,
-            &many.submitters,
-            &many.snapshots,
-            &many.input_digests,
-            &many.started,
-            &many.salts,
-            &many.bodies,
-            &many.decision_ids,
-            &many.verdicts,
-            &many.reason_codes,
-            &many.lists,
-            &many.evaluated,
-            &many.callers,
-            &many.routes,
-            &many.keys,
-            &many.body_digests,
-            &many.senders,
+            &batch.tenants,
+            &batch.workloads,
+            &batch.environments,
+            &batch.on_deployments,
+            &batch.on_workloads,
+            &batch.on_access,
+            &batch.executions,
+            &batch.workspaces,
+            &batch.releases,
+            &batch.lanes,
+            &batch.submitters,
+            &batch.snapshots,
+            &batch.input_digests,
+            &batch.started,
+            &batch.salts,
+            &batch.bodies,
+            &batch.decision_ids,
+            &batch.verdicts,
+            &batch.reason_codes,
+            &batch.lists,
+            &batch.evaluated,
+            &batch.callers,
+            &batch.routes,
+            &batch.keys,
+            &batch.body_digests,
+            &batch.senders,
         ];
-        match &many.most {
-            None => params.extend_from_slice(&[&many.tokens, &many.lease_for, &many.deadline_in]),
+        match &batch.most {
+            None => params.extend_from_slice(&[&batch.tokens, &batch.lease_for, &batch.deadline_in]),
             Some(most) => params.push(most),
         }
         let Some(rows) = commit_together(&self.pool, self.sql, &params).await? else { return Ok(None) };
@@ -289,8 +289,8 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn push(&mut self, asking: &'a Asking) {
-        let Asking { scope, run, on, key } = asking;
+    fn push(&mut self, pending: &'a Asking) {
+        let Asking { scope, run, on, key } = pending;
         match &run.admission {
             Admission::Run { lease, lease_for, deadline_in } => {
                 self.tokens.push(*lease);

@@ -197,29 +197,29 @@ impl Commit for Finishes {
 
     /// A second end of the same run must see the first one's result, or both would report success. A second turn of
     /// the same conversation must see the session row that the first one wrote.
-    fn shares(asking: &Asking, in_front: &[&Asking]) -> bool {
-        let (run, conversation) = (asking.ending.execution_id, asking.conversation());
+    fn shares(pending: &Asking, in_front: &[&Asking]) -> bool {
+        let (run, conversation) = (pending.ending.execution_id, pending.conversation());
         in_front.iter().all(|other| {
             other.ending.execution_id != run && (conversation.is_none() || other.conversation() != conversation)
         })
     }
 
-    fn weight(asking: &Asking) -> usize {
-        bytes(&asking.ending)
+    fn weight(pending: &Asking) -> usize {
+        bytes(&pending.ending)
     }
 
-    async fn together(&self, asking: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let many = Many::of(asking);
-        let (sql, params) = statement(asking, &many);
+    async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let batch = Many::of(pending);
+        let (sql, params) = statement(pending, &batch);
         let Some(rows) = commit_together(&self.0, sql, &params).await? else { return Ok(None) };
         let ended: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
-        let stored = |asking: &&Asking| ended.contains(&asking.ending.execution_id.uuid());
-        Ok(Some(asking.iter().map(|asking| stored(asking).then_some(()).ok_or(CommitError::Stale)).collect()))
+        let stored = |pending: &&Asking| ended.contains(&pending.ending.execution_id.uuid());
+        Ok(Some(pending.iter().map(|pending| stored(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, asking: &Asking) -> Result<(), CommitError> {
-        let many = Many::of(&[asking]);
-        let (sql, params) = statement(&[asking], &many);
+    async fn alone(&self, pending: &Asking) -> Result<(), CommitError> {
+        let batch = Many::of(&[pending]);
+        let (sql, params) = statement(&[pending], &batch);
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
@@ -234,14 +234,14 @@ pub(super) fn bytes(ending: &Ending) -> usize {
     output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
-fn statement<'m>(asking: &[&Asking], many: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
-    if asking.iter().any(|asking| asking.ending.memory.is_some()) {
-        (WITH_MEMORY, many.with_memory())
-    } else if asking.iter().any(|asking| asking.has_more()) {
-        (WITH_MORE, many.with_more())
-    } else if asking.iter().any(|asking| asking.ending.progress.is_some()) {
-        (WITH_TOLD, many.with_told())
+fn statement<'m>(pending: &[&Asking], batch: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
+    if pending.iter().any(|pending| pending.ending.memory.is_some()) {
+        (WITH_MEMORY, batch.with_memory())
+    } else if pending.iter().any(|pending| pending.has_more()) {
+        (WITH_MORE, batch.with_more())
+    } else if pending.iter().any(|pending| pending.ending.progress.is_some()) {
+        (WITH_TOLD, batch.with_told())
     } else {
-        (SQL, many.params())
+        (SQL, batch.params())
     }
 }

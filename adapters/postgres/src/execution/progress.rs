@@ -185,24 +185,24 @@ impl Commit for Advances {
     const WHAT: &'static str = "progress of runs";
 
     /// A statement can update a lease row once only.
-    fn shares(telling: &Telling, in_front: &[&Telling]) -> bool {
-        in_front.iter().all(|other| other.held.execution_id != telling.held.execution_id)
+    fn shares(pending: &Telling, in_front: &[&Telling]) -> bool {
+        in_front.iter().all(|other| other.held.execution_id != pending.held.execution_id)
     }
 
-    fn weight(telling: &Telling) -> usize {
-        telling.events.len() + telling.answer.as_ref().map_or(0, String::len)
+    fn weight(pending: &Telling) -> usize {
+        pending.events.len() + pending.answer.as_ref().map_or(0, String::len)
     }
 
-    async fn together(&self, telling: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let many = Many::of(telling);
-        let Some(rows) = commit_together(&self.0, SQL, &many.params()).await? else { return Ok(None) };
+    async fn together(&self, pending: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let batch = Many::of(pending);
+        let Some(rows) = commit_together(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
-        let kept = |telling: &&Telling| held.contains(&telling.held.execution_id.uuid());
-        Ok(Some(telling.iter().map(|telling| kept(telling).then_some(()).ok_or(CommitError::Stale)).collect()))
+        let kept = |pending: &&Telling| held.contains(&pending.held.execution_id.uuid());
+        Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
-    async fn alone(&self, telling: &Telling) -> Result<(), CommitError> {
-        let rows: Vec<Row> = commit(&self.0, SQL, &Many::of(&[telling]).params()).await?;
+    async fn alone(&self, pending: &Telling) -> Result<(), CommitError> {
+        let rows: Vec<Row> = commit(&self.0, SQL, &Many::of(&[pending]).params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
 }
@@ -219,17 +219,17 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn of(telling: &[&'a Telling]) -> Self {
-        let mut many = Self::default();
-        for telling in telling {
-            many.tenants.push(telling.scope.tenant().uuid());
-            many.executions.push(telling.held.execution_id.uuid());
-            many.tokens.push(telling.held.lease);
-            many.positions.push(telling.position);
-            many.answers.push(telling.answer.as_deref());
-            many.events.push(&telling.events);
+    fn of(pending: &[&'a Telling]) -> Self {
+        let mut batch = Self::default();
+        for pending in pending {
+            batch.tenants.push(pending.scope.tenant().uuid());
+            batch.executions.push(pending.held.execution_id.uuid());
+            batch.tokens.push(pending.held.lease);
+            batch.positions.push(pending.position);
+            batch.answers.push(pending.answer.as_deref());
+            batch.events.push(&pending.events);
         }
-        many
+        batch
     }
 
     fn params(&self) -> [Param<'_>; 6] {

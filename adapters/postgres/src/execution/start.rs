@@ -91,24 +91,24 @@ impl Commit for Starts {
     type Done = Started;
     const WHAT: &'static str = "starts of runs";
 
-    fn shares(starting: &Starting, in_front: &[&Starting]) -> bool {
-        in_front.iter().all(|other| other.telling.held.execution_id != starting.telling.held.execution_id)
+    fn shares(pending: &Starting, in_front: &[&Starting]) -> bool {
+        in_front.iter().all(|other| other.telling.held.execution_id != pending.telling.held.execution_id)
     }
 
-    fn weight(starting: &Starting) -> usize {
-        starting.telling.events.len()
+    fn weight(pending: &Starting) -> usize {
+        pending.telling.events.len()
     }
 
-    async fn together(&self, starting: &[&Starting]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
-        let many = Many::of(starting);
-        let Some(rows) = commit_together(&self.0, SQL, &many.params()).await? else { return Ok(None) };
+    async fn together(&self, pending: &[&Starting]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
+        let batch = Many::of(pending);
+        let Some(rows) = commit_together(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
         let held: HashMap<Uuid, bool> = rows.iter().map(verdict).collect::<Result<_, _>>()?;
-        let answer = |starting: &&Starting| started(held.get(&starting.telling.held.execution_id.uuid()).copied());
-        Ok(Some(starting.iter().map(answer).collect()))
+        let answer = |pending: &&Starting| started(held.get(&pending.telling.held.execution_id.uuid()).copied());
+        Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, starting: &Starting) -> Result<Started, CommitError> {
-        let rows = commit(&self.0, SQL, &Many::of(&[starting]).params()).await?;
+    async fn alone(&self, pending: &Starting) -> Result<Started, CommitError> {
+        let rows = commit(&self.0, SQL, &Many::of(&[pending]).params()).await?;
         started(rows.first().map(verdict).transpose()?.map(|(_, gone)| gone))
     }
 }
@@ -153,34 +153,34 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn of(starting: &[&'a Starting]) -> Self {
-        let mut many = Self::default();
-        for Starting { start, telling } in starting {
+    fn of(pending: &[&'a Starting]) -> Self {
+        let mut batch = Self::default();
+        for Starting { start, telling } in pending {
             let (run, on) = (&start.acceptance, start.on);
-            many.tenants.push(telling.scope.tenant().uuid());
-            many.executions.push(run.execution_id.uuid());
-            many.tokens.push(start.lease);
-            many.workloads.push(run.workload_id.uuid());
-            many.environments.push(run.environment.as_str());
-            many.on_deployments.push(on.deployment.get());
-            many.on_workloads.push(on.workload.get());
-            many.on_access.push(on.access.get());
-            many.releases.push(run.release_id.uuid());
-            many.lanes.push(run.lane.as_str());
-            many.snapshots.push(run.snapshot.as_slice());
+            batch.tenants.push(telling.scope.tenant().uuid());
+            batch.executions.push(run.execution_id.uuid());
+            batch.tokens.push(start.lease);
+            batch.workloads.push(run.workload_id.uuid());
+            batch.environments.push(run.environment.as_str());
+            batch.on_deployments.push(on.deployment.get());
+            batch.on_workloads.push(on.workload.get());
+            batch.on_access.push(on.access.get());
+            batch.releases.push(run.release_id.uuid());
+            batch.lanes.push(run.lane.as_str());
+            batch.snapshots.push(run.snapshot.as_slice());
             let decision = &run.decision;
-            many.decision_ids.push(decision.decision_id.uuid());
-            many.verdicts.push(decision.outcome.as_str());
-            many.reason_codes.push(&decision.reason_code);
-            many.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
-            many.evaluated.push(decision.evaluated_at.moment());
-            many.positions.push(telling.position);
-            many.events.push(&telling.events);
-            many.links.push(start.share_link.map(ShareLinkId::uuid));
+            batch.decision_ids.push(decision.decision_id.uuid());
+            batch.verdicts.push(decision.outcome.as_str());
+            batch.reason_codes.push(&decision.reason_code);
+            batch.lists.push(json!({ "obligations": decision.obligations, "rules": decision.rules }));
+            batch.evaluated.push(decision.evaluated_at.moment());
+            batch.positions.push(telling.position);
+            batch.events.push(&telling.events);
+            batch.links.push(start.share_link.map(ShareLinkId::uuid));
         }
-        many.first = many.executions.iter().min().copied();
-        many.last = many.executions.iter().max().copied();
-        many
+        batch.first = batch.executions.iter().min().copied();
+        batch.last = batch.executions.iter().max().copied();
+        batch
     }
 
     fn params(&self) -> [Param<'_>; 21] {

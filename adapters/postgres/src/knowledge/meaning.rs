@@ -60,18 +60,18 @@ pub(super) async fn by_meaning(
 ) -> Result<Found, StoreError> {
     let candidates = Candidates::of(scope, within);
     // The permit is acquired before any read.
-    let turn = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
+    let permit = TURNS.acquire(scope.tenant(), ANSWER).await.map_err(|refused| unavailable(Box::new(refused)))?;
     if has_vectors(database).await? {
-        return there(database, &candidates, vector, turn).await;
+        return there(database, &candidates, vector, permit).await;
     }
     let most = comparable(vector.len());
-    let (rows, turn) = fetched(database, &candidates, most, turn).await?;
+    let (rows, permit) = fetched(database, &candidates, most, permit).await?;
     let (vector, best) = (vector.to_vec(), within.most);
     // The comparison would block an async worker thread. The blocking task drops rows and permit together, even if the
     // request is cancelled.
     let compared = spawn_blocking(move || {
         let found = compare(&vector, &rows, most);
-        drop((rows, turn));
+        drop((rows, permit));
         found
     });
     Ok(compared.await.map_err(|broken| unavailable(Box::new(broken)))??.best(best))
@@ -92,7 +92,7 @@ async fn there(
     database: &Database,
     candidates: &Candidates<'_>,
     vector: &[f32],
-    turn: Permit<TenantId>,
+    permit: Permit<TenantId>,
 ) -> Result<Found, StoreError> {
     const SQL: &str = "SELECT chunk_id, score, count(*) OVER () AS compared
         FROM (
@@ -118,7 +118,7 @@ async fn there(
         &spelled(vector),
         &i64::from(within.most),
     ];
-    let (rows, _turn) = database.read_permitted(turn, SQL, &params).await?;
+    let (rows, _permit) = database.read_permitted(permit, SQL, &params).await?;
     let hits = rows.iter().map(|row| Ok(Hit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<Hit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
@@ -178,7 +178,7 @@ async fn fetched(
     database: &Database,
     candidates: &Candidates<'_>,
     most: u32,
-    turn: Permit<TenantId>,
+    permit: Permit<TenantId>,
 ) -> Result<(Vec<Row>, Permit<TenantId>), StoreError> {
     const SQL: &str = "SELECT chunk_id, embedding FROM knowledge_chunk
         WHERE tenant_id = $1 AND asset_id = $2 AND from_revision <= $3
@@ -193,7 +193,7 @@ async fn fetched(
         filter,
         &i64::from(most).saturating_add(1),
     ];
-    database.read_permitted(turn, SQL, &params).await
+    database.read_permitted(permit, SQL, &params).await
 }
 
 /// Computes the similarity of a vector to at most `most` rows.

@@ -215,17 +215,17 @@ impl MovingLanes {
 impl Commit for Deployments {
     type Item = MovingLanes;
     type Done = Option<Timestamp>;
-    const WHAT: &'static str = "moves of lanes";
+    const WHAT: &'static str = "lane changes";
 
-    fn shares(moving: &MovingLanes, in_front: &[&MovingLanes]) -> bool {
-        let change = &moving.change;
+    fn shares(pending: &MovingLanes, in_front: &[&MovingLanes]) -> bool {
+        let change = &pending.change;
         let alone = change.superseded.is_empty() && change.returned.is_empty() && change.evidence.is_none();
         let rolls = change.release.rollout.is_some()
             || change.soak != Soak::Kept
             || change.only_soaked
             || !change.stopped.is_empty()
             || !change.deployment.soaking.is_empty();
-        alone && !rolls && in_front.iter().all(|other| other.place() != moving.place())
+        alone && !rolls && in_front.iter().all(|other| other.place() != pending.place())
     }
 
     /// A batched change contains identifiers, states and digests only.
@@ -235,22 +235,22 @@ impl Commit for Deployments {
 
     async fn together(
         &self,
-        moving: &[&MovingLanes],
+        pending: &[&MovingLanes],
     ) -> Result<Option<Vec<Result<Option<Timestamp>, CommitError>>>, StoreError> {
-        let mut many = Many::default();
-        for moving in moving {
-            many.push(moving);
+        let mut batch = Many::default();
+        for pending in pending {
+            batch.push(pending);
         }
-        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&many.own())).await? else { return Ok(None) };
+        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |moving: &&MovingLanes| {
-            moved.contains(&moving.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
+        let answer = |pending: &&MovingLanes| {
+            moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
         };
-        Ok(Some(moving.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, moving: &MovingLanes) -> Result<Option<Timestamp>, CommitError> {
-        alone(&self.0, moving.scope, &moving.change, None).await
+    async fn alone(&self, pending: &MovingLanes) -> Result<Option<Timestamp>, CommitError> {
+        alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
@@ -282,11 +282,11 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn push(&mut self, moving: &'a MovingLanes) {
-        let change = &moving.change;
+    fn push(&mut self, pending: &'a MovingLanes) {
+        let change = &pending.change;
         let (row, next) = (ReleaseRow::of(&change.release, Some(change.release_decided_on)), &change.deployment);
         let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);
-        self.facts.push(moving.scope, &change.fact);
+        self.facts.push(pending.scope, &change.fact);
         self.releases.push(row.id);
         self.seen.push(row.seen);
         self.states.push(row.state);

@@ -115,12 +115,12 @@ pub(crate) struct Moving {
 impl Commit for Moves {
     type Item = Moving;
     type Done = ();
-    const WHAT: &'static str = "moves of releases";
+    const WHAT: &'static str = "release transitions";
 
     /// Transitions that freeze references are rare and run alone. A second transition of the same release must see the
     /// first one's revision.
-    fn shares(moving: &Moving, in_front: &[&Moving]) -> bool {
-        let release = &moving.change.next;
+    fn shares(pending: &Moving, in_front: &[&Moving]) -> bool {
+        let release = &pending.change.next;
         let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
         !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
     }
@@ -130,23 +130,23 @@ impl Commit for Moves {
         0
     }
 
-    async fn together(&self, moving: &[&Moving]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let mut many = Many::default();
-        for moving in moving {
-            many.push(moving);
+    async fn together(&self, pending: &[&Moving]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let mut batch = Many::default();
+        for pending in pending {
+            batch.push(pending);
         }
         let own: [Param<'_>; 6] =
-            [&many.releases, &many.seen, &many.states, &many.digests, &many.revisions, &many.moments];
-        let Some(rows) = commit_together(&self.0, SQL, &many.facts.with(&own)).await? else { return Ok(None) };
+            [&batch.releases, &batch.seen, &batch.states, &batch.digests, &batch.revisions, &batch.moments];
+        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |moving: &&Moving| {
-            moved.contains(&moving.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
+        let answer = |pending: &&Moving| {
+            moved.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
         };
-        Ok(Some(moving.iter().map(answer).collect()))
+        Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, moving: &Moving) -> Result<(), CommitError> {
-        alone(&self.0, moving.scope, &moving.change, None).await
+    async fn alone(&self, pending: &Moving) -> Result<(), CommitError> {
+        alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
@@ -163,10 +163,10 @@ struct Many<'a> {
 }
 
 impl<'a> Many<'a> {
-    fn push(&mut self, moving: &'a Moving) {
-        let Change { next, decided_on, fact } = &moving.change;
+    fn push(&mut self, pending: &'a Moving) {
+        let Change { next, decided_on, fact } = &pending.change;
         let row = ReleaseRow::of(next, *decided_on);
-        self.facts.push(moving.scope, fact);
+        self.facts.push(pending.scope, fact);
         self.releases.push(row.id);
         self.seen.push(row.seen);
         self.states.push(row.state);

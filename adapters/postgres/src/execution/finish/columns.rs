@@ -111,15 +111,15 @@ struct Told {
 }
 
 impl<'a> Many<'a> {
-    pub(super) fn of(asking: &[&'a Asking]) -> Self {
-        let mut many = Self::default();
-        for asking in asking {
-            many.facts.push(asking.scope, &asking.ending.fact);
-            many.push(&asking.ending);
+    pub(super) fn of(pending: &[&'a Asking]) -> Self {
+        let mut batch = Self::default();
+        for pending in pending {
+            batch.facts.push(pending.scope, &pending.ending.fact);
+            batch.push(&pending.ending);
         }
-        many.first = many.executions.iter().min().copied();
-        many.last = many.executions.iter().max().copied();
-        many
+        batch.first = batch.executions.iter().min().copied();
+        batch.last = batch.executions.iter().max().copied();
+        batch
     }
 
     fn push(&mut self, ending: &'a Ending) {
@@ -242,7 +242,7 @@ impl<'a> Many<'a> {
         params
     }
 
-    /// Like [`Self::with_more`], with the turns of conversations.
+    /// Like [`Self::with_rare_parts`], with the turns of conversations.
     pub(super) fn with_memory(&self) -> Vec<Param<'_>> {
         let mut params = self.with_more();
         params.extend_from_slice(&self.turns.params());
