@@ -1,12 +1,11 @@
-//! Reads that end at the recorded length of an object.
+//! Reads that are limited to the recorded length of an object.
 
 use fairway_domain::asset::integrity::UnverifiedBytes;
 use futures_util::TryStreamExt as _;
 use object_store::{GetResult, GetResultPayload, Result};
 
-/// The bytes of an object, if it has at most `expected_len` of them. Otherwise the object is not what was stored, so none
-/// of its bytes are read where its size is known in advance; where a stream turns out longer, it is dropped with the first
-/// portion that exceeds the length.
+/// The bytes of an object, if it has at most `expected_len` bytes. A longer object is not the stored one: it is not
+/// read if its size is known, and a longer stream is dropped at the first part beyond the length.
 ///
 /// # Errors
 /// When the store fails, or ends a file before the size that it reported.
@@ -15,7 +14,7 @@ pub(crate) async fn collect(found: GetResult, expected_len: usize) -> Result<Unv
         return Ok(UnverifiedBytes::too_long());
     }
     let mut stream = match found.payload {
-        // Reads the reported size in one task of the blocking pool, whatever the file has become since.
+        // Reads the reported size in one task of the blocking pool, even if the file changed since.
         GetResultPayload::File(..) => return Ok(UnverifiedBytes::new(found.bytes().await?.into())),
         GetResultPayload::Stream(stream) => stream,
     };

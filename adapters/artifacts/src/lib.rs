@@ -1,9 +1,8 @@
-//! Bytes that never change, in files or in an S3 bucket.
+//! The artifact store: immutable objects in files or in an S3 bucket.
 //!
-//! Every call is bounded in time, so that a store which hangs is an honest refusal and not a hanging request. Every read is
-//! bounded by the recorded length, so that an object which grew does not fill the memory. A put
-//! that was cut off may have happened all the same; it is safe to repeat, because the same bytes at the same path are
-//! no conflict.
+//! Every call has a timeout, so that a hanging store fails requests instead of blocking them. Every read is limited
+//! to the recorded length, so that a grown object does not fill the memory. An interrupted put may have succeeded.
+//! Repeating it is safe, because equal bytes at the same path do not conflict.
 
 mod bounded;
 mod location;
@@ -47,44 +46,44 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span};
 
-/// Longest wait for a connection to the bucket.
+/// Timeout of a connection to the bucket.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Longest wait for one call, with its retries.
+/// Timeout of one call, including its retries.
 const CALL: Duration = Duration::from_secs(5);
-/// Longest wait for a portion of a listing, which may take several calls.
+/// Timeout of a listing page, which may take several calls.
 const PORTION: Duration = Duration::from_secs(60);
 /// Retries within a call.
 const RETRIES: usize = 2;
-/// What a ready store can write and read, in each of its places: a volume may be mounted, or a file lie, in one of them
-/// alone. It holds a fixed text and says nothing of anybody.
+/// The marker objects of a ready store, one in each prefix, because a volume may be mounted at one of them only.
+/// They contain a fixed text.
 const MARKER: &str = ".fairway-artifacts";
 const PLACES: [&str; 2] = [ArtifactPath::VERSIONS, ArtifactPath::EVIDENCE];
 const MARKER_TEXT: &[u8] = b"Fairway keeps its artifacts here.\n";
 
-/// The artifact store, on whichever technology the settings name.
+/// The artifact store, in a directory or a bucket.
 pub struct Artifacts {
     store: Arc<dyn ObjectStore>,
-    /// Whether this process has met the markers. From then on the absence of one means that the volume or the bucket was
-    /// taken away, and an empty one in its place must not pass for the real one.
+    /// Whether this process has seen the markers. A missing marker then means that the volume or bucket was removed,
+    /// and an empty one in its place is not accepted.
     marked: AtomicBool,
 }
 
-/// The store could not be set up.
+/// Failure to set up the store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The directory cannot be made or used.
+    /// The directory cannot be created or used.
     #[error("the artifact directory cannot be used")]
     Directory(#[source] io::Error),
-    /// The technology below refused the settings.
+    /// The storage library refused the settings.
     #[error("the artifact store cannot be set up")]
     Store(#[source] StoreFailure),
 }
 
 impl Artifacts {
-    /// Sets the store up without asking it anything; a missing directory is made, for the owner alone.
+    /// Sets up the store without a call to it. A missing directory is created for the owner only.
     ///
     /// # Errors
-    /// When the directory cannot be made, or the bucket's settings (with the `AWS_*` variables) are not usable.
+    /// When the directory cannot be created, or the bucket's settings (with the `AWS_*` variables) are invalid.
     pub fn open(location: &Location) -> Result<Self, OpenError> {
         let store: Arc<dyn ObjectStore> = match location {
             Location::Directory(directory) => Arc::new(files(directory)?),
@@ -104,7 +103,7 @@ impl Artifacts {
             Err(StoreFailure::AlreadyExists { .. }) => match self.get(path, bytes.len()).await? {
                 Some(there) if there.is_equal_to(&bytes) => Ok(Put::AlreadyThere),
                 Some(_) => Err(ArtifactError::Conflict),
-                // Another writer is not done yet, or was undone in between: for the caller to try again.
+                // Another writer has not finished or was rolled back; the caller retries.
                 None => Err(unavailable(io::Error::other("an object was reported but cannot be read"))),
             },
             Err(failure) => Err(unavailable(failure)),
@@ -129,7 +128,7 @@ impl Artifacts {
         let marker = marker_in(place);
         if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
             if self.marked.load(Ordering::Relaxed) {
-                return Err(unavailable(io::Error::other("the store lost a marker")));
+                return Err(unavailable(io::Error::other("a marker of the store is missing")));
             }
             self.put(&marker, Bytes::from_static(MARKER_TEXT)).await?;
         }
@@ -173,7 +172,7 @@ impl ArtifactStore for Artifacts {
     }
 }
 
-/// A listing under way. The store below pages through a bucket as it is read.
+/// A listing in progress. The storage library reads the pages of a bucket on demand.
 struct Walk {
     listed: Fuse<BoxStream<'static, object_store::Result<ObjectMeta>>>,
 }
@@ -200,15 +199,15 @@ impl ArtifactWalk for Walk {
     }
 }
 
-/// Files that survive a power cut: the store below syncs each file, and the directory that names it.
+/// A store of files that survive a power loss: the library syncs each file and its directory.
 fn files(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(OpenError::Directory)?;
     let store = LocalFileSystem::new_with_prefix(directory).map_err(OpenError::Store)?;
-    // A removed artifact takes the directories along that only it was in.
+    // Removing an artifact also removes its empty directories.
     Ok(store.with_fsync(true).with_automatic_cleanup(true))
 }
 
-/// `credentials` is a builder that knows the `AWS_*` variables.
+/// `credentials` is a builder that has read the `AWS_*` variables.
 fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
     let retry = RetryConfig { max_retries: RETRIES, retry_timeout: CALL, ..RetryConfig::default() };
     let client = ClientOptions::new().with_connect_timeout(CONNECT).with_timeout(CALL);
@@ -236,7 +235,7 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Artifac
     timeout(limit, call).await.unwrap_or_else(|elapsed| Err(unavailable(elapsed)))
 }
 
-/// A call of the store in traces. Paths are left out: they are digests, and say nothing.
+/// The trace span of a store call, without the path: paths are digests without meaning.
 fn span(call: &'static str) -> Span {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }

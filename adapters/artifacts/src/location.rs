@@ -1,45 +1,45 @@
-//! Where artifacts lie, as the settings name it.
+//! The location of the artifact store, from the settings.
 
 use std::{fmt, path::PathBuf};
 use url::Url;
 
-/// Where artifacts lie.
+/// The location of the artifact store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
-    /// Below a directory of this machine.
+    /// A directory of this machine.
     Directory(PathBuf),
-    /// In a bucket.
+    /// A bucket.
     Bucket(S3Location),
 }
 
-/// A bucket, and how to reach it. Credentials come from the usual `AWS_*` variables alone.
+/// A bucket with its access settings. Credentials come only from the `AWS_*` variables.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct S3Location {
     /// The bucket's name.
     pub bucket: String,
-    /// What every key begins with; may be empty.
+    /// The prefix of every key; may be empty.
     pub prefix: String,
-    /// The service's address, where it is not Amazon's.
+    /// The service's address, if it is not Amazon's.
     pub endpoint: Option<String>,
     /// The region; without it `AWS_REGION` decides.
     pub region: Option<String>,
-    /// Whether the bucket stands in the path instead of the host name.
+    /// Whether the bucket name is part of the path instead of the host name.
     pub path_style: bool,
 }
 
-/// Why a text is no location. It never holds the text.
+/// Reason why a text is not a location. No variant contains the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LocationRefusal {
     /// Neither `file:///directory` nor `s3://bucket/prefix`.
     #[error("expected `file:///directory` or `s3://bucket/prefix`")]
     Form,
-    /// The address holds a user name or password.
+    /// The address contains a user name or password.
     #[error("credentials belong into the `AWS_*` variables, not into the address")]
     Credentials,
-    /// A query parameter that is not known.
+    /// An unknown query parameter.
     #[error("the only parameters are `endpoint`, `region` and `path_style`")]
     Parameter,
-    /// The endpoint is no plain http or https address.
+    /// The endpoint is not a plain http or https address.
     #[error("`endpoint` must be an http or https address without credentials")]
     Endpoint,
     /// `path_style` is neither true nor false.
@@ -48,12 +48,12 @@ pub enum LocationRefusal {
 }
 
 impl Location {
-    /// Reads `file:///directory` or `s3://bucket/prefix?endpoint=…&region=…&path_style=true`.
+    /// Parses `file:///directory` or `s3://bucket/prefix?endpoint=…&region=…&path_style=true`.
     ///
     /// # Errors
-    /// When the text is neither, or says more than it may.
+    /// When the text has another form or unknown parameters.
     pub fn parse(text: &str) -> Result<Self, LocationRefusal> {
-        // A relative `file:` address would silently become an absolute one, so the slashes are asked for.
+        // URL parsing would turn a relative `file:` address into an absolute one, so three slashes are required.
         if text.starts_with("file:") && !text.starts_with("file:///") {
             return Err(LocationRefusal::Form);
         }

@@ -60,10 +60,10 @@ async fn is_ready_until_the_directory_goes_away() {
     store.ready().await.unwrap();
     fs::remove_dir_all(directory.path()).unwrap();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    // An empty directory in its place is not the store that was there.
+    // An empty directory in its place is not the original store.
     fs::create_dir(directory.path()).unwrap();
     assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-    // The next process may find it empty and begin anew.
+    // A new process may initialize the empty store.
     in_directory(directory.path()).ready().await.unwrap();
 }
 
@@ -77,12 +77,12 @@ async fn is_not_ready_where_one_of_its_places_cannot_be_written() {
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
         fs::write(&place, "a file").unwrap();
         assert!(matches!(store.ready().await, Err(ArtifactError::Unavailable(_))));
-        // Whoever starts over it is told as well.
+        // A new process fails too.
         assert!(matches!(in_directory(directory.path()).ready().await, Err(ArtifactError::Unavailable(_))));
     }
 }
 
-/// A store in a bucket, with credentials that no variable has to name.
+/// A store in a bucket, with explicit credentials.
 fn in_bucket(address: &str) -> Artifacts {
     let Location::Bucket(bucket) = Location::parse(address).unwrap() else { panic!("no bucket") };
     let credentials = AmazonS3Builder::new().with_access_key_id("key").with_secret_access_key("secret");
@@ -91,7 +91,7 @@ fn in_bucket(address: &str) -> Artifacts {
 
 #[tokio::test]
 async fn a_bucket_that_never_answers_is_a_refusal_and_no_hang() {
-    // A bound socket that nobody accepts from: the connection opens and no answer ever comes.
+    // A bound socket without accept: the connection opens and no response arrives.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
@@ -119,7 +119,7 @@ async fn a_response_that_ends_early_is_unavailable_and_never_a_part_of_the_objec
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
     for cut in [script.clone().broken_off(), script.reset_half_way()] {
         endpoint.says(cut);
-        // The length that was recorded and is announced, of which a part arrives.
+        // A response that announces the recorded length and ends early.
         let read = store.read(&path(), 1024).await;
         assert!(matches!(read, Err(ArtifactError::Unavailable(_))), "{read:?}");
     }

@@ -1,4 +1,4 @@
-//! Calls the addresses of tools and hooks, through the guard of what leaves. Nothing is sent twice.
+//! The tool client: HTTP and MCP calls of tools and hooks through the egress guard. No request is sent twice.
 
 mod mcp;
 
@@ -20,10 +20,10 @@ use moka::sync::Cache;
 use serde_json::Value;
 use std::{fmt, sync::Arc};
 
-/// Addresses whose connections are kept.
+/// Maximum number of endpoints whose connections are kept.
 const KEPT: u64 = 256;
 
-/// Calls what the guard lets it.
+/// A client that sends calls through the egress guard.
 #[derive(Clone)]
 pub struct GuardedCaller {
     guard: Guard,
@@ -38,14 +38,14 @@ impl fmt::Debug for GuardedCaller {
 }
 
 impl GuardedCaller {
-    /// Calls where this guard lets requests go, with these secrets.
+    /// A client with this guard and these secrets.
     #[must_use]
     pub fn new(guard: Guard, secrets: Arc<dyn Secrets>) -> Self {
         Self { guard, secrets, endpoints: Cache::new(KEPT) }
     }
 
-    /// The way to an address, whose answers have so many bytes at most. It is made once: connections are used again, and where
-    /// they may lead is decided each time.
+    /// The endpoint of an address, with a limit of the response size in bytes. It is cached for its connections; the
+    /// guard checks each new connection.
     fn endpoint(&self, address: &str, most: usize) -> Result<Endpoint, EgressError> {
         let way = (address.to_owned(), most);
         if let Some(endpoint) = self.endpoints.get(&way) {
@@ -68,7 +68,7 @@ impl GuardedCaller {
         Ok(headers)
     }
 
-    /// The value of a header that carries a secret behind these words.
+    /// A header value of a prefix and a secret.
     async fn secret_header(
         &self,
         tenant: &Slug,
@@ -76,11 +76,11 @@ impl GuardedCaller {
         before: &str,
     ) -> Result<HeaderValue, OutwardError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "the secret of a call cannot be read");
+            tracing::warn!(code = error.code(), "failed to read the secret of a call; the call fails");
             OutwardError::Secret
         })?;
         let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
-            tracing::warn!("the secret of a call has characters that no header has");
+            tracing::warn!("the secret of a call has characters that a header cannot contain; the call fails");
             OutwardError::Secret
         })?;
         value.set_sensitive(true);
@@ -103,7 +103,7 @@ impl GuardedCaller {
         let sent = Call { method: http(call.method), path, headers, body: body.into() };
         let answer = endpoint.send(sent).await.map_err(told)?;
         if !answer.status().is_success() {
-            tracing::info!(status = answer.status().as_u16(), "a call was answered with a refusal");
+            tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
             return Err(OutwardError::Refused);
         }
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -113,7 +113,7 @@ impl GuardedCaller {
             return Ok(Value::Null);
         }
         if kind == "application/json" || kind.ends_with("+json") {
-            // A name that stands twice would mean one thing here and another there; a NUL cannot be kept.
+            // Duplicate member names are ambiguous, and PostgreSQL cannot store a NUL.
             return json::read(&whole).map_err(|_| OutwardError::Malformed);
         }
         if !kind.starts_with("text/") {
@@ -146,17 +146,17 @@ const fn http(method: Method) -> HttpMethod {
     }
 }
 
-/// A text without NUL, which PostgreSQL takes in no text: it becomes the sign for what cannot be shown.
+/// Replaces NUL characters, which PostgreSQL cannot store in a text.
 fn readable(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
-/// A value as part of a query: words as they are, everything else as JSON.
+/// A value as a query parameter: strings as they are, everything else as JSON.
 fn spelled(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Whether an address leads to one of these hosts. An entry with a port means that port alone.
+/// Whether an address leads to one of these hosts. An entry with a port matches only that port.
 fn is_among(hosts: &[String], address: &str) -> bool {
     let Ok(url) = Url::parse(address) else { return false };
     let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return false };
@@ -174,9 +174,9 @@ fn is_among(hosts: &[String], address: &str) -> bool {
     })
 }
 
-/// A failure to whoever asked. The log has its cause, without the address: paths of addresses are often secrets.
+/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
 fn told(error: EgressError) -> OutwardError {
-    tracing::info!(error = &error as &dyn std::error::Error, "a call has no answer");
+    tracing::info!(error = &error as &dyn std::error::Error, "a call failed");
     match error {
         EgressError::Refused(_) => OutwardError::Forbidden,
         EgressError::Unresolved | EgressError::Unreachable => OutwardError::Unreachable,

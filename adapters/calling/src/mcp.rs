@@ -1,7 +1,7 @@
-//! Calls tools of servers that speak the Model Context Protocol, by its official SDK over the guard of what leaves.
+//! Tool calls over the Model Context Protocol, with its official SDK through the egress guard.
 //!
-//! Each call is a conversation of its own: begin, look whether the tool is what was pinned, call it. Nothing but connections
-//! is kept between two calls, so that no tool changes behind a look that was taken earlier.
+//! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
+//! between calls, so that no tool changes after its check.
 
 use crate::{GuardedCaller, is_among, readable, told};
 use fairway_domain::{
@@ -42,13 +42,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Most bytes of one answer: lists of tools are longer than what a tool may give.
+/// Maximum size of one response, in bytes: tool lists are longer than tool results.
 const MOST_LISTED: usize = 1 << 20;
-/// Pages of a list of tools that are read.
+/// Maximum number of pages of a tool list.
 const PAGES: usize = 20;
-/// By which a call is known again.
+/// The header by which the server deduplicates a call.
 const CALL: HeaderName = HeaderName::from_static("idempotency-key");
-/// By which servers name what they keep of a conversation.
+/// The header with the server's session identifier.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
 impl GuardedCaller {
@@ -72,7 +72,7 @@ impl GuardedCaller {
         let wire = Wire { endpoint, headers, named, broke: Arc::default() };
         let broke = Arc::clone(&wire.broke);
         converse(wire, call).await.map_err(|error| match error {
-            // The SDK says that something broke, and the wire why.
+            // The SDK reports only a broken transport; the transport has recorded the cause.
             McpError::Call(OutwardError::Broken) => {
                 let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
                 why.unwrap_or(OutwardError::Broken).into()
@@ -96,11 +96,11 @@ async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
     let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
     let me = Caller(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
     let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
-        tracing::info!(error = unbegun(&error), "a server of tools did not begin");
+        tracing::info!(error = unbegun(&error), "failed to start an MCP session");
         OutwardError::Broken
     })?;
-    // Nobody waits for the farewell. The SDK's own task says it when the conversation is dropped, for some seconds at
-    // most, and a server that is slow to let go takes no result away that it has given.
+    // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
+    // and a slow server does not delay the result.
     look_and_call(running.peer(), call).await
 }
 
@@ -121,7 +121,7 @@ async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value,
     let params = CallToolRequestParams::new(call.tool.clone()).with_arguments(call.said.clone());
     match peer.call_tool_once(params).await.map_err(|error| failed(&error))? {
         CallToolResponse::Complete(result) => Ok(given(result)?),
-        // Nobody is there who could be asked, or come back for it.
+        // No user is available for input, and no client would poll a task.
         CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(OutwardError::Refused.into()),
         _ => Err(OutwardError::Malformed.into()),
     }
@@ -133,7 +133,7 @@ async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpEr
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let page = peer.list_tools(Some(params)).await.map_err(|error| failed(&error))?;
         for tool in page.tools.into_iter().filter(|tool| tool.name == name) {
-            // Which of two would be called, nobody can say.
+            // Of two tools with the same name, the server's choice is unknown.
             if found.replace(tool).is_some() {
                 return Ok(None);
             }
@@ -143,14 +143,14 @@ async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpEr
             return Ok(found);
         }
     }
-    // The other one may stand where nobody has looked.
+    // A duplicate may be on an unread page.
     Err(OutwardError::TooLong.into())
 }
 
-/// What a tool gave: its structured result, or its words. The bounds of what addresses answer hold for it too.
+/// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
 fn given(result: CallToolResult) -> Result<Value, OutwardError> {
     if result.is_error == Some(true) {
-        tracing::info!("a tool of a server says that it failed");
+        tracing::info!("an MCP tool reported an error");
         return Err(OutwardError::Refused);
     }
     let given = match result.structured_content {
@@ -171,11 +171,11 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
     if bytes.len() > MOST {
         return Err(OutwardError::TooLong);
     }
-    // What nothing here can keep is no result.
+    // A value that cannot be stored is not a valid result.
     json::read(&bytes).map_err(|_| OutwardError::Malformed)
 }
 
-/// What became of a conversation. The log has its name alone: the rest may be words of the server.
+/// Converts a session failure. The log gets only its name: other parts may contain the server's text.
 fn failed(error: &ServiceError) -> OutwardError {
     let (name, failure) = match error {
         ServiceError::McpError(_) => ("McpError", OutwardError::Refused),
@@ -188,11 +188,11 @@ fn failed(error: &ServiceError) -> OutwardError {
         ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", OutwardError::Broken),
         _ => ("unknown", OutwardError::Broken),
     };
-    tracing::info!(error = name, "a conversation with a server of tools broke off");
+    tracing::info!(error = name, "an MCP session failed");
     failure
 }
 
-/// The name of why a conversation did not begin: the rest may be words of the server, or all that it said.
+/// The name of an initialization failure: other parts may contain the server's text.
 const fn unbegun(error: &ClientInitializeError) -> &'static str {
     match error {
         ClientInitializeError::ExpectedInitResponse(_) => "ExpectedInitResponse",
@@ -210,7 +210,7 @@ const fn unbegun(error: &ClientInitializeError) -> &'static str {
     }
 }
 
-/// Who this server is to others. It offers them nothing: no model to ask, no files, no person.
+/// The client information for servers. It offers no capabilities.
 struct Caller(ClientConfig);
 
 impl ClientHandler for Caller {
@@ -219,14 +219,14 @@ impl ClientHandler for Caller {
     }
 }
 
-/// The wire below a conversation. Nothing on it is sent twice.
+/// The transport of a session. No message is sent twice.
 #[derive(Clone)]
 struct Wire {
     endpoint: Endpoint,
     headers: HeaderMap,
-    /// By which the server knows a call of a tool again.
+    /// The key by which the server deduplicates a tool call.
     named: HeaderValue,
-    /// Why it broke, where it did.
+    /// The cause of a transport failure.
     broke: Arc<Mutex<Option<OutwardError>>>,
 }
 
@@ -244,11 +244,11 @@ impl Wire {
 
     fn odd(&self, why: OutwardError) -> WireError {
         self.broken(why);
-        StreamableHttpError::UnexpectedServerResponse("an answer that is none".into())
+        StreamableHttpError::UnexpectedServerResponse("an invalid response".into())
     }
 
-    /// An event whose message means one thing alone. The SDK passes over data that it cannot read and takes the last of
-    /// two members of one name; events of other kinds it does not read.
+    /// Checks an event for duplicate member names. The SDK skips unreadable data and takes the last duplicate; it
+    /// ignores events of other types.
     fn strict(&self, event: Sse) -> Result<Sse, SseError> {
         if let (None | Some("" | "message"), Some(data)) = (event.event.as_deref(), event.data.as_deref())
             && !data.trim().is_empty()
@@ -277,7 +277,7 @@ impl Wire {
         if let ClientJsonRpcMessage::Request(asked) = &message
             && let ClientRequest::CallToolRequest(_) = &asked.request
         {
-            // What goes before it is something else, and a server that knows names would answer it for the call.
+            // Only the call itself has the key: the server could answer earlier requests for the call otherwise.
             headers.insert(CALL, self.named.clone());
         }
         let body = serde_json::to_vec(&message)?;
@@ -288,7 +288,7 @@ impl Wire {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         if !status.is_success() {
-            tracing::info!(status = status.as_u16(), "a server of tools answered with a refusal");
+            tracing::info!(status = status.as_u16(), "an MCP server returned an error status");
             return Err(self.odd(OutwardError::Refused));
         }
         let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
@@ -304,7 +304,7 @@ impl Wire {
             }
             "application/json" => {
                 let whole = answer.whole().await.map_err(|error| self.gone(error))?;
-                // Names that stand twice mean one thing here and another there.
+                // Duplicate member names are ambiguous.
                 let document = json::read(&whole).map_err(|_| self.odd(OutwardError::Malformed))?;
                 let message: ServerJsonRpcMessage =
                     serde_json::from_value(document).map_err(|_| self.odd(OutwardError::Malformed))?;
@@ -345,7 +345,7 @@ impl StreamableHttpClient for Wire {
         self.endpoint.send(call).await.map(|_| ()).map_err(StreamableHttpError::Client)
     }
 
-    /// Answers come with their requests. What broke off is not asked for again.
+    /// Responses arrive with their requests. An interrupted stream is not resumed.
     async fn get_stream(
         &self,
         _: Arc<str>,

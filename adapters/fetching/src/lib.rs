@@ -1,32 +1,32 @@
-//! Fetches the texts of documents from addresses, through the guard of what leaves.
+//! Fetches document texts over HTTP, through the egress guard.
 
 use async_trait::async_trait;
 use fairway_domain::knowledge::ports::{FetchError, Fetcher};
 use fairway_egress::{Call, EgressError, Guard, Limits, Method, header};
 use std::time::Duration;
 
-/// Longest time that a document may take.
+/// Timeout for one document.
 const TIME: Duration = Duration::from_secs(10);
-/// What is asked for, and what is taken as text.
+/// Accepted content types, as prefixes.
 const TEXTS: [&str; 4] = ["text/", "application/json", "application/xml", "application/yaml"];
 
-/// Fetches what the guard lets it.
+/// A fetcher that sends requests through the egress guard.
 #[derive(Clone, Debug)]
 pub struct GuardedFetcher {
     guard: Guard,
 }
 
 impl GuardedFetcher {
-    /// Fetches where this guard lets requests go.
+    /// A fetcher with this guard.
     #[must_use]
     pub const fn new(guard: Guard) -> Self {
         Self { guard }
     }
 }
 
-/// A failure to whoever asked. The log has its cause, without the address: paths of addresses are often secrets.
+/// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
 fn told(error: EgressError) -> FetchError {
-    tracing::info!(error = &error as &dyn std::error::Error, "a document was not fetched");
+    tracing::info!(error = &error as &dyn std::error::Error, "failed to fetch a document");
     match error {
         EgressError::Refused(_) => FetchError::Forbidden,
         EgressError::TooLong => FetchError::TooLong,

@@ -17,27 +17,27 @@ use zeroize::Zeroizing;
 
 /// Reads a file of a tenant's folder.
 ///
-/// Links are followed, because mounted secrets are links; where they lead out of the tenant's folder, nothing is read.
+/// Links are followed, because mounted secrets are links. A link out of the tenant's folder is refused.
 pub(crate) async fn read_below(folder: &Path, tenant: &Slug, name: &str) -> Result<Secret, SecretError> {
     let folder = fs::canonicalize(folder).await.map_err(|failure| of(&failure))?;
     let own = folder.join(tenant.as_str());
     let place = fs::canonicalize(own.join(name)).await.map_err(|failure| of(&failure))?;
-    // The tenant's folder itself must be no link either: what it led to might be another tenant's.
+    // The tenant's folder must not be a link either: it could lead to another tenant's folder.
     if !place.starts_with(&own) {
-        tracing::warn!(tenant = tenant.as_str(), "a secret leads out of its tenant's folder");
+        tracing::warn!(tenant = tenant.as_str(), "a secret links out of its tenant's folder; refusing to read it");
         return Err(SecretError::Foreign);
     }
     read(&place).await
 }
 
-/// Reads a file, without the line feed that editors put behind its last line.
+/// Reads a file without its trailing line feed, which editors append.
 pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
-    // A pipe or a device would keep whoever opens it waiting.
+    // Opening a pipe or device could block.
     if !fs::metadata(place).await.map_err(|failure| of(&failure))?.is_file() {
         return Err(SecretError::Malformed);
     }
     let file = File::open(place).await.map_err(|failure| of(&failure))?;
-    // One buffer for all that may come: growing would leave copies behind.
+    // One buffer of the maximum size: growing would leave copies of the secret in memory.
     let most = LONGEST.saturating_add(2);
     let mut bytes = Zeroizing::new(Vec::with_capacity(most));
     file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes).await.map_err(|failure| of(&failure))?;
@@ -51,6 +51,6 @@ fn of(failure: &io::Error) -> SecretError {
     if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         return SecretError::Missing;
     }
-    tracing::warn!(?kind, "a secret cannot be read");
+    tracing::warn!(?kind, "failed to read a secret");
     SecretError::Unavailable
 }

@@ -1,8 +1,8 @@
-//! Secrets in variables, files or a vault, read when they are used.
+//! Secrets from environment variables, files or a vault, read on each use.
 //!
-//! A tenant's reference is always read below what is the tenant's: `env:NAME` is `FAIRWAY_SECRET_<TENANT>__<NAME>`,
-//! `file:name` is `<folder>/<tenant>/name`, `vault:path#key` is below `<tenant>/` in the vault. What whoever runs the
-//! server wrote into its settings may name anything.
+//! A tenant's reference is resolved within the tenant's namespace: `env:NAME` is `FAIRWAY_SECRET_<TENANT>__<NAME>`,
+//! `file:name` is `<folder>/<tenant>/name`, and `vault:path#key` is below `<tenant>/` in the vault. References in
+//! the server's settings may name anything.
 
 mod file;
 mod vault;
@@ -20,30 +20,30 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Longest secret, in bytes: a certificate with its key and its chain fits.
+/// Maximum size of a secret, in bytes: a certificate with its key and chain fits.
 pub(crate) const LONGEST: usize = 64 * 1024;
-/// What variables of tenants begin with.
+/// The prefix of tenants' variables.
 const VARIABLE: &str = "FAIRWAY_SECRET_";
 
-/// Where this server keeps secrets.
+/// The sources of secrets of this server.
 #[derive(Clone, Debug)]
 pub struct Places {
-    /// The folder with a folder for each tenant in it.
+    /// The folder that contains one folder per tenant.
     pub folder: Option<PathBuf>,
     /// The vault.
     pub vault: Option<Vault>,
-    /// Finds variables.
+    /// Looks up variables.
     variables: fn(&str) -> Option<OsString>,
 }
 
 impl Places {
-    /// This process's variables, and these.
+    /// Sources with the variables of this process.
     #[must_use]
     pub fn new(folder: Option<PathBuf>, vault: Option<Vault>) -> Self {
         Self { folder, vault, variables: |name| env::var_os(name) }
     }
 
-    /// The same with other variables than this process's.
+    /// The same sources with other variables.
     #[must_use]
     pub fn with_variables(self, variables: fn(&str) -> Option<OsString>) -> Self {
         Self { variables, ..self }
@@ -84,9 +84,9 @@ impl Secrets for Places {
     }
 }
 
-/// A value that may be one.
+/// A secret of valid length.
 pub(crate) fn secret(value: String) -> Result<Secret, SecretError> {
-    // Taken into keeping first, so that a refused one is wiped too.
+    // Wrapped first, so that a refused value is wiped too.
     let secret = Secret::new(value);
     if secret.expose().is_empty() || secret.expose().len() > LONGEST { Err(SecretError::Malformed) } else { Ok(secret) }
 }

@@ -1,4 +1,4 @@
-//! Secrets in a vault that speaks the second version of Vault's key-value engine.
+//! Secrets in a vault with version 2 of Vault's key-value engine.
 
 use crate::secret;
 use fairway_domain::secret::{Secret, SecretError};
@@ -9,12 +9,12 @@ use fairway_egress::{
 use serde_json::Value;
 use std::fmt;
 
-/// Where the engine is mounted, as everybody has it who did not say otherwise.
+/// The default mount path of the engine.
 const MOUNT: &str = "v1/secret/data";
-/// Carries the token.
+/// The header with the token.
 const TOKEN: HeaderName = HeaderName::from_static("x-vault-token");
 
-/// A vault, and the token that opens it.
+/// A vault with its access token.
 #[derive(Clone)]
 pub struct Vault {
     endpoint: Endpoint,
@@ -27,14 +27,14 @@ impl fmt::Debug for Vault {
     }
 }
 
-/// Why a vault cannot be spoken to at all. Nothing here repeats the address or the token.
+/// Reason why a vault is misconfigured. No variant contains the address or the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VaultError {
-    /// The address is none.
-    #[error("the vault's address must be one such as https://vault.example:8200")]
+    /// The address is invalid.
+    #[error("the address of the vault must have a form such as https://vault.example:8200")]
     Address,
-    /// The token cannot stand in a header.
-    #[error("the vault's token has characters that no token has")]
+    /// The token is not a valid header value.
+    #[error("the token of the vault has invalid characters")]
     Token,
 }
 
@@ -50,10 +50,10 @@ impl VaultError {
 }
 
 impl Vault {
-    /// A vault at this address. Whoever runs the server named it, so the guard lets requests to exactly it through.
+    /// A vault at this address. The operator configured it, so the guard allows its exact origin.
     ///
     /// # Errors
-    /// When address or token are none.
+    /// When address or token are invalid.
     pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultError> {
         let url = Url::parse(address).map_err(|_| VaultError::Address)?;
         let guard = guard.clone().also_allowing(&url);
@@ -63,7 +63,7 @@ impl Vault {
         Ok(Self { endpoint, token })
     }
 
-    /// A member of the entry at a path.
+    /// Reads a member of the entry at a path.
     pub(crate) async fn read(&self, path: &str, key: &str) -> Result<Secret, SecretError> {
         let call = Call {
             method: Method::GET,
@@ -79,7 +79,7 @@ impl Vault {
         }
         let body = answer.whole().await.map_err(|error| unavailable(error.code()))?;
         let mut entry: Value = serde_json::from_slice(&body).map_err(|_| SecretError::Malformed)?;
-        // `null` where the entry's last version was deleted.
+        // `null` if the last version of the entry is deleted.
         match entry.pointer_mut("/data/data").and_then(|members| members.get_mut(key)).map(Value::take) {
             None => Err(SecretError::Missing),
             Some(Value::String(text)) => secret(text),
@@ -89,6 +89,6 @@ impl Vault {
 }
 
 fn unavailable(why: &str) -> SecretError {
-    tracing::warn!(why, "the vault gives no secrets");
+    tracing::warn!(reason = why, "failed to read a secret from the vault");
     SecretError::Unavailable
 }

@@ -1,6 +1,6 @@
-//! What is read where, and what is not: T39.
+//! T39: each reference is read from its own namespace only.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 use fairway_domain::{
     secret::{Secret, SecretError, SecretRef, Secrets as _, ServerSecretRef},
@@ -56,7 +56,7 @@ async fn variables_belong_to_one_tenant() {
     assert_eq!(read_own(&places, "env:NOBODY").await, Err(SecretError::Missing));
 }
 
-/// A folder of secrets with two tenants in it.
+/// A secrets folder of two tenants.
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (tenant, value) in [("acme", "of acme\n"), ("other", "of other\r\n")] {
@@ -87,7 +87,7 @@ async fn files_are_read_in_the_tenants_own_folder() {
 async fn links_lead_nowhere_else() {
     let folder = folder();
     let acme = folder.path().join("acme");
-    // As orchestrators mount them: a link to a link beside it.
+    // Links as orchestrators mount them: a link to a sibling link.
     fs::create_dir(acme.join("..2026")).unwrap();
     fs::write(acme.join("..2026/mounted"), "mounted").unwrap();
     symlink("..2026", acme.join("..data")).unwrap();
@@ -95,7 +95,7 @@ async fn links_lead_nowhere_else() {
     symlink("../other/key", acme.join("foreign")).unwrap();
     symlink("/etc/hostname", acme.join("outside")).unwrap();
     symlink(folder.path().join("other"), folder.path().join("linked")).unwrap();
-    // Begins like the tenant, and is another's.
+    // Another tenant's folder whose name has this tenant's name as a prefix.
     fs::create_dir(folder.path().join("acme-eu")).unwrap();
     fs::write(folder.path().join("acme-eu/key"), "of acme-eu").unwrap();
     symlink("../acme-eu/key", acme.join("neighbour")).unwrap();

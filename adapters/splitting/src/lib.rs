@@ -1,10 +1,10 @@
-//! Cuts texts into pieces: by length, at the ends of sentences, or at headings.
+//! Chunking of texts: by length, at sentence boundaries, or at headings.
 //!
-//! A text is broken into its smallest parts once, each part's tokens are counted once, and parts are put together as long
-//! as they fit: time grows with the text and not faster.
+//! A text is split into its smallest parts once, the tokens of each part are counted once, and parts are merged
+//! while they fit. The time is linear in the text length.
 //!
-//! Tokens are those of `cl100k_base`, whose vocabulary is a part of the program: nothing is downloaded. Other models count
-//! a little differently, and a length need not be exact to be useful.
+//! Tokens are those of `cl100k_base`, whose vocabulary is embedded in the program. Other models count slightly
+//! differently, which is exact enough for a chunk length.
 
 use fairway_domain::knowledge::{
     ChunkStrategy, Chunking,
@@ -15,13 +15,13 @@ use std::{ops::Range, sync::LazyLock};
 use tiktoken_rs::{CoreBPE, cl100k_base};
 use unicode_segmentation::UnicodeSegmentation as _;
 
-/// Read when the first text is cut: most processes never cut one.
+/// Loaded with the first text: most processes never split one.
 static VOCABULARY: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
 
-/// Bytes of a token, about: what English has.
+/// Approximate bytes per token of English text.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// How many tokens a text has.
+/// The number of tokens of a text.
 fn tokens(text: &str) -> usize {
     match &*VOCABULARY {
         Some(vocabulary) => vocabulary.count_ordinary(text),
@@ -29,7 +29,7 @@ fn tokens(text: &str) -> usize {
     }
 }
 
-/// Cuts texts into pieces.
+/// Splits texts into chunks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Splitting;
 
@@ -50,7 +50,7 @@ impl Splitter for Splitting {
     }
 }
 
-/// Where the parts of a text lie that begin with a heading of their own, by what Markdown takes for one.
+/// The sections of a text that begin with a Markdown heading.
 fn sections(text: &str) -> Vec<Range<usize>> {
     let is_heading = |event: &Event<'_>| matches!(event, Event::Start(Tag::Heading { .. }));
     let headings = Parser::new(text).into_offset_iter().filter(|(event, _)| is_heading(event));
@@ -64,12 +64,12 @@ fn sections(text: &str) -> Vec<Range<usize>> {
     sections
 }
 
-/// Parts of a text that are put together one after the other, as long as they fit.
+/// Merges consecutive parts of a text into chunks.
 struct Packing<'t> {
     text: &'t str,
     most: usize,
     pieces: Vec<Piece>,
-    /// The piece that is being put together, and the tokens of its parts.
+    /// The chunk in progress, with the sum of its parts' tokens.
     open: Range<usize>,
     size: usize,
 }
@@ -84,7 +84,7 @@ impl<'t> Packing<'t> {
         self.text.get(place.clone()).unwrap_or_default()
     }
 
-    /// Sentences, by the rules of Unicode (UAX 29); one that is longer than a piece falls into words.
+    /// Adds sentences by the rules of Unicode (UAX 29). A sentence longer than a chunk is split into words.
     fn sentences(&mut self, place: Range<usize>) {
         for (at, sentence) in self.said(&place).split_sentence_bound_indices() {
             let from = place.start.saturating_add(at);
@@ -100,7 +100,7 @@ impl<'t> Packing<'t> {
         }
     }
 
-    /// Words, each with what is blank before it, because that is how tokens lie; one that is longer than a piece is cut.
+    /// Adds words with their preceding whitespace, as in tokens. A word longer than a chunk is cut.
     fn words(&mut self, place: Range<usize>) {
         let (mut from, mut in_word) = (place.start, false);
         for (at, character) in self.said(&place).char_indices() {
@@ -140,7 +140,7 @@ impl<'t> Packing<'t> {
         }
     }
 
-    /// Parts that are put together never have more tokens than they have one by one: a part begins where a token does.
+    /// Merged parts never have more tokens than their sum: a part begins at a token boundary.
     fn add(&mut self, place: Range<usize>, size: usize) {
         if self.size > 0 && self.size.saturating_add(size) > self.most {
             self.close();
@@ -152,7 +152,7 @@ impl<'t> Packing<'t> {
         self.size = self.size.saturating_add(size);
     }
 
-    /// Ends the piece. What is blank around it belongs to none.
+    /// Closes the chunk, without surrounding whitespace.
     fn close(&mut self) {
         self.size = 0;
         let said = self.said(&self.open);

@@ -2,7 +2,7 @@ use super::*;
 
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
     let pieces = Splitting.split(text, Chunking { strategy, chunk_tokens });
-    // Whatever the strategy: in order, without overlap, and nothing but what is blank is left out.
+    // For every strategy: chunks are ordered and disjoint, and only whitespace is omitted.
     let mut behind = 0;
     for piece in &pieces {
         assert!(piece.start >= behind && piece.start < piece.end, "{piece:?} of {pieces:?}");
@@ -68,8 +68,7 @@ fn what_has_no_words_is_cut_all_the_same() {
     }
 }
 
-/// A long text takes about so many times as long as a short one as it is longer, whatever it consists of: whoever hands in
-/// documents must not be able to keep a processor busy with few of them.
+/// The time is linear in the text length for any content, so that a few documents cannot occupy a processor.
 #[test]
 fn time_grows_with_the_text_and_not_faster() {
     let took = |text: &str, chunk_tokens: u32| {
@@ -84,7 +83,7 @@ fn time_grows_with_the_text_and_not_faster() {
         for chunk_tokens in [16, 512] {
             let (short, long) = (times(unit, 4_000) + " x", times(unit, 32_000) + " x");
             let (short, long) = (took(&short, chunk_tokens), took(&long, chunk_tokens));
-            // Eight times as long a text; squared it would be sixty-four times.
+            // The long text has eight times the length; quadratic time would be sixty-four times.
             let most = short * 30 + std::time::Duration::from_millis(800);
             assert!(long < most, "{unit:?} {chunk_tokens}: {short:?}, then {long:?}");
         }

@@ -1,34 +1,34 @@
-//! Which addresses are anybody's, and which are not.
+//! Classification of IP addresses: public or not.
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Networks that are nobody's on the public internet (IANA IPv4 Special-Purpose Address Registry), and one more.
+/// Non-public IPv4 networks (IANA IPv4 Special-Purpose Address Registry), and one cloud's internal address.
 const CLOSED: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),          // this network
     v4([10, 0, 0, 0], 8),         // private
-    v4([100, 64, 0, 0], 10),      // shared by a carrier's customers; some clouds tell their secrets here
+    v4([100, 64, 0, 0], 10),      // carrier-grade NAT; metadata services of some clouds
     v4([127, 0, 0, 0], 8),        // loopback
-    v4([169, 254, 0, 0], 16),     // link-local; most clouds tell their secrets here
-    v4([168, 63, 129, 16], 32),   // public by its number, but the inside of one cloud
+    v4([169, 254, 0, 0], 16),     // link-local; metadata services of most clouds
+    v4([168, 63, 129, 16], 32),   // in public space, but internal to one cloud
     v4([172, 16, 0, 0], 12),      // private
     v4([192, 0, 0, 0], 24),       // protocol assignments
     v4([192, 0, 2, 0], 24),       // documentation
-    v4([192, 88, 99, 0], 24),     // relays of 6to4
+    v4([192, 88, 99, 0], 24),     // 6to4 relays
     v4([192, 168, 0, 0], 16),     // private
     v4([198, 18, 0, 0], 15),      // benchmarks
     v4([198, 51, 100, 0], 24),    // documentation
     v4([203, 0, 113, 0], 24),     // documentation
     v4([224, 0, 0, 0], 4),        // multicast
     v4([240, 0, 0, 0], 4),        // reserved
-    v4([255, 255, 255, 255], 32), // everybody
+    v4([255, 255, 255, 255], 32), // broadcast
 ];
 
-/// The one part of IPv6 that is handed out to the public. What is mapped (`::ffff:0:0/96`), translated (`64:ff9b::/96`),
-/// unique local (`fc00::/7`), link-local (`fe80::/10`) or multicast lies outside.
+/// The globally allocated part of IPv6. Mapped (`::ffff:0:0/96`), translated (`64:ff9b::/96`), unique local
+/// (`fc00::/7`), link-local (`fe80::/10`) and multicast addresses lie outside.
 const PUBLIC: Ipv6Net = v6([0x2000, 0, 0], 3);
 
-/// Networks in that part that are nobody's, or that lead into IPv4.
+/// Networks in that part that are not public, or that embed IPv4 addresses.
 const CLOSED_V6: [Ipv6Net; 4] = [
     v6([0x2001, 0, 0], 23),     // protocol assignments: Teredo, benchmarks, ORCHID
     v6([0x2001, 0xdb8, 0], 32), // documentation
@@ -44,7 +44,7 @@ const fn v6([a, b, c]: [u16; 3], prefix: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, c, 0, 0, 0, 0, 0), prefix)
 }
 
-/// Whether an address is one of the public internet.
+/// Whether an address belongs to the public internet.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !CLOSED.iter().any(|network| network.contains(&address)),

@@ -1,4 +1,4 @@
-//! What came back.
+//! Responses of endpoints.
 
 use crate::refusal::EgressError;
 use bytes::{Bytes, BytesMut};
@@ -9,10 +9,10 @@ use reqwest::{
 };
 use std::{fmt, future::ready, pin::Pin};
 
-/// The one encoding that is asked for: none.
+/// The only accepted content coding: none.
 pub(crate) const PLAIN: &str = "identity";
 
-/// The head of an answer, and a body that is still to come.
+/// The head of a response, with a body to be read.
 pub struct Answer {
     response: Response,
     most: usize,
@@ -24,7 +24,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// The bytes of an answer as they come. It ends with the first failure.
+/// The bytes of a response body as a stream. It ends with the first failure.
 pub type Body = Pin<Box<dyn Stream<Item = Result<Bytes, EgressError>> + Send>>;
 
 impl Answer {
@@ -32,7 +32,7 @@ impl Answer {
         Self { response, most }
     }
 
-    /// How the request went, as the other side says.
+    /// The status of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.response.status()
@@ -44,7 +44,7 @@ impl Answer {
         self.response.headers()
     }
 
-    /// The body while it comes, up to its bound and within the time of the request. One that is encoded is not read.
+    /// The body as a stream, up to its size limit and within the request's timeout. An encoded body is refused.
     #[must_use]
     pub fn body(self) -> Body {
         if !self.is_plain() {
@@ -63,7 +63,7 @@ impl Answer {
         }))
     }
 
-    /// Whether the bytes are what they are, and not to be unpacked first. A header that names nothing says so too.
+    /// Whether the body has no content coding. An empty header value counts as none.
     fn is_plain(&self) -> bool {
         let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
         codings.all(|coding| {
@@ -72,10 +72,10 @@ impl Answer {
         })
     }
 
-    /// All of the body.
+    /// Reads the whole body.
     ///
     /// # Errors
-    /// When it is too long, too slow, encoded, or breaks off.
+    /// When it is too long, too slow, encoded, or incomplete.
     pub async fn whole(self) -> Result<Bytes, EgressError> {
         let mut body = self.body();
         let mut whole = BytesMut::new();

@@ -16,20 +16,20 @@ use reqwest::{
 use std::{fmt, sync::Arc, time::Duration};
 use url::Url;
 
-/// How long a connection is kept that nobody uses. Shorter than balancers keep theirs, so that few requests meet one
-/// that was just closed.
+/// How long an idle connection is kept: shorter than load balancers keep theirs, so that few requests meet a closed
+/// connection.
 const IDLE: Duration = Duration::from_secs(30);
-/// Most headers of an answer; the bytes of all of them are bounded by the client below.
+/// Maximum number of response headers; the HTTP client limits their total size.
 const HEADERS: usize = 100;
-/// What every request says it comes from.
+/// The user agent of every request.
 const AGENT: &str = concat!("fairway/", env!("CARGO_PKG_VERSION"));
 
-/// What an answer may take.
+/// Limits of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Longest time from the beginning of a request to the last byte of its answer.
+    /// Maximum time from the start of a request to the last byte of its response.
     pub time: Duration,
-    /// Most bytes of an answer's body.
+    /// Maximum size of a response body, in bytes.
     pub body: usize,
 }
 
@@ -44,15 +44,15 @@ impl Default for Limits {
 pub struct Call {
     /// The method.
     pub method: Method,
-    /// What follows the endpoint's own path, such as `chat/completions`; empty for the endpoint itself.
+    /// The path relative to the endpoint, such as `chat/completions`; empty for the endpoint itself.
     pub path: String,
-    /// Headers, credentials among them; mark those as sensitive.
+    /// Headers, including credentials, which must be marked as sensitive.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
 }
 
-/// A client for what lies at one address and below. Its connections are kept and used again.
+/// A client for one address and the paths below it. Its connections are pooled.
 #[derive(Clone)]
 pub struct Endpoint {
     url: Url,
@@ -63,7 +63,7 @@ pub struct Endpoint {
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Paths and queries of addresses are often secrets.
+        // Paths and queries of addresses often contain secrets.
         out.debug_struct("Endpoint").field("limits", &self.limits).finish_non_exhaustive()
     }
 }
@@ -78,14 +78,14 @@ impl Endpoint {
         let client = Client::builder()
             .tls_backend_preconfigured(trust::tls()?)
             .dns_resolver(Arc::new(Checked { resolver, demand }))
-            // Whoever set a proxy in the environment did not mean to open the guard.
+            // A proxy from the environment would bypass the guard.
             .no_proxy()
             .redirect(redirect::Policy::none())
-            // Whoever asks decides whether to ask again.
+            // Retries are the caller's decision.
             .retry(retry::never())
             .referer(false)
             .user_agent(AGENT)
-            // Without a word about it, whoever answers may encode as they like.
+            // Without this header, a server may choose any content coding.
             .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(PLAIN))]))
             .http1_only()
             .http1_max_headers(HEADERS)
@@ -94,16 +94,17 @@ impl Endpoint {
             .timeout(limits.time)
             .build()
             .map_err(|error| {
-                tracing::error!(%error, "a client cannot be made");
+                tracing::error!(%error, "failed to create an HTTP client");
                 EgressError::Unreachable
             })?;
         Ok(Self { origin: Origin::of(&url)?, url, client, limits })
     }
 
-    /// Sends a request and waits for the head of its answer. The body comes with [`Answer::body`], in the same time.
+    /// Sends a request and waits for the head of its response. [`EgressResponse::body`] reads the body, within the
+    /// same timeout.
     ///
     /// # Errors
-    /// When the request may not leave, when there is no answer, or when it points elsewhere.
+    /// When the request is refused, no response arrives, or the response is a redirect.
     pub async fn send(&self, call: Call) -> Result<Answer, EgressError> {
         let mut request = Request::new(call.method, self.at(&call.path)?);
         *request.headers_mut() = call.headers;
@@ -115,7 +116,7 @@ impl Endpoint {
         Ok(Answer::new(response, self.limits.body))
     }
 
-    /// The same endpoint over the same connections, asked with this query beside its own.
+    /// The same endpoint and connections, with additional query parameters.
     #[must_use]
     pub fn asking<'q>(&self, query: impl Iterator<Item = (&'q str, String)>) -> Self {
         let mut endpoint = self.clone();
@@ -125,14 +126,14 @@ impl Endpoint {
         endpoint
     }
 
-    /// The address of a path below the endpoint's own.
+    /// The address of a path below the endpoint.
     fn at(&self, path: &str) -> Result<Url, EgressRefusal> {
         if path.is_empty() {
             return Ok(self.url.clone());
         }
         let mut url = self.url.clone();
         url.path_segments_mut().map_err(|()| EgressRefusal::NoAddress)?.pop_if_empty().extend(path.split('/'));
-        // Path segments cannot change the rest; should that ever not hold, nothing is sent.
+        // Path segments cannot change the origin; this check refuses the request if they ever did.
         if Origin::of(&url)? != self.origin {
             return Err(EgressRefusal::Elsewhere);
         }

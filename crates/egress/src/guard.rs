@@ -1,4 +1,4 @@
-//! Where requests may go.
+//! The guard: the destinations that requests may reach.
 
 use crate::{
     address::is_public,
@@ -10,39 +10,39 @@ use ipnet::IpNet;
 use std::{fmt, net::IpAddr, sync::Arc};
 use url::{Host, Url};
 
-/// Ports that anybody may be asked at.
+/// Ports that are allowed without an allowance.
 const USUAL_PORTS: [u16; 2] = [443, 8443];
 
-/// Whether plain HTTP may be spoken with this very machine.
+/// Whether plain HTTP to loopback addresses can be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// A server for one person on one machine: with loopback addresses that are allowed, plain HTTP may be spoken.
+    /// A server for one user on one machine: plain HTTP to allowed loopback addresses.
     Local,
-    /// Any other: HTTPS alone.
+    /// Any other server: HTTPS only.
     Remote,
 }
 
-/// One target that the operator of the server allows beside the public internet.
+/// A destination that the operator allows in addition to the public internet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Allowance {
-    /// Where requests may go.
+    /// The network or host.
     pub target: AllowedTarget,
-    /// The one port that is allowed there; `None` for every port.
+    /// The only allowed port; `None` for every port.
     pub port: Option<u16>,
 }
 
-/// What an allowance opens.
+/// The target of an allowance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AllowedTarget {
-    /// Addresses of this network.
+    /// The addresses of this network.
     Network(IpNet),
-    /// The host of this name, wherever its name leads.
+    /// The host of this name, whatever addresses it resolves to.
     Host(String),
 }
 
-/// The text is neither a network, nor an address, nor a host name, with a port or without one.
+/// The text is not a network, address or host name with an optional port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("is neither a network such as 10.0.0.0/8 nor a host name, with `:port` or without it")]
+#[error("is neither a network such as 10.0.0.0/8 nor a host name, with an optional `:port`")]
 pub struct AllowanceRefusal;
 
 impl AllowanceRefusal {
@@ -54,18 +54,18 @@ impl AllowanceRefusal {
 }
 
 impl Allowance {
-    /// Reads `10.0.0.0/8`, `10.1.2.3`, `fd00::/8` or `gateway.internal`, each with `:port` behind it or without. IPv6 with a
-    /// port stands in brackets: `[fd00::/8]:8443`.
+    /// Parses `10.0.0.0/8`, `10.1.2.3`, `fd00::/8` or `gateway.internal`, each with an optional `:port`. IPv6 with a
+    /// port is written in brackets: `[fd00::/8]:8443`.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// When the text has another form.
     pub fn parse(text: &str) -> Result<Self, AllowanceRefusal> {
         if let Some(target) = AllowedTarget::parse(text) {
             return Ok(Self { target, port: None });
         }
         let (target, port) = text.rsplit_once(':').ok_or(AllowanceRefusal)?;
         let bracketed = target.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        // Brackets tell where an address of IPv6 ends, and stand around nothing else.
+        // Brackets delimit an IPv6 address and are not allowed around other targets.
         if bracketed.is_some() != target.contains(':') {
             return Err(AllowanceRefusal);
         }
@@ -75,7 +75,7 @@ impl Allowance {
         Ok(Self { target, port: Some(port) })
     }
 
-    /// Whether it opens this port.
+    /// Whether the allowance covers this port.
     fn opens(&self, port: u16) -> bool {
         self.port.is_none_or(|allowed| allowed == port)
     }
@@ -98,7 +98,7 @@ impl AllowedTarget {
         if let Ok(network) = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from)) {
             return Some(Self::Network(network));
         }
-        // Numbers in other spellings are addresses to a browser, and names to nobody.
+        // Numbers in other notations are addresses to URL parsers, and not host names.
         match Host::parse(text) {
             Ok(Host::Domain(name)) if !text.contains(':') => Some(Self::Host(spelled(&name).to_owned())),
             Ok(Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_)) | Err(_) => None,
@@ -106,12 +106,12 @@ impl AllowedTarget {
     }
 }
 
-/// A name without the dot that may end it.
+/// The host name without a trailing dot.
 fn spelled(name: &str) -> &str {
     name.strip_suffix('.').unwrap_or(name)
 }
 
-/// Scheme, host and port of an address.
+/// The scheme, host and port of an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Origin {
     scheme: String,
@@ -127,7 +127,7 @@ impl Origin {
     }
 }
 
-/// What is asked of the addresses of one origin.
+/// The rules for connections to one origin.
 #[derive(Debug)]
 pub(crate) struct Demand {
     encrypts: bool,
@@ -137,11 +137,11 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// Whether this address may be connected to.
+    /// Checks whether a connection to this address is allowed.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), EgressRefusal> {
         let allowed = self.anywhere || self.networks.iter().any(|network| network.contains(&address));
         if !self.encrypts {
-            // Only local mode gets here.
+            // Reached in local mode only.
             return match (address.is_loopback(), allowed) {
                 (true, true) => Ok(()),
                 (true, false) => Err(EgressRefusal::Network),
@@ -156,12 +156,12 @@ impl Demand {
     }
 }
 
-/// Decides where requests may go, and hands out the clients that go there.
+/// Decides which destinations requests may reach, and creates their clients.
 #[derive(Clone)]
 pub struct Guard {
     reach: Reach,
     allowances: Vec<Allowance>,
-    /// Endpoints that whoever runs the server named exactly.
+    /// Origins from the server's settings, which are allowed exactly.
     configured: Vec<Origin>,
     resolver: Arc<dyn Resolver>,
 }
@@ -173,30 +173,30 @@ impl fmt::Debug for Guard {
 }
 
 impl Guard {
-    /// A guard that lets requests to the public internet through, and to what is allowed besides.
+    /// A guard that allows the public internet and the given targets.
     #[must_use]
     pub fn new(reach: Reach, allowances: Vec<Allowance>) -> Self {
         Self { reach, allowances, configured: Vec::new(), resolver: Arc::new(System) }
     }
 
-    /// The same with another way of finding addresses.
+    /// The same guard with another resolver.
     #[must_use]
     pub fn resolving_by(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver, ..self }
     }
 
-    /// The same, with this scheme, host and port allowed exactly: somebody who runs the server wrote them into its settings.
+    /// The same guard with this origin allowed exactly, because the operator configured it.
     #[must_use]
     pub fn also_allowing(mut self, url: &Url) -> Self {
         self.configured.extend(Origin::of(url));
         self
     }
 
-    /// A client for what lies at an address and below. Whether the name's addresses may be reached is only known when it
-    /// connects, and decided each time.
+    /// A client for an address and the paths below it. The addresses of its host name are checked on each
+    /// connection.
     ///
     /// # Errors
-    /// When nothing may be sent there, wherever the name leads.
+    /// When the destination is refused for every address of its host.
     pub fn endpoint(&self, address: &str, limits: Limits) -> Result<Endpoint, EgressError> {
         let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
         let demand = self.demand(&url)?;
@@ -214,7 +214,7 @@ impl Guard {
         }
         let origin = Origin::of(url)?;
         if self.configured.contains(&origin) {
-            // Encrypted or not: it is what was configured.
+            // A configured origin is allowed with or without encryption.
             return Ok(Demand { encrypts: true, has_usual_port: true, anywhere: true, networks: Vec::new() });
         }
         if !encrypts && self.reach == Reach::Remote {
@@ -231,10 +231,10 @@ impl Guard {
             networks: self.networks(origin.port),
         };
         match origin.host {
-            // No name, so nobody resolves it later.
+            // A literal address is never resolved, so it is checked now.
             Host::Ipv4(address) => demand.check(address.into())?,
             Host::Ipv6(address) => demand.check(address.into())?,
-            // A port that nothing can allow needs no look at the name.
+            // A port without any allowance is refused before the name is resolved.
             Host::Domain(_) if encrypts && !demand.has_usual_port && !named && demand.networks.is_empty() => {
                 return Err(EgressRefusal::Port);
             }
@@ -243,7 +243,7 @@ impl Guard {
         Ok(demand)
     }
 
-    /// The targets that are allowed at this port.
+    /// The targets that are allowed on this port.
     fn targets(&self, port: u16) -> impl Iterator<Item = &AllowedTarget> {
         self.allowances.iter().filter(move |allowance| allowance.opens(port)).map(|allowance| &allowance.target)
     }
@@ -335,7 +335,7 @@ mod tests {
         let loopback = guard(Reach::Local, &["127.0.0.1:4000"]);
         assert_eq!(refused(&loopback, "http://127.0.0.1:4000/"), None);
         assert_eq!(refused(&loopback, "http://127.0.0.1:5432/"), Some(EgressRefusal::Network));
-        // A name that stands for such an address is checked when it connects, for the port that it is asked at.
+        // A name that resolves to such an address is checked on connection, for its port.
         let (open, closed) = ("https://name.example:9443/", "https://name.example/");
         let demand = |url: &str| by_network.demand(&Url::parse(url).unwrap()).unwrap();
         assert_eq!(demand(open).check("10.1.1.1".parse().unwrap()), Ok(()));
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(refused(&guard(Reach::Local, &[]), url), Some(EgressRefusal::Network));
         assert_eq!(refused(&guard(Reach::Remote, &["127.0.0.0/8"]), url), Some(EgressRefusal::Scheme));
         assert_eq!(refused(&guard(Reach::Local, &["127.0.0.0/8"]), url), None);
-        // What is allowed elsewhere is still to be encrypted.
+        // An allowance outside of loopback still requires encryption.
         assert_eq!(refused(&guard(Reach::Local, &["10.0.0.0/8"]), "http://10.1.1.1/"), Some(EgressRefusal::Scheme));
         assert_eq!(refused(&guard(Reach::Local, &["10.0.0.0/8"]), "https://10.1.1.1:9443/"), None);
     }
@@ -372,7 +372,7 @@ mod tests {
     fn what_is_configured_is_allowed_exactly() {
         let guard = guard(Reach::Remote, &[]).also_allowing(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
         assert_eq!(refused(&guard, "http://127.0.0.1:4000/v1/chat"), None);
-        assert_eq!(refused(&guard, "http://127.1:4000/"), None, "the same address in another spelling");
+        assert_eq!(refused(&guard, "http://127.1:4000/"), None, "the same address in another notation");
         for (url, refusal) in [
             ("http://127.0.0.1:4001/", EgressRefusal::Scheme),
             ("https://127.0.0.1:4000/", EgressRefusal::Network),

@@ -1,11 +1,10 @@
-//! The one guard of every request that leaves the product.
+//! The egress guard of every outgoing request.
 //!
-//! Where a request may go is decided three times: when somebody names an address ([`Guard::endpoint`]), each time that a
-//! connection is made, on the addresses that the name has at that moment, and when an answer points elsewhere, which
-//! nobody follows. An [`Endpoint`] speaks to one scheme, host and port alone, so that what was allowed for one address is
-//! never used for another.
+//! A destination is checked when a client is created ([`Guard::endpoint`]) and again for every address of each new
+//! connection. Redirects are never followed. An [`Endpoint`] is bound to one scheme, host and port, so that the
+//! decision for one address never applies to another.
 //!
-//! INVARIANT: no other package makes a client for addresses that people name.
+//! INVARIANT: no other package creates clients for addresses from user input.
 
 mod address;
 mod answer;

@@ -1,30 +1,30 @@
-//! What can be against a request that is to leave, and what can go wrong with one that left.
+//! Refusals of outgoing requests, and failures of sent ones.
 
 use std::error::Error;
 
-/// Why a request does not leave. Nothing here repeats an address.
+/// Reason why a request is not sent. No variant contains an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressRefusal {
-    /// The text is no address, or one without a host.
-    #[error("this is no address")]
+    /// The text is not an address, or has no host.
+    #[error("this is not a valid address")]
     NoAddress,
-    /// Another scheme than `https`, and no loopback address that local mode may reach.
-    #[error("only https may be spoken")]
+    /// The scheme is not `https`, and the address is not an allowed loopback address in local mode.
+    #[error("only https is allowed")]
     Scheme,
-    /// A name or a password stands in the address.
-    #[error("an address must not hold credentials")]
+    /// The address contains a user name or password.
+    #[error("an address must not contain credentials")]
     Credentials,
-    /// Another port than 443 and 8443, and nobody allowed it.
-    #[error("this port may not be reached")]
+    /// The port is neither 443 nor 8443, and no allowance covers it.
+    #[error("this port is not allowed")]
     Port,
-    /// One of the host's addresses lies in a network that may not be reached.
-    #[error("this network may not be reached")]
+    /// An address of the host lies in a network that is not allowed.
+    #[error("this network is not allowed")]
     Network,
-    /// The name stands for more addresses than anybody needs.
-    #[error("the name stands for too many addresses")]
+    /// The name resolves to too many addresses.
+    #[error("the name resolves to too many addresses")]
     TooManyAddresses,
-    /// The request would go elsewhere than to its endpoint.
-    #[error("this is another endpoint")]
+    /// The request would leave its endpoint's origin.
+    #[error("the request would reach another endpoint")]
     Elsewhere,
 }
 
@@ -44,32 +44,32 @@ impl EgressRefusal {
     }
 }
 
-/// Why there is no answer, or not all of one. Nothing here repeats an address, a header or a byte of the answer.
+/// Reason why there is no complete response. No variant contains an address, a header or a byte of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EgressError {
-    /// The request did not leave.
-    #[error("the request may not leave: {0}")]
+    /// The request was refused.
+    #[error("the request is refused: {0}")]
     Refused(#[from] EgressRefusal),
-    /// The name has no address.
+    /// The name did not resolve.
     #[error("the name cannot be resolved")]
     Unresolved,
-    /// Nobody took the connection, or it could not be secured.
-    #[error("there is no connection")]
+    /// The connection failed, or TLS could not be established.
+    #[error("the connection failed")]
     Unreachable,
-    /// The time for all of it is over.
-    #[error("there was no answer in time")]
+    /// The request timed out.
+    #[error("no response arrived in time")]
     TimedOut,
-    /// The answer points elsewhere; nobody follows.
-    #[error("the answer points elsewhere")]
+    /// The response is a redirect, which is never followed.
+    #[error("the response is a redirect")]
     Redirected,
-    /// The answer is longer than it may be.
-    #[error("the answer is too long")]
+    /// The response exceeds its size limit.
+    #[error("the response is too long")]
     TooLong,
-    /// The answer is compressed, or encoded otherwise, which nobody asked for.
-    #[error("the answer is encoded in a way that nobody asked for")]
+    /// The response has a content coding that the request did not accept.
+    #[error("the response has an unaccepted content coding")]
     Encoded,
-    /// The connection broke, or what came over it is no HTTP.
-    #[error("the answer broke off")]
+    /// The connection broke, or the response is not HTTP.
+    #[error("the response is incomplete")]
     Broken,
 }
 
@@ -89,7 +89,7 @@ impl EgressError {
         }
     }
 
-    /// What the client's failure comes from; what the resolver said stands somewhere among its causes.
+    /// Classifies a failure of the HTTP client. The resolver's error is among its causes.
     pub(crate) fn of(failure: &reqwest::Error) -> Self {
         let mut cause: Option<&(dyn Error + 'static)> = Some(failure);
         while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! Which addresses a name has, looked at before any of them is used.
+//! Name resolution: every address of a name is checked before one is used.
 
 use crate::{
     guard::Demand,
@@ -13,29 +13,29 @@ use std::{
 };
 use tokio::net::lookup_host;
 
-/// Most addresses of one name. Big services have a dozen; thousands are an attack on whoever tries them.
+/// Maximum number of addresses of one name. Large services have a dozen; thousands indicate an attack.
 const MOST: usize = 64;
 
-/// Finds the addresses of names.
+/// Resolves names to addresses.
 #[async_trait]
 pub trait Resolver: Send + Sync {
-    /// The addresses of a name, in the order in which they are to be tried.
+    /// The addresses of a name, in the order to try them.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// The machine's own way of finding them.
+/// The resolver of the operating system.
 #[derive(Clone, Copy, Debug)]
 pub struct System;
 
 #[async_trait]
 impl Resolver for System {
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
-        // One more than are taken, so that too many are noticed and not cut.
+        // One more than the limit, so that an excess is detected instead of truncated.
         Ok(lookup_host((name, 0)).await?.map(|address| address.ip()).take(MOST.saturating_add(1)).collect())
     }
 }
 
-/// Resolves a name once for each connection and hands out its addresses only if every one of them may be reached.
+/// Resolves a name for each connection, and returns its addresses only if all of them are allowed.
 pub(crate) struct Checked {
     pub(crate) resolver: Arc<dyn Resolver>,
     pub(crate) demand: Arc<Demand>,
@@ -52,9 +52,9 @@ impl Resolve for Checked {
             if found.len() > MOST {
                 return Err(EgressError::Refused(EgressRefusal::TooManyAddresses).into());
             }
-            // A name that stands for good and bad addresses is a trick, or becomes one with the next try.
+            // A name with allowed and refused addresses is an attack, or becomes one with the next connection.
             found.iter().try_for_each(|address| demand.check(*address)).map_err(EgressError::Refused)?;
-            // The client puts its port in.
+            // The HTTP client sets its port.
             let addresses = found.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as Addrs)
         })

@@ -1,4 +1,4 @@
-//! The store over a real S3 server.
+//! The store on a real S3 server.
 
 use super::{in_bucket, path};
 use crate::{Artifacts, PLACES, marker_in};
@@ -10,9 +10,9 @@ use fairway_testkit::BucketServer;
 use object_store::ObjectStoreExt as _;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Writers that want the same path at once.
+/// Concurrent writers of one path.
 const RACERS: u8 = 16;
-/// Races, each for a path of its own.
+/// Rounds, each with its own path.
 const ROUNDS: u128 = 12;
 
 fn numbered(number: u128) -> ArtifactPath {
@@ -49,7 +49,7 @@ async fn keeps_finds_and_removes_in_a_bucket() {
     }
     let expected: BTreeSet<String> =
         (0..7).map(numbered).chain([path()]).map(|path| path.as_str().to_owned()).collect();
-    assert_eq!(paths(&store, 3).await, expected, "the marker is none of them");
+    assert_eq!(paths(&store, 3).await, expected, "the listing excludes the marker");
     for path in [path(), path(), numbered(99)] {
         store.remove(&path).await.unwrap();
     }

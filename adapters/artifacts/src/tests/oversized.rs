@@ -1,4 +1,4 @@
-//! Objects that hold more bytes than were recorded for them.
+//! Objects that are longer than their recorded length.
 
 use super::{in_bucket, in_directory, path};
 use crate::bounded;
@@ -20,7 +20,7 @@ use std::{
 const MIB: usize = 1024 * 1024;
 const STORED: &[u8] = b"{\"a\":1}";
 
-/// Bytes that this process has read by system calls since its start. Each test runs in a process of its own.
+/// Bytes that this process has read through system calls. Each test runs in its own process.
 fn bytes_read() -> usize {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
@@ -42,7 +42,7 @@ async fn a_file_that_grew_is_too_long_and_none_of_it_is_read() {
         assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
         assert!(matches!(put, Err(ArtifactError::Conflict)), "{put:?}");
     }
-    // The recorded length is no defect, and neither is a shorter file: the caller's comparison finds that one.
+    // The recorded length is accepted. A shorter file is too: the caller's comparison detects it.
     file.set_len(STORED.len() as u64).unwrap();
     assert!(store.read(&path(), STORED.len()).await.unwrap().unwrap().is_equal_to(STORED));
     file.set_len(0).unwrap();
@@ -53,7 +53,7 @@ async fn a_file_that_grew_is_too_long_and_none_of_it_is_read() {
 async fn a_stream_that_never_ends_is_dropped_one_portion_beyond_the_recorded_length() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&taken);
-    // Ends after all, so that an unbounded reader fails this test and not the machine.
+    // The stream ends eventually, so that an unbounded reader fails the test instead of exhausting memory.
     let portions = stream::iter(0..1_000).map(move |_| {
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(Bytes::from_static(b"1234"))
@@ -61,7 +61,7 @@ async fn a_stream_that_never_ends_is_dropped_one_portion_beyond_the_recorded_len
     let meta = ObjectMeta {
         location: Path::from("x"),
         last_modified: "2026-01-01T00:00:00Z".parse().unwrap(),
-        // What the store says is wrong, too.
+        // The reported size is wrong too.
         size: 7,
         e_tag: None,
         version: None,
@@ -78,8 +78,8 @@ async fn a_stream_that_never_ends_is_dropped_one_portion_beyond_the_recorded_len
     assert_eq!(format!("{found:?}"), "more unverified bytes than expected");
 }
 
-/// Answers one request with an object of a terabyte, and sends of it what its client takes, at most `most` bytes; the
-/// thread's result is how many those were.
+/// Responds to one request with an object of a terabyte, and sends at most `most` bytes of it. The thread returns
+/// the number of bytes sent.
 fn endless_bucket(most: usize) -> (String, JoinHandle<usize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -117,7 +117,7 @@ async fn a_bucket_that_sends_without_end_is_hung_up_on() {
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let found = store.read(&path(), STORED.len()).await;
     let sent = tokio::task::spawn_blocking(|| sender.join().unwrap()).await.unwrap();
-    // What fits into the buffers of both sockets and of the client, and nothing that anybody asked for.
+    // The client reads no more than the buffers of both sockets and its own hold.
     assert!(sent < 64 * MIB, "{sent} bytes were sent");
     assert_eq!(format!("{:?}", found.unwrap().unwrap()), "more unverified bytes than expected");
 }

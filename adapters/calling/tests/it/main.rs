@@ -1,6 +1,6 @@
-//! Calls against an endpoint that answers what it is told, well or badly.
+//! Calls against a scripted endpoint.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 mod mcp;
 
@@ -16,7 +16,7 @@ use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
-/// Knows one secret of one tenant.
+/// A store with one secret of one tenant.
 struct Known;
 
 #[async_trait]
@@ -77,7 +77,7 @@ async fn says_json_by_post_and_a_query_by_get() {
     assert_eq!(requests[0].header("authorization"), Some("Bearer s3cret"));
     assert_eq!(requests[0].header("idempotency-key"), Some("run-1"));
     assert_eq!(requests[1].path, "/base/v1/we%20ather?city=K%C3%B6ln+%26+Bonn&days=3");
-    assert!(requests[1].body.is_empty(), "what is asked for stands in the query");
+    assert!(requests[1].body.is_empty(), "the query contains the parameters");
 }
 
 #[tokio::test]
@@ -92,7 +92,10 @@ async fn takes_text_and_nothing_and_no_other_bytes() {
     let packed = Script::json(&json!({"ok": 1})).header("content-encoding", "gzip");
     assert_eq!(answer(&endpoint, packed).await, Err(OutwardError::Malformed));
     let asked = endpoint.requests();
-    assert!(asked.iter().all(|asked| asked.header("accept-encoding") == Some("identity")), "nobody asked for one");
+    assert!(
+        asked.iter().all(|asked| asked.header("accept-encoding") == Some("identity")),
+        "the client accepts no content coding"
+    );
 }
 
 #[tokio::test]
@@ -125,12 +128,12 @@ async fn waits_no_longer_than_the_call_says() {
 async fn nothing_leaves_that_may_not() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!({})));
-    // Loopback is nobody's to reach unless it is allowed.
+    // Loopback is refused without an allowance.
     assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(OutwardError::Forbidden));
     let allowed = caller(&["127.0.0.0/8"]);
     let elsewhere = OutwardCall { hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
     assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(OutwardError::Forbidden));
-    // A secret that cannot be read stops the call in front of the wire; another tenant's is none.
+    // An unreadable secret stops the call before it is sent; other tenants have no such secret.
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let foreign = OutwardCall { secret, ..call(endpoint.url("/")) };
     assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(OutwardError::Secret));

@@ -1,4 +1,4 @@
-//! T37: answers that lead away, never end, or are too much.
+//! T37: responses that redirect, never end, or exceed their limits.
 
 use crate::canary::{Canary, Says, get};
 use fairway_egress::{Call, EgressError, Endpoint, Guard, Limits, Method, Reach, Url};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 fn endpoint(canary: &Canary, limits: Limits) -> Endpoint {
     let address = format!("http://{}/", canary.address);
-    // Exactly this one is configured, and none beside it.
+    // Only this origin is configured.
     Guard::new(Reach::Local, Vec::new())
         .also_allowing(&Url::parse(&address).unwrap())
         .endpoint(&address, limits)
@@ -59,7 +59,7 @@ async fn slow_answers_end_with_their_time() {
     }
 }
 
-/// Nobody asked for an encoding, and nobody unpacks one.
+/// The client accepts no content coding and decodes none.
 #[tokio::test]
 async fn encoded_answers_are_not_read() {
     let limits = Limits::default;
@@ -103,7 +103,7 @@ async fn what_is_no_answer_is_none() {
     let gone = Canary::start(Says::fine()).await;
     let endpoint = endpoint(&gone, Limits::default());
     drop(gone);
-    // The listener's task ends a moment after it was told to.
+    // The listener's task ends shortly after it was aborted.
     let mut last = whole(&endpoint).await;
     while last.is_ok() {
         last = whole(&endpoint).await;

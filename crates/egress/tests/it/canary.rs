@@ -1,4 +1,4 @@
-//! Listeners that count who comes, and say what they are told to say.
+//! Listeners that count connections and send a given reply.
 
 use async_trait::async_trait;
 use fairway_egress::{Call, Method, Resolver, header::HeaderMap};
@@ -18,14 +18,14 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// What a listener says to everybody.
+/// The reply of a listener to every connection.
 #[derive(Clone)]
 pub(crate) enum Says {
-    /// This, and then the end of the connection.
+    /// This text, then the connection closes.
     Text(String),
-    /// This, and then `x` for ever.
+    /// This text, then `x` without end.
     Endlessly(String),
-    /// This, and then `x` from time to time.
+    /// This text, then `x` at intervals.
     Slowly(String),
 }
 
@@ -51,7 +51,7 @@ impl Canary {
         Self::at("127.0.0.1:0", says).await
     }
 
-    /// Two on one port: at 127.0.0.1 and at 127.0.0.2.
+    /// Two listeners on one port: at 127.0.0.1 and at 127.0.0.2.
     pub(crate) async fn pair() -> (Self, Self) {
         for _ in 0..100 {
             let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -76,12 +76,12 @@ impl Canary {
         Self { address, taken, heard, task }
     }
 
-    /// How many connections came.
+    /// Number of accepted connections.
     pub(crate) fn taken(&self) -> usize {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// What came first over any of them.
+    /// The first bytes of all connections.
     pub(crate) fn heard(&self) -> String {
         String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
     }
@@ -93,7 +93,7 @@ impl Drop for Canary {
     }
 }
 
-/// Reads what comes at first, and answers it. Whoever leaves half-way leaves.
+/// Reads the first bytes, and replies. A client that disconnects ends it.
 async fn speak(mut stream: TcpStream, says: Says, heard: Arc<Mutex<Vec<u8>>>) -> io::Result<()> {
     let mut bytes = vec![0; 4096];
     let read = stream.read(&mut bytes).await?;
@@ -119,7 +119,7 @@ async fn speak(mut stream: TcpStream, says: Says, heard: Arc<Mutex<Vec<u8>>>) ->
     stream.shutdown().await
 }
 
-/// Says what a test wants a name to stand for, one after the other; the last for ever.
+/// Resolves every name to the given addresses in turn; the last ones forever.
 pub(crate) struct Script(Mutex<VecDeque<Vec<IpAddr>>>);
 
 impl Script {

@@ -1,6 +1,6 @@
-//! What leaves and what does not, seen from the other side: listeners that count who comes.
+//! Egress checks against listeners that count connections.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first surprise, its listeners included")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, its listeners included")]
 
 mod answers;
 mod canary;

@@ -1,4 +1,4 @@
-//! T36: what a name stands for is looked at once for each connection, all of it, and that is what is connected to.
+//! T36: each connection resolves its name once, checks every address, and connects to a checked one.
 
 use crate::canary::{Canary, Says, Script, get};
 use async_trait::async_trait;
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// A guard that lets through to 127.0.0.1, and to nothing beside it.
+/// A guard that allows only 127.0.0.1.
 fn guard(resolver: Arc<dyn Resolver>) -> Guard {
     Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).resolving_by(resolver)
 }
@@ -42,7 +42,7 @@ async fn one_bad_address_refuses_all() {
         let guard = guard(Script::of(&[set]));
         assert_eq!(endpoint(&guard, good.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
-    // A public one beside a private one, over TLS at a usual port.
+    // A public address with a private one, over TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
         let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(Script::of(&[set]));
         let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
@@ -56,7 +56,7 @@ async fn a_name_that_moves_is_looked_at_again() {
     let (good, bad) = Canary::pair().await;
     let guard = guard(Script::of(&[&["127.0.0.1"], &["127.0.0.2"]]));
     let endpoint = endpoint(&guard, good.address.port());
-    // The listener closes each connection, so that the next request needs another one.
+    // The listener closes each connection, so that the next request opens another one.
     assert_eq!(endpoint.send(get()).await.unwrap().whole().await.unwrap().as_ref(), b"fine");
     assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK);
     assert_eq!((good.taken(), bad.taken()), (1, 0));
@@ -74,7 +74,7 @@ async fn names_without_an_address_or_with_thousands_are_refused() {
     assert_eq!(canary.taken(), 0);
 }
 
-/// Never answers.
+/// A resolver that never responds.
 struct Silent;
 
 #[async_trait]
@@ -97,7 +97,7 @@ async fn the_name_is_what_the_other_side_is_asked_to_prove() {
     let guard = guard(Script::of(&[&["127.0.0.1"]]));
     let address = format!("https://moving.example:{}/", canary.address.port());
     let endpoint = guard.endpoint(&address, Limits::default()).unwrap();
-    // It speaks no TLS, so there is no answer; the name stands in the client's first words.
+    // The listener does not speak TLS, so no response arrives; the client's first message contains the name.
     assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::Unreachable);
     assert_eq!(canary.taken(), 1);
     assert!(canary.heard().contains("moving.example"), "{}", canary.heard());

@@ -1,15 +1,15 @@
-//! T37: proxies that the environment names are nobody's business.
+//! T37: proxies from the environment are ignored.
 
 use crate::canary::{Canary, Says, get};
 use fairway_egress::{Guard, Limits, Reach, Url};
 use std::{env, process::Stdio};
 use tokio::process::Command;
 
-/// Where the child finds who it is to ask.
+/// The variable with the child's target.
 const TARGET: &str = "FAIRWAY_TEST_EGRESS_TARGET";
 
-/// A process that starts with proxies in its environment asks past them. It is this test, run again as a child, because
-/// a process cannot change its own environment safely.
+/// A process with proxies in its environment connects directly. The test runs itself as a child, because a process
+/// cannot safely change its own environment.
 #[tokio::test]
 async fn proxies_in_the_environment_are_not_used() {
     if let Ok(target) = env::var(TARGET) {

@@ -1,9 +1,9 @@
-//! T35: addresses of this machine and of others that are nobody's business, in every spelling.
+//! T35: addresses of this machine and of internal networks, in every notation.
 
 use crate::canary::{Canary, Says, Script, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
 
-/// What becomes of a request.
+/// The failure of a request.
 async fn asked(guard: &Guard, address: &str) -> EgressError {
     match guard.endpoint(address, Limits::default()) {
         Ok(endpoint) => endpoint.send(get()).await.unwrap_err(),
@@ -40,18 +40,18 @@ async fn no_spelling_of_this_machine_is_reached() {
         "ｌｏｃａｌｈｏｓｔ",
     ];
     for reach in [Reach::Local, Reach::Remote] {
-        // Machines differ in which of these names they know; here all of them are this machine's.
+        // Machines resolve these names differently; here all of them resolve to this machine.
         let guard = Guard::new(reach, Vec::new()).resolving_by(Script::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
                 let error = asked(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
-                // Numbers are refused for where they lead; names for the port too, which nothing here allows.
+                // Numbers are refused for their network; names also for the port, which has no allowance.
                 assert!(matches!(error, EgressError::Refused(_)), "{scheme}://{host} {reach:?}: {error:?}");
             }
         }
     }
     assert_eq!(canary.taken(), 0);
-    // The listener does hear those who are let through.
+    // The listener accepts allowed requests.
     let allowed = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
     let answer = allowed.endpoint(&format!("http://127.1:{port}/"), Limits::default()).unwrap().send(get()).await;
     assert_eq!((answer.unwrap().whole().await.unwrap().as_ref(), canary.taken()), (&b"fine"[..], 1));
@@ -67,11 +67,11 @@ async fn names_of_this_machine_are_refused_when_they_are_resolved() {
             assert_eq!(error, EgressError::Refused(EgressRefusal::Network), "{name}{port}");
         }
     }
-    // In the clear it takes an allowance, also where the name is this machine's own.
+    // Plain HTTP requires an allowance, also for the machine's own name.
     let local = Guard::new(Reach::Local, Vec::new()).resolving_by(known());
     let error = asked(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
-    // By the machine's own resolver too.
+    // The same with the system's resolver.
     let error = asked(&Guard::new(Reach::Remote, Vec::new()), "https://localhost/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
 }

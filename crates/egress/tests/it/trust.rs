@@ -1,4 +1,4 @@
-//! Whose certificates are believed: those of the public authorities and of the machine, for the name that was asked.
+//! Trusted certificates: those of the public authorities and of the system, for the requested name.
 
 use crate::canary::{Script, get};
 use fairway_egress::{Allowance, EgressError, Guard, Limits, Reach};
@@ -14,10 +14,10 @@ use tokio_rustls::{
     },
 };
 
-/// Where the child finds whom it is to ask.
+/// The variable with the child's port.
 const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 
-/// Asks the listener at this port by a name.
+/// Sends a request to the listener at this port under a name.
 async fn asked(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     let guard = Guard::new(Reach::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
         .resolving_by(Script::of(&[&["127.0.0.1"]]));
@@ -25,7 +25,7 @@ async fn asked(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     Ok(endpoint.send(get()).await?.whole().await?.to_vec())
 }
 
-/// A listener with a certificate for `house.example`, and the authority that it is from.
+/// A listener with a certificate for `house.example`, and its authority.
 async fn listen() -> (SocketAddr, String) {
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -44,7 +44,7 @@ async fn listen() -> (SocketAddr, String) {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Whoever does not believe it says so and leaves.
+            // A client that does not trust the certificate disconnects.
             let Ok(mut stream) = acceptor.accept(stream).await else { continue };
             let mut bytes = [0; 4096];
             if stream.read(&mut bytes).await.is_ok() {
@@ -56,7 +56,7 @@ async fn listen() -> (SocketAddr, String) {
     (address, authority.pem())
 }
 
-/// Trust is read once for each process, so the one that believes the house is this test, run again as a child.
+/// Trust is loaded once per process, so the test runs itself as a child with another authority.
 #[tokio::test]
 async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() {
     if let Ok(port) = env::var(PORT) {
@@ -66,7 +66,7 @@ async fn an_authority_of_the_machine_is_believed_for_the_names_that_it_proves() 
     }
     let (address, authority) = listen().await;
     let port = address.port().to_string();
-    assert_eq!(asked("house.example", &port).await, Err(EgressError::Unreachable), "nobody knows this authority");
+    assert_eq!(asked("house.example", &port).await, Err(EgressError::Unreachable), "the authority is not trusted");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("authority.pem");
     fs::write(&file, authority).unwrap();
