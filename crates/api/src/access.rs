@@ -1,4 +1,4 @@
-//! Roles and who holds them.
+//! Routes of roles and role bindings.
 
 pub(crate) mod principal_binding;
 
@@ -33,7 +33,7 @@ pub(crate) struct RoleView {
     permissions: Vec<&'static str>,
 }
 
-/// A role granted to a principal.
+/// A role that a principal holds in a scope.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RoleBinding)]
 pub(crate) struct RoleBindingView {
@@ -72,24 +72,24 @@ pub(crate) struct NewRoleBinding {
     role: String,
     /// `platform`, `tenant`, `namespace`, `workspace` or `workload`.
     scope_kind: String,
-    /// The identifier of what the grant is confined to; null for `platform`.
+    /// The identifier of the scope; null for `platform`.
     #[schema(value_type = Option<Uuid>)]
     scope_ref: Option<String>,
 }
 
-/// Which grants to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RoleBindingQuery {
-    /// Those of this workspace; without it, all of the tenant.
+    /// Only role bindings of this workspace; default all of the tenant.
     workspace_id: Option<Uuid>,
 }
 
-/// The built-in roles.
+/// Lists the built-in roles.
 #[utoipa::path(
     operation_id = "list_roles",
     tag = "tenants",
-    responses((status = 200, description = "Roles and what they allow", body = Vec<RoleView>), ReadRefusals)
+    responses((status = 200, description = "Roles and their permissions", body = Vec<RoleView>), ReadRefusals)
 )]
 #[get("/v1/roles")]
 pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Result<HttpResponse, ApiError> {
@@ -104,12 +104,12 @@ pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Resul
     Ok(Answer::ok(&views).send())
 }
 
-/// Grants, newest first.
+/// Lists role bindings, newest first.
 #[utoipa::path(
     operation_id = "list_role_bindings",
     tag = "tenants",
     params(RoleBindingQuery, PageParams),
-    responses((status = 200, description = "A page of grants", body = Vec<RoleBindingView>), ReadRefusals)
+    responses((status = 200, description = "A page of role bindings", body = Vec<RoleBindingView>), ReadRefusals)
 )]
 #[get("/v1/role-bindings")]
 pub(crate) async fn list_role_bindings(
@@ -126,8 +126,7 @@ fn principal(text: &str) -> Result<ActorRef, FieldProblem> {
     ActorRef::parse(text).map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string()))
 }
 
-/// The scope of a grant. A wrong kind and a wrong reference are both noted; whether they fit together shows where both are
-/// right.
+/// Parses the scope of a role binding. Kind and reference are validated separately, and together if both are valid.
 fn scope(fields: &mut Fields, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
     let known = GrantScope::KINDS.contains(&kind);
     if !known {
@@ -142,18 +141,18 @@ fn scope(fields: &mut Fields, kind: &str, reference: Option<&str>) -> Option<Gra
     }
     let unfit = || match reference {
         None => FieldProblem::missing("scope_ref"),
-        Some(_) => FieldProblem::new("scope_ref", "invalid", "a grant on the platform has no `scope_ref`"),
+        Some(_) => FieldProblem::new("scope_ref", "invalid", "the scope `platform` has no `scope_ref`"),
     };
     fields.read(GrantScope::from_parts(kind, reference).ok_or_else(unfit))
 }
 
-/// Grants a role.
+/// Grants a role to a principal.
 #[utoipa::path(
     operation_id = "create_role_binding",
     tag = "tenants",
     params(KeyParams),
     request_body = NewRoleBinding,
-    responses((status = 201, description = "The grant", body = RoleBindingView), WriteRefusals)
+    responses((status = 201, description = "The role binding", body = RoleBindingView), WriteRefusals)
 )]
 #[post("/v1/role-bindings")]
 pub(crate) async fn create_role_binding(
@@ -175,12 +174,12 @@ pub(crate) async fn create_role_binding(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// Takes a grant back.
+/// Revokes a role binding.
 #[utoipa::path(
     operation_id = "delete_role_binding",
     tag = "tenants",
-    params(("role_binding_id" = Uuid, Path, description = "The grant")),
-    responses((status = 204, description = "It holds no longer"), DeleteRefusals)
+    params(("role_binding_id" = Uuid, Path, description = "The role binding")),
+    responses((status = 204, description = "The role binding is revoked"), DeleteRefusals)
 )]
 #[delete("/v1/role-bindings/{role_binding_id}")]
 pub(crate) async fn delete_role_binding(

@@ -17,44 +17,44 @@ use utoipa::{
     },
 };
 
-/// What every route shares.
+/// The common parts of the document.
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Fairway",
-        description = "Governs AI workloads: versions, releases, approvals, runs and their evidence.",
+        description = "Control plane for AI workloads: versions, releases, approvals, runs and their evidence.",
         version = "0.1.0",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),
     servers((url = "/", description = "this server")),
-    // Refusals are described apart from the handlers' answers, so nothing else brings their schema in.
+    // Error responses are described outside the handlers, so their schema is added explicitly.
     components(schemas(ErrorBody)),
     paths(pages::read_document, pages::read_reference, pages::read_page),
     modifiers(&Callers),
-    // Who says nothing is the person in front of the server.
+    // A request without identity headers comes from the local user.
     security((), ("actor" = []), ("actor" = [], "tenant" = [])),
     tags(
-        (name = "tenants", description = "Tenants, workspaces, roles and who holds them"),
+        (name = "tenants", description = "Tenants, workspaces, roles and role bindings"),
         (name = "assets", description = "Governed assets, their immutable versions, and flows"),
         (name = "workloads", description = "Named runnable units"),
-        (name = "releases", description = "Versions bound to a workload, reviewed, approved and live"),
-        (name = "executions", description = "Runs and the evidence behind them"),
-        (name = "audit", description = "The log of everything that happened"),
-        (name = "service", description = "Whether the service lives and how it does"),
+        (name = "releases", description = "Versions bound to a workload: review, approval, activation, rollout"),
+        (name = "executions", description = "Runs and their evidence"),
+        (name = "audit", description = "The audit log"),
+        (name = "service", description = "Health, readiness and metrics of the service"),
     ),
 )]
 pub(crate) struct Base;
 
-/// How callers say who they are.
+/// Adds the security schemes of the identity headers.
 struct Callers;
 
 impl Modify for Callers {
     fn modify(&self, document: &mut OpenApiDocument) {
-        let told = "A server in local mode believes who a caller says to be: `user:<name>`, `service:<name>` or `anonymous`; \
-            without the header, the person in front of it speaks, `user:local`.";
+        let told = "The identity of the caller, which a server in local mode trusts: `user:<name>`, `service:<name>` \
+            or `anonymous`. Default: `user:local`.";
         let actor = ApiKey::Header(ApiKeyValue::with_description("X-Actor-Ref", told));
-        let told = "The tenant that a request is about, by its identifier. It is needed by callers who hold roles in more than \
-            one; others are in the tenant of their roles.";
+        let told = "The identifier of the tenant. Required for callers with roles in several tenants; for others the \
+            tenant of their roles applies.";
         let tenant = ApiKey::Header(ApiKeyValue::with_description("X-Tenant-Id", told));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("actor", SecurityScheme::ApiKey(actor));
@@ -62,7 +62,7 @@ impl Modify for Callers {
     }
 }
 
-/// The whole document.
+/// Builds the complete OpenAPI document.
 #[must_use]
 pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = app::collected();
@@ -72,7 +72,7 @@ pub fn document() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// An absent body counts as an empty object, so where nothing is required of one it may be absent.
+/// Marks bodies without required members as optional, because an absent body counts as an empty object.
 fn let_bodies_be_absent(document: &mut OpenApiDocument) {
     let Some(components) = document.components.clone() else { return };
     let asks_for_nothing = |content: &Content| {
@@ -91,7 +91,7 @@ fn let_bodies_be_absent(document: &mut OpenApiDocument) {
     }
 }
 
-/// The operations of a path, each with the method that asks for it.
+/// The operations of a path, each with its method.
 pub(crate) fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str, &Operation)> {
     let all = [
         ("GET", &item.get),
@@ -103,38 +103,38 @@ pub(crate) fn operations(item: &PathItem) -> impl Iterator<Item = (&'static str,
     all.into_iter().filter_map(|(method, operation)| operation.as_ref().map(|operation| (method, operation)))
 }
 
-/// The same, to add to them.
+/// Mutable access to the operations of a path.
 fn operations_mut(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch].into_iter().flatten()
 }
 
-/// The document as it stands in `docs/openapi.json`.
+/// The text of `docs/openapi.json`.
 ///
 /// # Errors
-/// When it cannot be written as JSON, which a document of texts always can.
+/// When the document cannot be serialized as JSON.
 pub fn as_json() -> Result<String, serde_json::Error> {
     let mut text = serde_json::to_string_pretty(&document())?;
     text.push('\n');
     Ok(text)
 }
 
-/// What a refused request is answered with.
+/// The body of an error response.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Error)]
 pub(crate) struct ErrorBody {
     detail: ErrorDetail,
-    /// The request's identifier, as in the header `X-Request-Id`.
+    /// The identifier of the request, as in the `X-Request-Id` header.
     request_id: uuid::Uuid,
 }
 
-/// What was refused, and why. Some refusals say more in further members.
+/// The error. Some errors have further members.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErrorDetail {
     /// A stable code, such as `not_found`.
     error: String,
-    /// The same for people.
+    /// A human-readable message.
     message: String,
-    /// Fields that cannot be as they are.
+    /// The invalid fields.
     #[schema(required = false)]
     fields: Option<Vec<ErrorField>>,
     #[serde(flatten)]
@@ -142,73 +142,73 @@ pub(crate) struct ErrorDetail {
     more: Map<String, Value>,
 }
 
-/// One field that cannot be as it is.
+/// A problem of a field.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ErrorField {
-    /// Where: `interface_config.input_fields[0].type`.
+    /// Path of the field, such as `interface_config.input_fields[0].type`.
     path: String,
-    /// What, as a code.
+    /// Stable code of the problem.
     code: String,
-    /// What, for people.
+    /// Human-readable message.
     message: String,
 }
 
-/// Refusals that every read can meet.
+/// Error responses of every read.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum ReadRefusals {
-    /// The request breaks a rule of HTTP
+    /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// A share token opens nothing here, or one is needed
+    /// The share token is invalid here, or one is required
     #[response(status = 401)]
     NoToken(ErrorBody),
     /// The caller lacks a permission
     #[response(status = 403)]
     Forbidden(ErrorBody),
-    /// There is no such thing, or the caller may not see it
+    /// The resource does not exist or is not visible to the caller
     #[response(status = 404)]
     NotFound(ErrorBody),
     /// The request took too long to arrive
     #[response(status = 408)]
     TooSlow(ErrorBody),
-    /// The request's host is not answered here
+    /// The server does not serve the requested host
     #[response(status = 421)]
     Misdirected(ErrorBody),
-    /// A parameter or header is wrong
+    /// A parameter or header is invalid
     #[response(status = 422)]
     Invalid(ErrorBody),
     /// The request's head is too long
     #[response(status = 431)]
     HeadTooLarge(ErrorBody),
-    /// A fault of the server
+    /// The server failed
     #[response(status = 500)]
     Internal(ErrorBody),
-    /// A dependency is away; try again after `Retry-After`
+    /// A dependency is unavailable; try again after `Retry-After`
     #[response(status = 503)]
     Unavailable(ErrorBody),
 }
 
-/// Refusals that every write with a body can meet.
+/// Error responses of every write with a body.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum WriteRefusals {
-    /// The request breaks a rule of HTTP, its body is no JSON within bounds, or its content is not allowed
+    /// The request is not valid HTTP, its body is not valid JSON, or its content is invalid
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// A share token opens nothing here, or one is needed
+    /// The share token is invalid here, or one is required
     #[response(status = 401)]
     NoToken(ErrorBody),
-    /// The caller lacks a permission, or another site's page sent the request
+    /// The caller lacks a permission, or the request is cross-site
     #[response(status = 403)]
     Forbidden(ErrorBody),
-    /// There is no such thing, or the caller may not see it
+    /// The resource does not exist or is not visible to the caller
     #[response(status = 404)]
     NotFound(ErrorBody),
     /// The request took too long to arrive
     #[response(status = 408)]
     TooSlow(ErrorBody),
-    /// It is taken, has moved, or its state does not allow this
+    /// The name is taken, the resource has changed, or its state does not allow the operation
     #[response(status = 409)]
     Conflict(ErrorBody),
     /// The body is too large
@@ -217,63 +217,63 @@ pub(crate) enum WriteRefusals {
     /// The body is not unencoded JSON
     #[response(status = 415)]
     UnsupportedMediaType(ErrorBody),
-    /// The request's host is not answered here
+    /// The server does not serve the requested host
     #[response(status = 421)]
     Misdirected(ErrorBody),
-    /// A field, parameter or header is wrong, or something that is needed is missing
+    /// A field, parameter or header is invalid or missing
     #[response(status = 422)]
     Invalid(ErrorBody),
     /// The request's head is too long
     #[response(status = 431)]
     HeadTooLarge(ErrorBody),
-    /// A fault of the server
+    /// The server failed
     #[response(status = 500)]
     Internal(ErrorBody),
-    /// A dependency is away; try again after `Retry-After`
+    /// A dependency is unavailable; try again after `Retry-After`
     #[response(status = 503)]
     Unavailable(ErrorBody),
 }
 
-/// Refusals that every removal can meet.
+/// Error responses of every deletion.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum DeleteRefusals {
-    /// The request breaks a rule of HTTP
+    /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
-    /// A share token opens nothing here, or one is needed
+    /// The share token is invalid here, or one is required
     #[response(status = 401)]
     NoToken(ErrorBody),
-    /// The caller lacks a permission, or another site's page sent the request
+    /// The caller lacks a permission, or the request is cross-site
     #[response(status = 403)]
     Forbidden(ErrorBody),
-    /// There is no such thing, or the caller may not see it
+    /// The resource does not exist or is not visible to the caller
     #[response(status = 404)]
     NotFound(ErrorBody),
     /// The request took too long to arrive
     #[response(status = 408)]
     TooSlow(ErrorBody),
-    /// It is taken, has moved, or its state does not allow this
+    /// The name is taken, the resource has changed, or its state does not allow the operation
     #[response(status = 409)]
     Conflict(ErrorBody),
-    /// The request's host is not answered here
+    /// The server does not serve the requested host
     #[response(status = 421)]
     Misdirected(ErrorBody),
-    /// A parameter or header is wrong
+    /// A parameter or header is invalid
     #[response(status = 422)]
     Invalid(ErrorBody),
     /// The request's head is too long
     #[response(status = 431)]
     HeadTooLarge(ErrorBody),
-    /// A fault of the server
+    /// The server failed
     #[response(status = 500)]
     Internal(ErrorBody),
-    /// A dependency is away; try again after `Retry-After`
+    /// A dependency is unavailable; try again after `Retry-After`
     #[response(status = 503)]
     Unavailable(ErrorBody),
 }
 
-/// The refusal of a write that names the revision that it expects.
+/// The error response of a conditional write.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) enum RevisionRefusal {
@@ -282,54 +282,53 @@ pub(crate) enum RevisionRefusal {
     PreconditionFailed(ErrorBody),
 }
 
-/// Refusals that probes can meet: nobody is asked who they are.
+/// Error responses of probes, which need no identity.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) enum ServiceRefusals {
-    /// The request breaks a rule of HTTP
+    /// The request is not valid HTTP
     #[response(status = 400)]
     Malformed(ErrorBody),
     /// The request took too long to arrive
     #[response(status = 408)]
     TooSlow(ErrorBody),
-    /// The request's host is not answered here
+    /// The server does not serve the requested host
     #[response(status = 421)]
     Misdirected(ErrorBody),
     /// The request's head is too long
     #[response(status = 431)]
     HeadTooLarge(ErrorBody),
-    /// A fault of the server
+    /// The server failed
     #[response(status = 500)]
     Internal(ErrorBody),
 }
 
-/// Which page of a list.
+/// Parameters that select a page of a list.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "only their description is used")]
 pub(crate) struct PageParams {
-    /// Rows to answer with.
+    /// Maximum rows of the page.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u32>,
-    /// Rows to skip. The further, the slower; the cursor is as fast at any depth.
+    /// Rows to skip. Large offsets are slow; a cursor has constant cost.
     #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u32>,
-    /// Where the page begins, as the header `Link` of the page before says it; instead of `offset`, with the same
-    /// filters.
+    /// Start of the page, from the `Link` header of the previous page. Excludes `offset` and requires the same filters.
     cursor: Option<String>,
 }
 
-/// The key under which a request has one effect however often it is sent.
+/// The idempotency key of a request.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct KeyParams {
-    /// The same key with the same body finds the effect of the first request.
+    /// A repeated request with the same key and body returns the result of the first.
     #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
     idempotency_key: Option<String>,
 }
 
-/// What opens a runtime interface to whoever holds a share link, in the query or in a header.
+/// Parameters with a share token, in the query or in a header.
 pub(crate) struct TokenParams;
 
 impl IntoParams for TokenParams {
@@ -340,22 +339,22 @@ impl IntoParams for TokenParams {
             parameter.description(Some(told)).schema(Some(text)).build()
         };
         vec![
-            of("token", ParameterIn::Query, "The token of a share link, for whoever follows one"),
+            of("token", ParameterIn::Query, "The token of a share link"),
             of(
                 "X-Share-Token",
                 ParameterIn::Header,
-                "The same, where it is not to stand in an address; one of both is enough",
+                "The token of a share link, as an alternative to the query parameter",
             ),
         ]
     }
 }
 
-/// The revision that a request expects.
+/// The precondition of a request.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct IfMatchParams {
-    /// Entity tags of `ETag`; 412 when the resource is at none of them.
+    /// Entity tags from `ETag`; 412 if the resource matches none of them.
     #[param(rename = "If-Match")]
     if_match: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What stands behind a run.
+//! Routes of the evidence of runs.
 
 mod artifact;
 mod graph;
@@ -30,16 +30,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// The governance chain of one execution, section by section, as it stood when it ran.
+/// The governance chain of a run in sections, as of the time of the run.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FlatEvidenceView {
     execution: ExecutionSection,
     release: ReleaseSection,
     workload: WorkloadSection,
     bindings: Vec<BindingSection>,
-    /// What the bound contents refer to, such as what a prompt includes: each version once.
+    /// Versions that the bound contents reference, such as includes of a prompt; each version once.
     references: Vec<ReferenceSection>,
-    /// The strictest of the run; of equally strict ones the last.
+    /// The strictest decision of the run; of equally strict ones the last.
     policy_decision: DecisionSection,
     obligations: Vec<ObligationSection>,
     retrieval_events: Vec<RetrievalSection>,
@@ -57,18 +57,18 @@ struct ExecutionSection {
     #[schema(format = DateTime)]
     finished_at: Option<String>,
     status: &'static str,
-    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until it ended.
+    /// `success`, `failure`, `denied`, `cancelled`, `timeout` or `unknown`; null until the run ends.
     outcome: Option<&'static str>,
-    /// Why it has no answer.
+    /// Error code of a run without a result.
     error_code: Option<String>,
     environment: String,
     lane: &'static str,
     submitted_by: String,
-    /// The service that sent it for its submitter; null where it was sent by who it is for.
+    /// The service that acted on behalf of the submitter; null without delegation.
     delegated_by: Option<String>,
-    /// Digest of what was sent, salted: it says nothing once that is erased.
+    /// Salted digest of the inputs: after erasure it reveals nothing about them.
     input_digest: String,
-    /// Digest of the answer, likewise; null without one.
+    /// Salted digest of the result; null without one.
     output_digest: Option<String>,
 }
 
@@ -93,7 +93,7 @@ struct BindingSection {
     asset_slug: String,
 }
 
-/// A version that a bound content refers to, directly or through another.
+/// A version that a bound content references, directly or indirectly.
 #[derive(Serialize, ToSchema)]
 struct ReferenceSection {
     asset_kind: String,
@@ -116,19 +116,19 @@ struct DecisionSection {
 #[derive(Serialize, ToSchema)]
 struct ObligationSection {
     obligation_name: String,
-    /// Null where the run did not fulfil it.
+    /// Null if the run did not fulfil the obligation.
     #[schema(format = DateTime)]
     fulfilled_at: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
 struct RetrievalSection {
-    /// Also the identifier of the document that says more of it.
+    /// Also the identifier of the evidence artifact of the retrieval.
     retrieval_event_id: Uuid,
     knowledge_base_asset_id: Uuid,
-    /// Only to holders of `execution.kill`, and while it is kept.
+    /// Only for holders of `execution.kill`, within the retention.
     query_text: Option<String>,
-    /// Whether it may be there and this reader is not shown it.
+    /// Whether the query text may exist but is withheld from this reader.
     query_text_withheld: bool,
     retrieved_chunk_count: u32,
     #[schema(format = DateTime)]
@@ -150,9 +150,9 @@ struct ApprovalSection {
     approved_by: String,
     #[schema(format = DateTime)]
     approved_at: String,
-    /// Only to holders of `execution.kill`, and while it is kept.
+    /// Only for holders of `execution.kill`, within the retention.
     note: Option<String>,
-    /// Whether a note may be there that this reader is not shown.
+    /// Whether a note may exist but is withheld from this reader.
     note_withheld: bool,
 }
 
@@ -275,7 +275,7 @@ impl ApprovalSection {
 
 impl FlatEvidenceView {
     fn of(record: &EvidenceRecord) -> Result<Self, ApiError> {
-        // Every run was let in or refused by a decision.
+        // A decision admitted or denied every run.
         let decision = record.decision().ok_or_else(ApiError::internal)?;
         let chain = &record.chain;
         Ok(Self {
@@ -293,7 +293,7 @@ impl FlatEvidenceView {
     }
 }
 
-/// What stands behind a run, in the form that was asked for.
+/// The evidence of a run in the requested form.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 pub(crate) enum EvidenceView {
@@ -301,20 +301,20 @@ pub(crate) enum EvidenceView {
     Graph(GraphEvidenceView),
 }
 
-/// In which form evidence is read.
+/// The form of the evidence.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EvidenceQuery {
-    /// `flat`, which is also what is answered without it, or `graph`.
+    /// `flat` or `graph`; default `flat`.
     format: Option<String>,
 }
 
-/// What stands behind a run.
+/// Reads the evidence of a run.
 #[utoipa::path(
     operation_id = "read_evidence_graph",
     tag = "executions",
     params(("execution_id" = Uuid, Path, description = "The run"), EvidenceQuery),
-    responses((status = 200, description = "Its governance chain", body = EvidenceView), ReadRefusals)
+    responses((status = 200, description = "The governance chain of the run", body = EvidenceView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/evidence-graph")]
 pub(crate) async fn read_evidence_graph(
@@ -326,13 +326,13 @@ pub(crate) async fn read_evidence_graph(
     let form = match query.format.as_deref() {
         None | Some("flat") => EvidenceForm::Flat,
         Some("graph") => EvidenceForm::Graph,
-        Some(_) => return Err(FieldProblem::new("format", "invalid", "the form is `flat` or `graph`").into()),
+        Some(_) => return Err(FieldProblem::new("format", "invalid", "must be `flat` or `graph`").into()),
     };
     let record = api.services.evidence(&caller, *execution).await?;
     Ok(Answer::ok(&view(&record, form)?).send())
 }
 
-/// What stands behind a run, in a form.
+/// Converts the evidence of a run to a form.
 pub(crate) fn view(record: &EvidenceRecord, form: EvidenceForm) -> Result<EvidenceView, ApiError> {
     Ok(match form {
         EvidenceForm::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),

@@ -1,4 +1,4 @@
-//! Knowledge bases: their documents, and the end of their access contracts.
+//! Routes of knowledge bases: documents, re-embedding, and revocation of access contracts.
 
 use crate::{
     answer::Answer,
@@ -34,31 +34,31 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A document of a knowledge base, as it was added.
+/// A document of a knowledge base.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Document)]
 pub(crate) struct DocumentView {
-    /// Identifies it among all that were ever added.
+    /// Identifier of this version of the document.
     entry_id: Uuid,
-    /// Its name: an answer cites it as `[document_id]`.
+    /// Name of the document; answers cite it as `[document_id]`.
     document_id: String,
-    /// What it is called for people; null if nothing was said, or it was erased.
+    /// Human-readable title; null if there is none, or it was erased.
     title: Option<String>,
-    /// Where its text came from; null if it was handed in, or it was erased.
+    /// Source of the text; null if the text was sent inline, or the source was erased.
     source_ref: Option<String>,
-    /// Values that retrievals can be narrowed to.
+    /// Values that retrievals can filter by.
     #[schema(value_type = Object)]
     metadata: Map<String, Value>,
-    /// BLAKE3 over its text: `blake3:<hex>`.
+    /// BLAKE3 digest of the text: `blake3:<hex>`.
     digest: String,
-    /// How many bytes the text has.
+    /// Length of the text in bytes.
     text_bytes: u32,
-    /// Into how many pieces it was cut.
+    /// Number of chunks.
     chunk_count: u32,
-    /// The revision of the index that it came with.
+    /// The index revision that added the document.
     #[schema(minimum = 1)]
     index_revision: i64,
-    /// Whether retrievals of the present revision find it: none of the same name was added later.
+    /// Whether the current index revision contains the document: no later document has the same name.
     current: bool,
     #[schema(format = DateTime)]
     created_at: String,
@@ -84,21 +84,21 @@ impl DocumentView {
     }
 }
 
-/// Documents that were added at once.
+/// Documents that one request added.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Ingest)]
 pub(crate) struct IngestView {
     ingest_id: Uuid,
     asset_id: Uuid,
-    /// The revision of the index that they made.
+    /// The new index revision.
     #[schema(minimum = 1)]
     index_revision: i64,
     documents: Vec<DocumentView>,
-    /// What there is to know of that revision, such as pieces that searches by vectors leave out.
+    /// Warnings about the index revision, such as chunks that vector search omits.
     warnings: Vec<IndexWarningView>,
 }
 
-/// Something about the index of a knowledge base.
+/// A warning about the index of a knowledge base.
 #[derive(Serialize, ToSchema)]
 #[schema(as = IndexWarning)]
 pub(crate) struct IndexWarningView {
@@ -113,33 +113,33 @@ impl IndexWarningView {
     }
 }
 
-/// Which documents to embed again.
+/// Options of a re-embedding.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewReembedding {
-    /// Most pieces of this call; as many as are allowed where nothing is said.
+    /// Maximum chunks of this call; default the maximum that is allowed.
     #[schema(minimum = 1)]
     max_chunks: Option<u32>,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
-/// Documents that were embedded again.
+/// The result of a re-embedding.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Reembedding)]
 pub(crate) struct ReembeddingView {
     asset_id: Uuid,
-    /// The revision of the index that it made; the present one where no piece needed a vector.
+    /// The new index revision, or the current one if no chunk needed a vector.
     #[schema(minimum = 0)]
     index_revision: i64,
-    /// The account and the model that made the vectors.
+    /// The provider account of the embedding model.
     embedding_account: String,
     embedding_model: String,
-    /// How many pieces got a vector.
+    /// Number of chunks with a new vector.
     chunk_count: u32,
-    /// Whether every piece of the revision has a vector of this model; else call again.
+    /// Whether every chunk of the revision has a vector of this model; if not, call again.
     complete: bool,
-    /// What there is to know of that revision.
+    /// Warnings about the index revision.
     warnings: Vec<IndexWarningView>,
 }
 
@@ -153,21 +153,21 @@ pub(crate) struct NewDocuments {
     workspace_id: Option<Uuid>,
 }
 
-/// A document to add. One of a name that is there takes its place.
+/// A document to add. It replaces a document with the same name.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewDocument {
-    /// Its name: an answer cites it as `[document_id]`.
+    /// Name of the document; answers cite it as `[document_id]`.
     document_id: String,
-    /// What it is called for people: one line.
+    /// Human-readable title of one line.
     title: Option<String>,
-    /// What it says, where the knowledge base's `source_type` is `inline`.
+    /// The text, if the `source_type` of the knowledge base is `inline`.
     #[schema(min_length = 1, max_length = 1_048_576)]
     text: Option<String>,
-    /// Where its text is: of `artifact`, the `artifact_ref` of a version that you may see; of `http`, an address.
+    /// Source of the text: for `artifact` the `artifact_ref` of a version that you may see, for `http` a URL.
     #[schema(min_length = 1, max_length = 2000)]
     source_ref: Option<String>,
-    /// Values that retrievals can be narrowed to: at most 50, in 8192 bytes.
+    /// Values that retrievals can filter by: at most 50, in 8192 bytes.
     #[schema(value_type = Option<Object>)]
     metadata: Option<Map<String, Value>>,
 }
@@ -179,7 +179,7 @@ impl NewDocument {
             (Some(text), None) => DocumentSource::Text(text),
             (None, Some(source)) => DocumentSource::Ref(source),
             (Some(_), Some(_)) => {
-                let rule = "a document has a `text` or a `source_ref`";
+                let rule = "a document has either a `text` or a `source_ref`";
                 return Err(FieldProblem::new(format!("documents[{position}].source_ref"), "invalid", rule));
             }
             (None, None) => return Err(FieldProblem::missing(format!("documents[{position}].text"))),
@@ -188,14 +188,14 @@ impl NewDocument {
     }
 }
 
-/// The end of an access contract.
+/// The revocation of an access contract.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContractRevocation)]
 pub(crate) struct RevocationView {
     revocation_id: Uuid,
     asset_id: Uuid,
     contract_id: String,
-    /// Why; null if it was erased.
+    /// Reason; null if it was erased.
     reason: Option<String>,
     #[schema(format = DateTime)]
     revoked_at: String,
@@ -215,25 +215,25 @@ impl RevocationView {
     }
 }
 
-/// An access contract to end.
+/// An access contract to revoke.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewContractRevocation {
-    /// The contract's name, as the knowledge base's content has it.
+    /// Name of the contract in the content of the knowledge base.
     contract_id: String,
-    /// Why, for those who look later.
+    /// Reason of the revocation.
     reason: String,
     /// The knowledge base must be visible from this workspace. Required, here or in the query.
     workspace_id: Option<Uuid>,
 }
 
-/// Adds documents to a knowledge base; they are found from the next retrieval on.
+/// Adds documents to a knowledge base; the next retrieval finds them.
 #[utoipa::path(
     operation_id = "add_documents",
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
     request_body = NewDocuments,
-    responses((status = 201, description = "The documents, and the revision that they made", body = IngestView), WriteRefusals)
+    responses((status = 201, description = "The documents and the new index revision", body = IngestView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/documents")]
 pub(crate) async fn add_documents(
@@ -267,15 +267,17 @@ pub(crate) async fn add_documents(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// Embeds documents of a knowledge base again: pieces without a vector of the configured embedding model get one, in a new
-/// revision of the index. Earlier revisions keep their vectors. A large knowledge base takes several calls, until `complete`
-/// is true; meanwhile searches read the revision before the first, unless documents are added.
+/// Re-embeds the documents of a knowledge base.
+///
+/// Chunks without a vector of the configured embedding model get one, in a new index revision. Earlier revisions keep
+/// their vectors. A large knowledge base needs several calls, until `complete` is true. Until then searches use the
+/// revision before the first call, unless documents are added.
 #[utoipa::path(
     operation_id = "reembed_documents",
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
     request_body = NewReembedding,
-    responses((status = 200, description = "How far it came", body = ReembeddingView), WriteRefusals)
+    responses((status = 200, description = "The progress of the re-embedding", body = ReembeddingView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/documents/reembed")]
 pub(crate) async fn reembed_documents(
@@ -309,11 +311,11 @@ pub(crate) async fn reembed_documents(
 
 fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
     let limit = asked.map_or_else(|| Some(ChunkLimit::max()), ChunkLimit::new);
-    let bounds = || format!("1 to {MAX_CHUNKS} pieces are embedded at once");
+    let bounds = || format!("must be 1 to {MAX_CHUNKS}");
     limit.ok_or_else(|| FieldProblem::new("max_chunks", "out_of_bounds", bounds()))
 }
 
-/// A knowledge base's documents, newest first, those that others took the place of among them.
+/// Lists the documents of a knowledge base, newest first, including replaced ones.
 #[utoipa::path(
     operation_id = "list_documents",
     tag = "assets",
@@ -331,14 +333,15 @@ pub(crate) async fn list_documents(
     Ok(list.answer(&documents.map(DocumentView::of)))
 }
 
-/// Ends an access contract: nothing is read by it any more, and nothing ever restores it. Whoever ends it again is told of
-/// the first time.
+/// Revokes an access contract permanently.
+///
+/// Retrievals under the contract are denied from then on. A repeated revocation returns the first one.
 #[utoipa::path(
     operation_id = "revoke_access_contract",
     tag = "assets",
     params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
     request_body = NewContractRevocation,
-    responses((status = 200, description = "The end of the contract", body = RevocationView), WriteRefusals)
+    responses((status = 200, description = "The revocation", body = RevocationView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/access-contract/revoke")]
 pub(crate) async fn revoke_access_contract(

@@ -1,7 +1,7 @@
-//! The Model Context Protocol at `/mcp`, by its official SDK: the tools, for programs that speak it.
+//! The Model Context Protocol endpoint `/mcp`, built on the official SDK. It offers the tools to MCP clients.
 //!
-//! Nothing is kept between two requests, whichever revision a client speaks: every request says who it is from like any
-//! other, so there is no session that somebody else could take over, and any process may answer.
+//! The endpoint is stateless in every revision. Each request identifies its caller like any other request. There is no
+//! session to hijack, and any process can respond.
 
 mod revision;
 mod server;
@@ -35,20 +35,20 @@ use serde_json::{Map, Value, json};
 use server::Agent;
 use std::sync::Arc;
 
-/// The header by which servers that keep sessions name them.
+/// Session header of stateful MCP servers.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-/// Where workloads run whose environment nobody names.
+/// Default environment of workloads.
 const ENVIRONMENT: &str = "production";
 
-/// How an agent is connected.
+/// Query parameters of a connection.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Connection {
-    /// Where the workloads among its tools run.
+    /// Environment of the agent's workload tools.
     environment: Option<String>,
 }
 
-/// A message of JSON-RPC. Its own reader says what is wrong with it.
+/// A JSON-RPC message. The SDK validates its content.
 #[derive(Debug)]
 struct Message;
 
@@ -58,12 +58,12 @@ impl<'de> Deserialize<'de> for Message {
     }
 }
 
-/// The resource. It is no operation of the API's document: its messages have a document of their own.
+/// The route. The OpenAPI document omits it, because MCP defines the messages.
 pub(crate) fn resource() -> actix_web::Resource {
     web::resource("/mcp").route(web::post().to(exchange)).default_service(web::to(only_post))
 }
 
-/// Answers are whole, so there is no stream to open, and no session to end.
+/// Refuses other methods: there is no stream to open and no session to delete.
 async fn only_post() -> Result<HttpResponse, ApiError> {
     Err(ApiError::method_not_allowed(Some(HeaderValue::from_static("POST"))))
 }
@@ -74,44 +74,44 @@ async fn exchange(
     Claimed(claims): Claimed,
     body: Body<Message>,
 ) -> Result<HttpResponse, ApiError> {
-    // No session is ever given out, so whoever names one means somebody else's, or another server's.
+    // This server issues no sessions, so the id belongs to another server.
     if request.headers().contains_key(&SESSION) {
         return Err(ApiError::not_found());
     }
-    let spoken = match revision::read(&request, body.document()) {
-        Ok(spoken) => spoken,
-        Err(unspoken) => return Ok(unspoken.told(body.document())),
+    let revision = match revision::read(&request, body.document()) {
+        Ok(revision) => revision,
+        Err(unsupported) => return Ok(unsupported.told(body.document())),
     };
     let Connection { environment } = query::read(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
-        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment is a slug"))?;
+        .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"))?;
     if has_wrong_cursor(body.document()) {
-        let rule = "a cursor is a text that this server handed out";
+        let rule = "a cursor must be a string from this server";
         return Ok(wrong(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
     let address = client_of(&request);
     let agent = Agent::new(Api::clone(&api), claims, (request_id(), address), environment);
-    // Hosts and origins are judged for every route alike, in front of this one.
+    // The site guard checks hosts and origins of every route.
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .disable_allowed_hosts();
     let service =
         StreamableHttpService::new(move || Ok(agent.clone()), Arc::new(NeverSessionManager::default()), config);
-    let answer = service.handle(foreign(&request, spoken.as_ref(), body.document().to_string())?).await;
-    ours(answer, body.document()).await
+    let response = service.handle(foreign(&request, revision.as_ref(), body.document().to_string())?).await;
+    ours(response, body.document()).await
 }
 
-/// Whether a request for a page of tools has a `cursor` that is no text, null included: the schema of the protocol has
-/// `cursor?: string`. The SDK would take it for a request without one and answer the first page again.
+/// Whether a `tools/list` request has a non-string `cursor`, including null: the MCP schema has `cursor?: string`. The
+/// SDK would ignore it and return the first page again.
 fn has_wrong_cursor(document: &Value) -> bool {
     let is_request = document.get("id").is_some_and(|id| id.is_string() || id.is_number());
     let lists = document.get("method").is_some_and(|method| method == "tools/list");
     is_request && lists && document.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_string())
 }
 
-/// The request in the types of the SDK. The body was read strictly, so it says the same to every reader. What opens other
-/// doors stays outside: the SDK is handed the headers of the protocol and no others.
+/// Converts the request to the types of the SDK. The body was read strictly, so it is unambiguous. Only headers of the
+/// protocol are passed, no credentials.
 fn foreign(
     request: &HttpRequest,
     spoken: Option<&ProtocolVersion>,
@@ -130,25 +130,25 @@ fn foreign(
     made.body(Full::new(body.into())).map_err(|error| ApiError::internal().caused_by(&error))
 }
 
-/// What is wrong with a request as one of the protocol, in its own words; `data` that is null is left out.
+/// A JSON-RPC error response; null `data` is omitted.
 fn wrong(status: StatusCode, document: &Value, code: ErrorCode, message: &'static str, data: Value) -> HttpResponse {
     let error = [("code", json!(code)), ("message", json!(message)), ("data", data)].into_iter();
     let error = error.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.to_owned(), value));
     let error = Map::from_iter(error);
-    // A request that has a name is answered by it; names are texts and numbers.
+    // The response repeats the id of the request; ids are strings and numbers.
     let id = document.get("id").filter(|id| id.is_string() || id.is_number());
     HttpResponse::build(status).json(json!({ "jsonrpc": "2.0", "id": id, "error": error }))
 }
 
-/// What the SDK refuses without saying why in a way that clients read. What it calls an unsupported media type is JSON that
-/// is no message of JSON-RPC: types were judged before it.
+/// Replaces a non-JSON error response of the SDK. Its 415 means JSON that is not a JSON-RPC message, because the media
+/// type was checked before.
 fn refused(status: StatusCode, document: &Value) -> HttpResponse {
     let (message, status) = match status {
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("the body is no request of JSON-RPC 2.0", StatusCode::BAD_REQUEST),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => ("the body is not a JSON-RPC 2.0 request", StatusCode::BAD_REQUEST),
         StatusCode::NOT_ACCEPTABLE => {
-            ("the header `Accept` must name `application/json` and `text/event-stream`, both", status)
+            ("the `Accept` header must list both `application/json` and `text/event-stream`", status)
         }
-        other => ("this is no request of the protocol", other),
+        other => ("the request is not valid in this protocol", other),
     };
     wrong(status, document, ErrorCode::INVALID_REQUEST, message, Value::Null)
 }
@@ -169,7 +169,7 @@ where
             response.insert_header((name, value.as_bytes()));
         }
     }
-    // Nothing is told before an answer is whole, so none is a stream.
+    // Responses are complete JSON documents, never streams.
     match body.collect().await {
         Ok(whole) => Ok(response.body(whole.to_bytes())),
         Err(never) => match never {},

@@ -1,4 +1,4 @@
-//! Chat memory: what is remembered of a conversation, for whoever had it, and its end.
+//! Routes of chat memory: reading and erasing the turns of a conversation.
 
 use crate::{
     answer::Answer,
@@ -23,29 +23,29 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// What is remembered of a conversation.
+/// The stored memory of a conversation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = SessionMemory)]
 pub(crate) struct MemoryView {
     workload_id: Uuid,
     session_id: String,
-    /// The turns, the oldest first; none where nothing is remembered.
+    /// The turns, oldest first; empty if there are none.
     turns: Vec<TurnView>,
 }
 
-/// One turn of a conversation.
+/// A turn of a conversation.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MemoryTurn)]
 struct TurnView {
-    /// The run that it was.
+    /// The run of the turn.
     execution_id: Uuid,
-    /// What was asked, as it is remembered: personal data may be masked.
+    /// The user's message; personal data may be masked.
     message: String,
-    /// What was answered.
+    /// The answer of the run.
     answer: String,
     #[schema(format = DateTime)]
     remembered_at: String,
-    /// When it is forgotten.
+    /// Time at which the turn is deleted.
     #[schema(format = DateTime)]
     expires_at: String,
 }
@@ -62,26 +62,26 @@ impl TurnView {
     }
 }
 
-/// Whose conversation to erase.
+/// The owner of the conversation to erase.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EraseQuery {
-    /// Whose, such as `user:ada`; needs `execution.kill`. Left out, your own.
+    /// The owner, such as `user:ada`; requires `execution.kill`. Default: yourself.
     owner: Option<String>,
 }
 
-/// What is remembered of your own conversation with a workload.
+/// Reads the memory of your conversation with a workload.
 #[utoipa::path(
     operation_id = "read_session_memory",
     tag = "executions",
     params(
         ("workload_id" = Uuid, Path, description = "The workload"),
-        ("session_id" = String, Path, description = "The conversation, as runs named it"),
+        ("session_id" = String, Path, description = "The `session_id` of the runs"),
         TokenParams,
     ),
     responses(
-        (status = 200, description = "What is remembered", body = MemoryView),
-        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
+        (status = 200, description = "The memory", body = MemoryView),
+        (status = 429, description = "Too many attempts with share tokens, or the rate limit of a public workload is exceeded", body = ErrorBody),
         ReadRefusals,
     )
 )]
@@ -102,19 +102,19 @@ pub(crate) async fn read_session_memory(
     Ok(Answer::ok(&view).send())
 }
 
-/// Erases what is remembered of a conversation. Runs of it that are under way write nothing any more.
+/// Erases the memory of a conversation. Active runs of the conversation store no further turns.
 #[utoipa::path(
     operation_id = "erase_session_memory",
     tag = "executions",
     params(
         ("workload_id" = Uuid, Path, description = "The workload"),
-        ("session_id" = String, Path, description = "The conversation, as runs named it"),
+        ("session_id" = String, Path, description = "The `session_id` of the runs"),
         EraseQuery,
         TokenParams,
     ),
     responses(
-        (status = 204, description = "Nothing of it is remembered"),
-        (status = 429, description = "You try too many share tokens, or ask too often about a public workload", body = ErrorBody),
+        (status = 204, description = "The memory is erased"),
+        (status = 429, description = "Too many attempts with share tokens, or the rate limit of a public workload is exceeded", body = ErrorBody),
         DeleteRefusals,
     )
 )]
@@ -133,13 +133,13 @@ pub(crate) async fn erase_session_memory(
     Ok(HttpResponse::NoContent().finish())
 }
 
-/// The conversation that a run is part of.
+/// Parses the conversation of a run.
 pub(crate) fn session(named: Option<&str>) -> Result<Option<SessionId>, FieldProblem> {
     let read = named.map(SessionId::parse).transpose();
     read.map_err(|refusal| FieldProblem::new("session_id", "invalid_session_id", refusal.to_string()))
 }
 
-/// What is no name of a session names none.
+/// The workload and session of a path; a malformed session is a 404.
 fn conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId, SessionId), ApiError> {
     let (workload, session) = path.into_inner();
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))

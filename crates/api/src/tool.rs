@@ -1,4 +1,4 @@
-//! Calling the tools that are always there.
+//! Route that calls the built-in tools.
 
 mod proxy;
 
@@ -46,34 +46,34 @@ use uuid::Uuid;
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallOfTool {
-    /// What the tool's schema asks for; the manifest has it.
+    /// Arguments that match the tool's schema in the manifest.
     #[schema(value_type = Option<Object>)]
     arguments: Option<Map<String, Value>>,
-    /// `on_behalf_of`, from a service whose word is taken: the run of `execute_flow` is that of `actor_ref`. Nobody else may
-    /// send this and the three fields below.
+    /// `on_behalf_of`: the run of `execute_flow` belongs to `actor_ref`. Only trusted services may send this field and
+    /// the three fields below.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     execution_mode: Option<Value>,
-    /// Who the run is for: `user:<name>` or `service:<name>`, bound to the workload.
+    /// The actor of the run: `user:<name>` or `service:<name>`, bound to the workload.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_ref: Option<Value>,
-    /// `user` or `service`: what `actor_ref` is.
+    /// Kind of `actor_ref`: `user` or `service`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_type: Option<Value>,
-    /// `local`: how the server tells who is who.
+    /// Authentication mode of the server: `local`.
     #[serde(default, deserialize_with = "present")]
     #[schema(value_type = String, required = false)]
     actor_auth_mode: Option<Value>,
 }
 
-/// What a tool gave.
+/// The result of a tool call.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ToolResult {
-    /// `success`; `queued` for a run that goes on; `failed` for a run that ended otherwise.
+    /// `success`, `queued` for a run that has not ended, or `failed` for a run that ended without success.
     pub(crate) status: &'static str,
-    /// What the route gives that the tool stands for: a run, pieces of documents, or evidence.
+    /// The response of the corresponding route: a run, document chunks, or evidence.
     #[schema(value_type = Object)]
     result: Value,
 }
@@ -85,17 +85,17 @@ impl ToolResult {
     }
 }
 
-/// What was found in a knowledge base.
+/// The result of a knowledge base query.
 #[derive(Serialize)]
 struct Found {
     knowledge_base_asset_id: Uuid,
     contract_id: Option<String>,
-    /// Whether an answer that is made of this must cite it.
+    /// Whether an answer from these chunks must cite them.
     citation_required: bool,
     index_revision: i64,
     strategy: &'static str,
-    /// Whether pieces that might fit were not ranked: too many hold the query's words, or there are more than a search by
-    /// vectors compares.
+    /// Whether possible matches were not ranked: too many chunks contain the query's words, or vector search does not
+    /// compare all chunks.
     capped: bool,
     retrieved_at: String,
     chunks: Vec<Chunk>,
@@ -134,7 +134,7 @@ impl Found {
     }
 }
 
-/// Who calls a tool, and how.
+/// The context of a tool call.
 pub(crate) struct Call<'c> {
     pub(crate) api: &'c Api,
     pub(crate) claims: &'c Claims,
@@ -144,7 +144,7 @@ pub(crate) struct Call<'c> {
     pub(crate) on_behalf_of: Option<ActorRef>,
 }
 
-/// Whether an earlier request with the same key has had this effect.
+/// Whether the effect comes from this request or from an earlier one with the same key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Effect {
     Now,
@@ -152,7 +152,7 @@ pub(crate) enum Effect {
 }
 
 impl Call<'_> {
-    /// Does what a tool is called for.
+    /// Executes the tool call.
     pub(crate) async fn answer(self, asked: ToolCall) -> Result<(ToolResult, Effect), ApiError> {
         let Self { api, claims, request_id, .. } = self;
         match asked {
@@ -198,12 +198,12 @@ impl Call<'_> {
     }
 }
 
-/// Where a call has what its tool takes: the start of every path that is told of it, whichever way it came.
+/// Member with the arguments of a call; error paths start with it.
 pub(crate) const ARGUMENTS: &str = "arguments";
-/// Where a run has what its form asks for.
+/// Member with the inputs of a run.
 const INPUTS: &str = "inputs";
 
-/// What a caller is told of a run. What is wrong with its inputs has the places that they have in the call.
+/// Converts a run to a tool result. Error paths of its inputs are mapped to their paths in the call.
 fn told(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effect), ApiError> {
     match run {
         Ok(run) => Ok((of_run(&run)?, if run.replayed { Effect::Earlier } else { Effect::Now })),
@@ -217,8 +217,10 @@ fn told(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effec
     }
 }
 
-/// Calls a tool. `execute_flow` runs a workload as executing it does; `query_knowledge_base` searches a knowledge base by its
-/// access contract; `inspect_evidence` reads what stands behind a run.
+/// Calls a built-in tool.
+///
+/// `execute_flow` executes a workload; `query_knowledge_base` searches a knowledge base under its access contract;
+/// `inspect_evidence` reads the evidence of a run.
 #[utoipa::path(
     operation_id = "call_tool",
     tag = "executions",
@@ -228,9 +230,9 @@ fn told(run: Result<Run, Failure>, inputs_at: &str) -> Result<(ToolResult, Effec
     ),
     request_body = CallOfTool,
     responses(
-        (status = 200, description = "What the tool gave", body = ToolResult),
-        (status = 429, description = "Too many runs wait, or the workload is public and you ask too often", body = ErrorBody),
-        (status = 502, description = "What the tool answered cannot be read; it is not called again", body = ErrorBody),
+        (status = 200, description = "The result of the tool", body = ToolResult),
+        (status = 429, description = "The queue of runs is full, or the rate limit of a public workload is exceeded", body = ErrorBody),
+        (status = 502, description = "The response of the tool is malformed; the server does not repeat the call", body = ErrorBody),
         WriteRefusals,
     )
 )]
@@ -249,8 +251,8 @@ pub(crate) async fn call_tool(
     let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
     let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
     if on_behalf_of.is_some() && tool != BuiltIn::ExecuteFlow {
-        // It would be read with the service's own rights.
-        let message = "whom you act for is said where workloads are run, and nowhere else";
+        // The tool would read with the service's own rights.
+        let message = "on-behalf-of fields are accepted by `execute_flow` only";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message));
     }
     let asked = tool::read(tool, arguments.unwrap_or_default())?;

@@ -1,4 +1,4 @@
-//! Workloads.
+//! Routes of workloads.
 
 pub(crate) mod interface;
 
@@ -46,10 +46,10 @@ pub(crate) struct WorkloadView {
     status: &'static str,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
     invocation_mode: &'static str,
-    /// How it shows itself to people, as it was given; null where it does not.
+    /// The runtime interface as configured; null if there is none.
     #[schema(value_type = Option<InterfaceShape>)]
     interface_config: Option<Value>,
-    /// `workspace_builtin` for what came with its workspace; null for an ordinary workload.
+    /// `workspace_builtin` for a built-in workload of its workspace; null for an ordinary workload.
     management_source: Option<&'static str>,
     workspace_id: Uuid,
     #[schema(format = DateTime)]
@@ -79,7 +79,7 @@ impl WorkloadView {
     }
 }
 
-/// A workload to make.
+/// A workload to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkload {
@@ -90,16 +90,16 @@ pub(crate) struct NewWorkload {
     owner_ref: String,
     /// `chat`, `form`, `block`, `api`, `batch` or `event`.
     invocation_mode: String,
-    /// The slug in words if left out.
+    /// Default: derived from the slug.
     #[schema(max_length = 200)]
     name: Option<String>,
     #[schema(max_length = 2000)]
     description: Option<String>,
-    /// Where; your home workspace if left out.
+    /// The workspace of the workload; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
-/// Fields to replace; what is not named stays.
+/// Fields to replace; absent fields stay unchanged.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkloadChange {
@@ -117,18 +117,18 @@ pub(crate) struct WorkloadChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String)]
     invocation_mode: Option<String>,
-    /// `registered`, `suspended` or `retired`. Needs `workload.suspend`.
+    /// `registered`, `suspended` or `retired`. Requires `workload.suspend`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = String)]
     status: Option<String>,
-    /// The whole interface, or null for none any more. Another `access_mode` needs `workload.expose`.
+    /// The complete interface, or null to remove it. A change of `access_mode` requires `workload.expose`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Option<InterfaceShape>)]
     interface_config: Option<Option<Value>>,
 }
 
 impl WorkloadChange {
-    /// The change, or everything that is wrong with it.
+    /// Parses the change, or returns all its problems.
     fn read(self) -> Result<WorkloadPatch, ApiError> {
         let mut fields = Fields::default();
         fields.note(texts(self.name.as_deref(), self.description.as_deref()));
@@ -151,7 +151,7 @@ impl WorkloadChange {
     }
 }
 
-/// What is wrong with a workload's texts.
+/// The problems of a workload's texts.
 fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
     let told = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
@@ -159,13 +159,13 @@ fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
     refused_texts(name, description).filter_map(told).collect()
 }
 
-/// Which workloads to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct WorkloadListQuery {
-    /// Those in this status.
+    /// Only workloads in this status.
     status: Option<String>,
-    /// Those in this workspace.
+    /// Only workloads in this workspace.
     workspace_id: Option<Uuid>,
 }
 
@@ -177,7 +177,7 @@ fn status(text: &str) -> Result<Status, FieldProblem> {
     Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))
 }
 
-/// Makes a workload.
+/// Creates a workload.
 #[utoipa::path(
     operation_id = "create_workload",
     tag = "workloads",
@@ -216,7 +216,7 @@ pub(crate) async fn create_workload(
     Ok(Answer::made(&done, &view, location)?.tagged(done.value.revision).send())
 }
 
-/// Workloads, newest first.
+/// Lists workloads, newest first.
 #[utoipa::path(
     operation_id = "list_workloads",
     tag = "workloads",
@@ -235,7 +235,7 @@ pub(crate) async fn list_workloads(
     Ok(list.answer(&workloads.map(|workload| WorkloadView::of(&workload))))
 }
 
-/// One workload.
+/// Reads a workload.
 #[utoipa::path(
     operation_id = "read_workload",
     tag = "workloads",
@@ -252,13 +252,13 @@ pub(crate) async fn read_workload(
     Ok(Answer::ok(&WorkloadView::of(&workload)).tagged(workload.revision).send())
 }
 
-/// Changes a workload. Suspending it stops new runs with the next request.
+/// Changes a workload. A suspended workload refuses new runs immediately.
 #[utoipa::path(
     operation_id = "change_workload",
     tag = "workloads",
     params(("workload_id" = Uuid, Path, description = "The workload"), IfMatchParams),
     request_body = WorkloadChange,
-    responses((status = 200, description = "The workload now", body = WorkloadView), RevisionRefusal, WriteRefusals)
+    responses((status = 200, description = "The changed workload", body = WorkloadView), RevisionRefusal, WriteRefusals)
 )]
 #[patch("/v1/workloads/{workload_id}")]
 pub(crate) async fn change_workload(

@@ -1,4 +1,4 @@
-//! Who is bound to a workload.
+//! Routes of principal bindings of workloads.
 
 use crate::{
     answer::Answer,
@@ -32,7 +32,7 @@ pub(crate) struct PrincipalBindingView {
     principal_binding_id: Uuid,
     workload_id: Uuid,
     principal: String,
-    /// `restricted`, `guided` or `standard`: the lane that serves it; null for none of its own.
+    /// `restricted`, `guided` or `standard`: the lane of the principal; null for the default.
     lane: Option<&'static str>,
     #[schema(format = DateTime)]
     created_at: String,
@@ -57,17 +57,17 @@ impl PrincipalBindingView {
     }
 }
 
-/// A principal to bind, or to bind otherwise.
+/// A principal binding to create or replace.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WantedPrincipalBinding {
     /// `user:<name>`, `group:<name>` or `service:<name>`.
     principal: String,
-    /// `restricted`, `guided` or `standard`; null or left out for no lane of its own.
+    /// `restricted`, `guided` or `standard`; null or absent for the default.
     lane: Option<String>,
 }
 
-/// The principals that are bound to a workload, newest first.
+/// Lists the principal bindings of a workload, newest first.
 #[utoipa::path(
     operation_id = "list_principal_bindings",
     tag = "workloads",
@@ -85,7 +85,7 @@ pub(crate) async fn list_principal_bindings(
     Ok(list.answer(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
 }
 
-/// Binds a principal to a workload, or gives a bound one another lane.
+/// Binds a principal to a workload, or changes the lane of a bound principal.
 #[utoipa::path(
     operation_id = "set_principal_binding",
     tag = "workloads",
@@ -113,7 +113,7 @@ pub(crate) async fn set_principal_binding(
     Ok(Answer::once(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.send())
 }
 
-/// Ends a principal's binding to a workload.
+/// Removes a principal's binding to a workload.
 #[utoipa::path(
     operation_id = "delete_principal_binding",
     tag = "workloads",
@@ -121,7 +121,7 @@ pub(crate) async fn set_principal_binding(
         ("workload_id" = Uuid, Path, description = "The workload"),
         ("principal" = String, Path, description = "The principal, such as `user:ada`"),
     ),
-    responses((status = 204, description = "It is not bound any more"), DeleteRefusals)
+    responses((status = 204, description = "The binding is removed"), DeleteRefusals)
 )]
 #[delete("/v1/workloads/{workload_id}/principal-bindings/{principal}")]
 pub(crate) async fn delete_principal_binding(
@@ -130,7 +130,7 @@ pub(crate) async fn delete_principal_binding(
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, principal) = path.into_inner();
-    // What is no reference is bound nowhere.
+    // No binding has a malformed principal.
     let principal = ActorRef::parse(&principal).map_err(|_| ApiError::not_found())?;
     api.services.delete_principal_binding(&caller, *workload, &principal).await?;
     Ok(HttpResponse::NoContent().finish())

@@ -1,5 +1,4 @@
-//! The headers of answers, added to the collected document by rules: handlers describe bodies, and what comes with them is
-//! made in few places.
+//! Adds response headers to the OpenAPI document by rules, because handlers describe only bodies.
 
 use crate::http::{
     client_address::{RATE_LIMIT, RATE_LIMIT_REMAINING, RATE_LIMIT_RESET},
@@ -16,7 +15,7 @@ use utoipa::openapi::{
     schema::{ObjectBuilder, Type},
 };
 
-/// What answers with the revision of something that has one, by the schema of the body.
+/// Schemas of bodies whose responses carry an `ETag`.
 const TAGGED: [&str; 10] = [
     "Approval",
     "Asset",
@@ -30,7 +29,7 @@ const TAGGED: [&str; 10] = [
     "Workload",
 ];
 
-/// A header of answers, and what is said of it.
+/// A response header with its schema and description.
 struct Told {
     name: HeaderName,
     schema: ObjectBuilder,
@@ -44,26 +43,22 @@ fn all() -> Vec<Told> {
     let told = |name, schema, what| Told { name, schema, what };
     let id = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::Uuid)));
     vec![
-        told(REQUEST_ID, id, "The request's identifier, as in the log and in audit entries."),
+        told(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
         told(header::ETAG, text(), "The revision, for `If-Match`."),
-        told(header::LOCATION, text(), "Where it is read."),
-        told(
-            header::CONTENT_LOCATION,
-            text(),
-            "Where the events of the run are read again, where they are what is answered.",
-        ),
-        told(header::LINK, text(), "Where the next page begins, as `rel=\"next\"`, where there is one."),
-        told(TOTAL_COUNT, whole(), "How many there are, as far as is counted."),
-        told(TOTAL_COUNT_CAPPED, truth(), "There are more than were counted."),
-        told(header::RETRY_AFTER, whole(), "Seconds after which to try again."),
-        told(RATE_LIMIT, whole(), "Requests that are allowed in a minute."),
-        told(RATE_LIMIT_REMAINING, whole(), "Requests that are left."),
-        told(RATE_LIMIT_RESET, whole(), "Seconds after which one more is allowed."),
-        told(IDEMPOTENCY_REPLAYED, truth(), "The effect is that of an earlier request with the same key."),
+        told(header::LOCATION, text(), "The URL of the resource."),
+        told(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
+        told(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
+        told(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
+        told(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
+        told(header::RETRY_AFTER, whole(), "Seconds to wait before a retry."),
+        told(RATE_LIMIT, whole(), "Allowed requests per minute."),
+        told(RATE_LIMIT_REMAINING, whole(), "Remaining requests."),
+        told(RATE_LIMIT_RESET, whole(), "Seconds until the next allowed request."),
+        told(IDEMPOTENCY_REPLAYED, truth(), "The response is that of an earlier request with the same key."),
     ]
 }
 
-/// Adds them.
+/// Adds the headers to the components and to all operations.
 pub(super) fn add(document: &mut OpenApi) {
     let components = document.components.get_or_insert_default();
     for Told { name, schema, what } in all() {
@@ -80,7 +75,7 @@ fn of_operation(operation: &mut Operation) {
         operation.parameters.iter().flatten().any(|one| matches!(one, RefOr::T(parameter) if parameter.name == name))
     };
     let executes = operation.operation_id.as_deref() == Some("execute_workload");
-    // The page of a lineage says in its body what it is.
+    // A lineage page has its metadata in the body, and no `cursor` parameter.
     let (lists, keyed) = (named("cursor"), named("Idempotency-Key"));
     for (status, response) in &mut operation.responses.responses {
         let RefOr::T(response) = response else { continue };
@@ -98,7 +93,7 @@ fn of_operation(operation: &mut Operation) {
             (RATE_LIMIT, status == "429"),
             (RATE_LIMIT_REMAINING, status == "429"),
             (RATE_LIMIT_RESET, status == "429"),
-            // Failed runs are found again too.
+            // Failed runs are replayed too.
             (IDEMPOTENCY_REPLAYED, keyed),
         ];
         for (name, _) in names.into_iter().filter(|(_, there)| *there) {

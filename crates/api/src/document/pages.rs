@@ -1,10 +1,11 @@
-//! Routes without handlers that describe themselves: the document, its pages, and the pages that others may frame.
+//! Descriptions of routes whose handlers have none: the OpenAPI document, the documentation pages and the embeddable
+//! pages.
 
 #![expect(dead_code, reason = "only their description is used")]
 
 use super::{ErrorBody, ReadRefusals, ServiceRefusals, TokenParams};
 
-/// This document.
+/// Reads this OpenAPI document.
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -14,18 +15,18 @@ use super::{ErrorBody, ReadRefusals, ServiceRefusals, TokenParams};
 )]
 pub(super) fn read_document() {}
 
-/// This document as pages for people. They load nothing from elsewhere.
+/// Reads this document as HTML pages, without resources of other servers.
 #[utoipa::path(
     get,
     path = "/docs/",
     operation_id = "read_reference",
     tag = "service",
-    responses((status = 200, description = "The first page", body = String, content_type = "text/html"), ServiceRefusals)
+    responses((status = 200, description = "The start page", body = String, content_type = "text/html"), ServiceRefusals)
 )]
 pub(super) fn read_reference() {}
 
-/// A runtime interface as a page that other sites may frame: of `ticket-classifier` and of the workloads that the server's
-/// settings name. Refusals are pages too.
+/// Reads a runtime interface as an embeddable page, for `ticket-classifier` and the workloads in the server's settings.
+/// Errors are pages too.
 #[utoipa::path(
     get,
     path = "/{slug}",
@@ -35,13 +36,13 @@ pub(super) fn read_reference() {}
     responses(
         (status = 200, description = "The page", body = String, content_type = "text/html"),
         ReadRefusals,
-        (status = 401, description = "The page is not open to you", body = String, content_type = "text/html"),
-        (status = 404, description = "There is no such page; a page itself for whom `Accept` prefers one", body = ErrorBody),
-        (status = 429, description = "You ask too often", body = String, content_type = "text/html"),
-        (status = 500, description = "A fault of the server", body = String, content_type = "text/html"),
+        (status = 401, description = "The page requires a valid share token", body = String, content_type = "text/html"),
+        (status = 404, description = "The page does not exist; the response is HTML if `Accept` prefers it", body = ErrorBody),
+        (status = 429, description = "The rate limit is exceeded", body = String, content_type = "text/html"),
+        (status = 500, description = "The server failed", body = String, content_type = "text/html"),
         (
             status = 503,
-            description = "A dependency is away; try again after `Retry-After`",
+            description = "A dependency is unavailable; try again after `Retry-After`",
             body = String,
             content_type = "text/html"
         ),

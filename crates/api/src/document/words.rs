@@ -1,8 +1,8 @@
-//! What the texts of requests and answers may be, said once: the words of each closed set, from the domain that reads
-//! them, and the form of what is free.
+//! Constraints of texts in the OpenAPI document: the values of closed sets, from the domain, and the patterns of free
+//! texts.
 //!
-//! Wire views hold texts, so the handlers' own descriptions know nothing of this. [`add`] goes over the collected
-//! document and adds it, by the names that things have everywhere.
+//! Wire types contain plain strings, so the derived schemas have no constraints. [`add`] adds them to the collected
+//! document by schema and property name.
 
 use fairway_domain::{
     access::Role,
@@ -44,34 +44,34 @@ use utoipa::{
     },
 };
 
-/// A text of the form that slugs have.
+/// Pattern of slugs.
 const SLUG: &str = "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$";
 const OWNER: &str = "^(team|user):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const PRINCIPAL: &str = "^(user|group|service):[a-z0-9][a-z0-9._@+-]{0,126}$";
 const LABEL: &str = "^[A-Za-z0-9._-]{1,64}$";
 const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
-/// The key of a request that is to have one effect.
+/// Pattern of idempotency keys.
 const KEY: &str = "^[!-~]{1,255}$";
-/// What `If-Match` names: anything, or entity tags.
+/// Pattern of `If-Match`: `*` or entity tags.
 const TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
-/// Characters that show nothing, as far as patterns can name them portably; there are more beyond the first plane.
+/// Invisible characters, as far as portable patterns can name them; there are more beyond the basic multilingual plane.
 macro_rules! hidden {
     () => {
         r"\u007f-\u009f\u00ad\u034f\u061c\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
     };
 }
-/// [`hidden`], and characters that show nothing where they stand alone.
+/// [`hidden`], and characters that are invisible alone.
 macro_rules! blank {
     () => {
         concat!(hidden!(), r"\u2800\ufe00-\ufe0f")
     };
 }
-/// One line that can be seen.
+/// One line with at least one visible character.
 const NAME: &str =
     concat!(r"^[^\u0000-\u001f", hidden!(), r"]*[^\s\u0000-\u001f", blank!(), r"][^\u0000-\u001f", hidden!(), "]*$");
-/// Lines that can be seen.
+/// Lines without control or invisible characters.
 const PROSE: &str = concat!(r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f", hidden!(), "]*$");
-/// Lines of which at least one character can be seen.
+/// Lines with at least one visible character.
 const REASON: &str = concat!(
     r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f",
     hidden!(),
@@ -81,28 +81,27 @@ const REASON: &str = concat!(
     hidden!(),
     "]*$"
 );
-/// What every schema or every operation has.
+/// Matches every schema or operation.
 const ANY: &str = "*";
 
-/// What a text may be.
+/// A constraint of a value.
 enum Form {
-    /// One of these words.
+    /// One of these values.
     Words(Vec<&'static str>),
-    /// A text of this pattern and so many characters at most, at least one.
+    /// A text with this pattern, and a maximum length in characters; the minimum is 1.
     Pattern(&'static str, usize),
-    /// What `If-Match` names.
+    /// The value of `If-Match`.
     Tags,
-    /// Lines of so many characters at most, perhaps none.
+    /// Lines with a maximum length in characters; may be empty.
     Prose(usize),
-    /// A number of so many at most.
+    /// A number with this maximum.
     AtMost(usize),
 }
 
-/// A property of a schema, or a parameter of an operation, with what it may be. What comes later takes the place of what
-/// comes before.
+/// A schema with a property, or an operation with a parameter, and its constraint. Later entries override earlier ones.
 type Entry = (&'static str, &'static str, fn() -> Form);
 
-/// By schema and property.
+/// Constraints by schema and property.
 const PROPERTIES: &[Entry] = &[
     (ANY, "lane", lanes),
     (ANY, "target_lane", target_lanes),
@@ -183,7 +182,7 @@ const PROPERTIES: &[Entry] = &[
     ("Readiness", "partitions", readiness),
 ];
 
-/// By operation and parameter.
+/// Constraints by operation and parameter.
 const PARAMETERS: &[Entry] = &[
     (ANY, "asset_kind", kinds),
     (ANY, "kind", kinds),
@@ -297,7 +296,7 @@ fn readiness() -> Form {
     Form::Words(vec!["ok", "unavailable"])
 }
 
-/// Adds the forms to a document, and tells which entries found a place.
+/// Adds the constraints to a document, and returns the entries that matched.
 pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static str)> {
     let mut placed = BTreeSet::new();
     let schemas = document.components.iter_mut().flat_map(|components| components.schemas.iter_mut());
@@ -329,7 +328,7 @@ fn parameters_of(operation: &mut Operation) -> impl Iterator<Item = &mut Paramet
     })
 }
 
-/// Says of objects without described members that they have any: to some readers they would have none.
+/// Marks objects without described members as open: some clients would treat them as empty.
 fn open(schema: &mut Schema) {
     let parts: Vec<&mut RefOr<Schema>> = match schema {
         Schema::Object(object) => {
@@ -346,7 +345,7 @@ fn open(schema: &mut Schema) {
         Schema::OneOf(one) => one.items.iter_mut().collect(),
         Schema::AllOf(all) => all.items.iter_mut().collect(),
         Schema::AnyOf(any) => any.items.iter_mut().collect(),
-        // Of what is in arrays, nothing is a free object yet; the library may come to know more.
+        // No array contains free objects; the library may add further variants.
         Schema::Array(_) | _ => Vec::new(),
     };
     for part in parts {
@@ -356,7 +355,7 @@ fn open(schema: &mut Schema) {
     }
 }
 
-/// A parameter that is left out is not null: there is no way to send null.
+/// Removes null from the type of a parameter: a request cannot send it.
 fn never_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
         let mut others = types.iter().filter(|one| !matches!(one, Type::Null)).cloned();
@@ -366,7 +365,7 @@ fn never_null(object: &mut Object) {
     }
 }
 
-/// Goes over the properties of a schema, those of its parts included.
+/// Visits the properties of a schema and of its parts.
 fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
     let parts = match schema {
         Schema::Object(object) => {
@@ -380,7 +379,7 @@ fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
         Schema::OneOf(one) => &mut one.items,
         Schema::AllOf(all) => &mut all.items,
         Schema::AnyOf(any) => &mut any.items,
-        // The library may come to know more.
+        // The library may add further variants.
         Schema::Array(_) | _ => return,
     };
     for part in parts {

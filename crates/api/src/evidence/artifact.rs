@@ -1,4 +1,4 @@
-//! Reading one document of evidence.
+//! Route that reads an evidence artifact.
 
 use crate::{
     answer::Answer,
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A document kept as evidence of a run.
+/// An evidence artifact of a run.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EvidenceArtifact)]
 pub(crate) struct ArtifactView {
@@ -32,10 +32,10 @@ pub(crate) struct ArtifactView {
     /// Names, codes, counts and digests.
     #[schema(value_type = Object)]
     content: Map<String, Value>,
-    /// What people and models said, where the document is about that: to holders of `execution.kill`, while it is kept, and
-    /// not while the answer of the run awaits a review. A rejection erases it.
+    /// Texts of people and models, for holders of `execution.kill`, within the retention. Withheld while the result of
+    /// the run awaits a review; a rejection erases it.
     payload: Value,
-    /// Whether there is more to it than this reader is shown.
+    /// Whether a payload may exist but is withheld from this reader.
     payload_withheld: bool,
 }
 
@@ -54,15 +54,15 @@ impl ArtifactView {
     }
 }
 
-/// One document kept as evidence of a run.
+/// Reads an evidence artifact of a run.
 #[utoipa::path(
     operation_id = "read_evidence_artifact",
     tag = "executions",
     params(
         ("execution_id" = Uuid, Path, description = "The run"),
-        ("artifact_id" = Uuid, Path, description = "The document"),
+        ("artifact_id" = Uuid, Path, description = "The artifact"),
     ),
-    responses((status = 200, description = "The document", body = ArtifactView), ReadRefusals)
+    responses((status = 200, description = "The artifact", body = ArtifactView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/evidence-artifacts/{artifact_id}")]
 pub(crate) async fn read_evidence_artifact(

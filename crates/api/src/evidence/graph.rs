@@ -1,4 +1,4 @@
-//! Evidence as nodes and edges.
+//! Evidence in graph form.
 
 use super::{
     ApprovalSection, ArtifactSection, BindingSection, DecisionSection, ExecutionSection, ObligationSection,
@@ -12,7 +12,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// The governance chain of one execution as nodes and edges.
+/// The governance chain of a run as nodes and edges.
 #[derive(Serialize, ToSchema)]
 #[schema(as = GraphEvidence)]
 pub(crate) struct GraphEvidenceView {
@@ -25,12 +25,12 @@ pub(crate) struct GraphEvidenceView {
 #[derive(Serialize, ToSchema)]
 #[schema(as = EvidenceNode)]
 struct NodeView {
-    /// Its name in this graph.
+    /// Identifier of the node in this graph.
     id: String,
     /// `execution`, `release`, `workload`, `binding`, `asset`, `policy_decision`, `obligation`, `retrieval_event`,
     /// `evidence_artifact` or `approval`.
     r#type: &'static str,
-    /// What the section of that name says of it in the flat form.
+    /// The corresponding section of the flat form.
     data: NodeData,
 }
 
@@ -50,14 +50,14 @@ enum NodeData {
     Approval(ApprovalSection),
 }
 
-/// An asset of which the release binds a version, or has one frozen with what it binds.
+/// An asset with a version that the release binds or references.
 #[derive(Serialize, ToSchema)]
 struct AssetSection {
     asset_slug: String,
-    /// Its kind, which is the role of what is bound.
+    /// The kind of the asset, equal to the role of its binding.
     asset_kind: String,
-    /// Every version of it that the run went by, the oldest first: those that a `binding` names, and those that a bound
-    /// content refers to, which the flat form has under `references`.
+    /// All versions that the run used, oldest first: versions of a `binding`, and versions that bound contents
+    /// reference (`references` in the flat form).
     asset_version_ids: Vec<Uuid>,
 }
 

@@ -1,4 +1,4 @@
-//! Context lineage: what the steps of a run read.
+//! Route of context lineage: the inputs of a run's steps.
 
 use crate::{
     answer::Answer,
@@ -19,19 +19,19 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// A page of what the steps of a run read, newest first. What is not here may still have been there: details go with
-/// retention and erasure, and what a step hands on is not kept.
+/// A page of the inputs of a run's steps, newest first. The list may be incomplete: retention and erasure remove
+/// details, and intermediate outputs are not stored.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContextLineage)]
 pub(crate) struct LineageView {
-    /// How many there are that the filters let through.
+    /// Number of items that match the filters.
     total: u64,
     offset: u32,
     limit: u32,
     items: Vec<ItemView>,
 }
 
-/// One thing that one step read.
+/// One input of a step.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContextLineageItem)]
 struct ItemView {
@@ -44,12 +44,12 @@ struct ItemView {
     action_class: &'static str,
     /// A version as `<slug>@<label>`, `inputs`, or `steps.<id>.output`.
     r#ref: String,
-    /// The checksum of a version; of all else a digest that is salted like that of the inputs.
+    /// Checksum of a version; for all other items a salted digest.
     digest: String,
     size_bytes: u64,
     /// `trusted` or `untrusted`.
     trust: &'static str,
-    /// Whether the text itself cannot be read, because it was erased or never kept.
+    /// Whether the text is unavailable, because it was erased or never stored.
     redacted: bool,
     #[schema(format = DateTime)]
     created_at: String,
@@ -57,19 +57,19 @@ struct ItemView {
     disclosed: Option<DisclosedView>,
 }
 
-/// What operators are told besides.
+/// Additional fields for operators.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ContextLineageDisclosure)]
 struct DisclosedView {
-    /// The policy's answer under which the step acted: `allow` or `allow_with_obligations`.
+    /// The policy decision under which the step acted: `allow` or `allow_with_obligations`.
     action_posture: Option<&'static str>,
-    /// Why it is not to be trusted: `user_supplied`, `retrieved_document` or `model_output`; null where it is.
+    /// Why the item is untrusted: `user_supplied`, `retrieved_document` or `model_output`; null if it is trusted.
     untrusted_reason: Option<String>,
-    /// The decisions that had been taken by then, the latest first; at most ten.
+    /// The policy decisions until then, latest first; at most ten.
     decision_evidence_refs: Vec<Uuid>,
 }
 
-/// Most decisions that are named at one item.
+/// Maximum decisions per item.
 const DECISIONS_NAMED: usize = 10;
 
 impl ItemView {
@@ -98,11 +98,11 @@ impl ItemView {
     }
 }
 
-/// Which part of a lineage is read.
+/// Filters and page of a lineage.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LineageQuery {
-    /// The workspace that the run must be in.
+    /// The run must be in this workspace.
     workspace_id: Uuid,
     /// Only this origin.
     origin: Option<String>,
@@ -110,15 +110,15 @@ pub(crate) struct LineageQuery {
     influence_role: Option<String>,
     /// Only this class.
     action_class: Option<String>,
-    /// 1 to 200; 50 without.
+    /// 1 to 200; default 50.
     #[param(minimum = 1, maximum = 200, default = 50)]
     limit: Option<u64>,
-    /// 0 to 10 000; 0 without.
+    /// 0 to 10 000; default 0.
     #[param(minimum = 0, maximum = 10_000, default = 0)]
     offset: Option<u64>,
 }
 
-/// One of a closed set of words, or the problem that it is none.
+/// Parses a word of a closed set.
 fn word<T>(
     name: &'static str,
     text: Option<&String>,
@@ -127,12 +127,12 @@ fn word<T>(
     text.map(|text| parse(text).ok_or_else(|| FieldProblem::invalid(name))).transpose()
 }
 
-/// What went into the answer of a run.
+/// Reads the context lineage of a run.
 #[utoipa::path(
     operation_id = "read_context_lineage",
     tag = "executions",
     params(("execution_id" = Uuid, Path, description = "The run"), LineageQuery),
-    responses((status = 200, description = "What its steps read", body = LineageView), ReadRefusals)
+    responses((status = 200, description = "The inputs of its steps", body = LineageView), ReadRefusals)
 )]
 #[get("/v1/executions/{execution_id}/context-lineage")]
 pub(crate) async fn read_context_lineage(

@@ -1,4 +1,4 @@
-//! A run as the answer of a tool.
+//! Runs as tool results.
 
 use super::{ErrorView, ExecutionResult, QueuedExecution, review};
 use crate::{error::ApiError, tool::ToolResult};
@@ -7,7 +7,7 @@ use fairway_operations::{Failure, ToolRefusal, execution::Answer as Run};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// A run that was refused.
+/// A denied run.
 #[derive(Serialize)]
 struct Denied {
     execution_id: Uuid,
@@ -16,7 +16,7 @@ struct Denied {
     reason_code: String,
 }
 
-/// What became of a run, in the words of tools.
+/// Converts a run to a tool result.
 pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
     let execution = &run.execution;
     match execution.status {
@@ -39,7 +39,7 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
     }
 }
 
-/// The stored answer. One that cannot be read was given, so the tool is not called again for another.
+/// The stored result. A malformed result is an error of its own, so that the caller does not repeat the call.
 fn result(run: &Run) -> Result<ExecutionResult, ApiError> {
     let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
     let malformed = |_| ApiError::from(Failure::from(ToolRefusal::Malformed(run.execution.execution_id)));

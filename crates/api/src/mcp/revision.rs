@@ -1,4 +1,4 @@
-//! Which revision a request speaks, and what is told to one that speaks another.
+//! Negotiation of the protocol revision.
 
 use super::wrong;
 use actix_web::{
@@ -11,22 +11,22 @@ use actix_web::{
 use rmcp::model::{ErrorCode, ProtocolVersion};
 use serde_json::{Value, json};
 
-/// The revisions that are spoken: the last with a handshake, and the present one.
+/// The supported revisions: the last one with a handshake, and the current one.
 pub(crate) const REVISIONS: [ProtocolVersion; 2] = [HANDSHAKEN, ProtocolVersion::V_2026_07_28];
-/// What is spoken with whoever names none: no other one of those that are spoken allows it.
+/// The revision of requests that name none; the other supported revision requires a name.
 const HANDSHAKEN: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
-/// The header that names it.
+/// Header with the revision.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// Where a request names it besides, since 2026-07-28.
+/// JSON pointer to the revision in the message, since 2026-07-28.
 const IN_META: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
-/// The method that agrees on one. What it names is an offer, and the answer names one that is spoken.
+/// The method that negotiates the revision. Its revision is an offer; the response names a supported one.
 const HANDSHAKE: &str = "initialize";
 
-/// Lets a request through whose revision is spoken, with the one to go by where it names none itself.
+/// Checks the revision of a request. Returns the revision to add if the request names none.
 ///
 /// # Errors
-/// When it names another one.
+/// When the request names an unsupported revision.
 pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, Unspoken> {
     let is_handshake = document.get("method").and_then(Value::as_str) == Some(HANDSHAKE);
     match (named(request.headers()), is_handshake) {
@@ -43,11 +43,11 @@ pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<Pro
     }
 }
 
-/// What the header names.
+/// The value of the header.
 enum Named<'r> {
     Nothing,
     One(&'r str),
-    /// Several at once, or what is no text.
+    /// Several values, or a value that is not text.
     Garbage,
 }
 
@@ -60,25 +60,25 @@ fn named(headers: &HeaderMap) -> Named<'_> {
     }
 }
 
-/// Why a request is not answered in the revision that it names.
+/// Why the revision of a request is unsupported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unspoken {
-    /// The header of a handshake says something else than the handshake.
+    /// The header differs from the handshake message.
     Torn,
-    /// It is another revision than those that are spoken.
+    /// The revision is not supported.
     Other(String),
-    /// It is no name of a revision.
+    /// The header is not the name of a revision.
     Garbage,
 }
 
 impl Unspoken {
-    /// 400, in the words of the protocol: a client is told what is spoken here and what it asked for. That is repeated where
-    /// it could be the name of a revision.
+    /// A 400 as a JSON-RPC error with the supported revisions. It repeats the requested one only if it has the form of
+    /// a revision.
     pub(super) fn told(&self, document: &Value) -> HttpResponse {
-        let message = "this revision of the protocol is not spoken here";
+        let message = "this protocol revision is not supported";
         let (code, message, data) = match self {
             Self::Torn => {
-                (ErrorCode::HEADER_MISMATCH, "MCP-Protocol-Version is not what the handshake names", Value::Null)
+                (ErrorCode::HEADER_MISMATCH, "MCP-Protocol-Version does not match the handshake", Value::Null)
             }
             Self::Other(name) if is_date(name) => {
                 let data = json!({ "supported": REVISIONS, "requested": name });
@@ -92,7 +92,7 @@ impl Unspoken {
     }
 }
 
-/// Revisions are named by their days.
+/// Whether a text is a date, the form of revision names.
 fn is_date(name: &str) -> bool {
     let digits = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| byte.is_ascii_digit());
     let mut parts = name.split('-');

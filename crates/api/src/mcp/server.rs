@@ -1,4 +1,4 @@
-//! What an agent is answered: the tools that it has, and what they give.
+//! The MCP server handler: lists and calls the tools of an agent.
 
 use super::REVISIONS;
 use crate::{
@@ -29,10 +29,10 @@ use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use tracing::{Instrument as _, Span};
 
-/// Methods that are answered.
+/// The supported methods.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
 
-/// An agent for the length of one request.
+/// The handler of one request.
 #[derive(Clone)]
 pub(super) struct Agent {
     api: Api,
@@ -41,7 +41,7 @@ pub(super) struct Agent {
     address: ClientAddress,
     environment: Slug,
     span: Span,
-    /// The SDK answers in a task of its own, which is told whose it is.
+    /// The SDK responds in a separate task, which needs the key of its caller.
     key: CallerKey,
 }
 
@@ -59,7 +59,7 @@ impl Agent {
         Ok(self.api.services.identify(self.api.mode, &self.claims, self.request_id).await?)
     }
 
-    /// Seals the cursors of the list of tools in the caller's tenant and the environment of the connection.
+    /// The cursor seal of the tool list, for the caller's tenant and the connection's environment.
     async fn seal(&self, caller: &Caller) -> Result<Seal, ApiError> {
         let tenant = ("tenant".to_owned(), caller.tenant.to_string());
         let environment = ("environment".to_owned(), self.environment.to_string());
@@ -69,10 +69,10 @@ impl Agent {
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
         let caller = self.caller().await.map_err(|error| refused(&error))?;
         let seal = self.seal(&caller).await.map_err(|error| refused(&error))?;
-        let unknown = || ErrorData::invalid_params("no list of this server has such a cursor", None);
+        let unknown = || ErrorData::invalid_params("the cursor is unknown", None);
         let behind = cursor.map(|cursor| seal.open(cursor).ok_or_else(unknown)).transpose()?;
         let (page, next) = match tools(&self.api, &caller, None, behind).await {
-            // A caller that sees no workloads has the built-in tools alone, on one page: no cursor continues it.
+            // A caller without access to workloads has only the built-in tools, on one page without a cursor.
             Err(error) if error.status() == actix_web::http::StatusCode::FORBIDDEN => {
                 if behind.is_some() {
                     return Err(unknown());
@@ -93,7 +93,7 @@ impl Agent {
                 let environment = self.environment.clone();
                 Ok(ToolCall::Workload { workload, environment, inputs: arguments })
             }
-            (None, None) => return Err(ErrorData::invalid_params("there is no such tool", None)),
+            (None, None) => return Err(ErrorData::invalid_params("unknown tool", None)),
         };
         let call = Call {
             api: &self.api,
@@ -113,12 +113,12 @@ impl Agent {
                 let value = serde_json::to_value(result).unwrap_or_default();
                 if failed { CallToolResult::structured_error(value) } else { CallToolResult::structured(value) }
             }
-            // What a model can mend it is told as the tool's answer; the protocol's own errors it never sees.
+            // Errors are tool results, because models can correct their calls but never see protocol errors.
             Err(error) => CallToolResult::structured_error(self.told(&error)),
         })
     }
 
-    /// What an agent is told of a refusal.
+    /// The error detail for an agent.
     fn told(&self, error: &ApiError) -> Value {
         let mut detail = error.body().get_mut("detail").map(Value::take).unwrap_or_default();
         if let Some(members) = detail.as_object_mut() {
@@ -165,17 +165,17 @@ impl ServerHandler for Agent {
         with_caller_key(self.key, self.list(cursor.as_deref())).instrument(self.span.clone()).await
     }
 
-    /// What the SDK has no reader for: another method, or one of these with parameters that are not its own. Neither is
-    /// repeated.
+    /// Handles messages that the SDK cannot parse: an unknown method, or a known one with invalid parameters. The error
+    /// repeats neither.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         if METHODS.contains(&request.method.as_str()) {
-            return Err(ErrorData::invalid_params("these are not the parameters of this method", None));
+            return Err(ErrorData::invalid_params("the parameters do not match the method", None));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "there is no such method", None))
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "unknown method", None))
     }
 
     async fn call_tool(

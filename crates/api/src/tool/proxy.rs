@@ -1,4 +1,4 @@
-//! What a deployment has and what its tools are, for those who see a workspace.
+//! Routes that describe the deployment: its plugins, its limits and its tools.
 
 use crate::{
     answer::Answer,
@@ -24,10 +24,10 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Workloads on one page of `tools/list`.
+/// Workloads per page of `tools/list`.
 const PAGE: u32 = 200;
 
-/// A provider account of the deployment, without what opens it.
+/// A provider account of the deployment, without credentials.
 #[derive(Clone, Serialize, ToSchema)]
 pub(crate) struct ProviderPlugin {
     pub(crate) account_slot: String,
@@ -35,21 +35,21 @@ pub(crate) struct ProviderPlugin {
     pub(crate) kind: &'static str,
 }
 
-/// What runs can be made of here.
+/// The components that runs can use on this deployment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RuntimePlugins {
     providers: Vec<ProviderPlugin>,
-    /// What can answer a hook.
+    /// Handlers of hooks.
     hook_handlers: Vec<&'static str>,
-    /// What guardrails can look by.
+    /// Detectors of guardrails.
     guardrail_detectors: Vec<&'static str>,
     step_types: Vec<&'static str>,
-    /// What `task` steps do.
+    /// Actions of `task` steps.
     actions: Vec<&'static str>,
     tools: Vec<&'static str>,
 }
 
-/// How runs run here.
+/// Version, capabilities and limits of this deployment.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct RuntimeMeta {
     version: &'static str,
@@ -59,19 +59,19 @@ pub(crate) struct RuntimeMeta {
     limits: RuntimeLimits,
 }
 
-/// What a run may ask for.
+/// Capabilities for runs.
 #[derive(Serialize, ToSchema)]
 struct RuntimeCapabilities {
     /// `inline`, `queued` or `hybrid`.
     dispatch: &'static str,
-    /// Whether runs may be asked for that wait in line.
+    /// Whether clients can request queued runs.
     async_execution: bool,
     streaming: bool,
-    /// Revisions of the Model Context Protocol that `/mcp` speaks.
+    /// Revisions of the Model Context Protocol that `/mcp` supports.
     mcp_protocol_versions: Vec<&'static str>,
 }
 
-/// Times are in seconds.
+/// Limits of runs; times are in seconds.
 #[derive(Serialize, ToSchema)]
 struct RuntimeLimits {
     sync_wait_seconds: u64,
@@ -85,25 +85,25 @@ struct RuntimeLimits {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct McpManifest {
     tools: Vec<ManifestTool>,
-    /// Whether there are more than stand here; the header `Link` names the next page, and `X-Total-Count` says how many
-    /// workloads the list has.
+    /// Whether there are more pages. The `Link` header names the next page, and `X-Total-Count` the number of workloads
+    /// in the list.
     truncated: bool,
 }
 
-/// A tool, as `tools/list` of the Model Context Protocol describes it.
+/// A tool in the format of `tools/list` of the Model Context Protocol.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ManifestTool {
     name: String,
     title: String,
     description: String,
-    /// The JSON Schema of its arguments.
+    /// The JSON Schema of the arguments.
     #[schema(value_type = Object)]
     input_schema: Value,
     annotations: ManifestAnnotations,
 }
 
-/// What a tool does to the world.
+/// Hints about the effects of a tool.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ManifestAnnotations {
@@ -118,7 +118,7 @@ impl ManifestTool {
     }
 }
 
-/// A page of the tools that a caller has, those that are always there on the first one.
+/// A page of the caller's tools; the first page includes the built-in tools.
 pub(crate) async fn tools(
     api: &Api,
     caller: &Caller,
@@ -130,7 +130,7 @@ pub(crate) async fn tools(
     Ok((rows, next))
 }
 
-/// The tools of a page of workloads, with the built-in ones on the first page. `total` counts the workloads of the list.
+/// The tools of a page of workloads; the first page includes the built-in tools. `total` counts the workloads.
 async fn page_of_tools(
     api: &Api,
     caller: &Caller,
@@ -144,12 +144,12 @@ async fn page_of_tools(
     Ok(Listed { rows, total: found.total, next: found.next })
 }
 
-/// What runs can be made of on this deployment.
+/// Reads the plugins of this deployment.
 #[utoipa::path(
     operation_id = "read_runtime_plugins",
     tag = "executions",
     params(FromWorkspace),
-    responses((status = 200, description = "What the deployment has", body = RuntimePlugins), ReadRefusals)
+    responses((status = 200, description = "The plugins of the deployment", body = RuntimePlugins), ReadRefusals)
 )]
 #[get("/v1/runtime/plugins")]
 pub(crate) async fn read_runtime_plugins(
@@ -169,7 +169,7 @@ pub(crate) async fn read_runtime_plugins(
     Ok(Answer::ok(&view).send())
 }
 
-/// How runs run on this deployment.
+/// Reads version, capabilities and limits of this deployment.
 #[utoipa::path(
     operation_id = "read_runtime_system_meta",
     tag = "executions",
@@ -205,7 +205,7 @@ pub(crate) async fn read_runtime_system_meta(
     Ok(Answer::ok(&view).send())
 }
 
-/// The tools that you have in a workspace: those that are always there, and the workloads with a form that you may run.
+/// Lists your tools in a workspace: the built-in tools, and the workloads with a form that you may run.
 #[utoipa::path(
     operation_id = "read_runtime_mcp_manifest",
     tag = "executions",

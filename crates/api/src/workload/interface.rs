@@ -1,4 +1,4 @@
-//! Runtime interfaces: how a workload shows itself to people, and the list of all that do.
+//! Routes of runtime interfaces, the forms of workloads for end users.
 
 use crate::{
     answer::Answer,
@@ -23,16 +23,16 @@ use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// How a workload shows itself to people. Only `presentation_mode` is required. It has at most 64 KiB as JSON.
+/// The end-user interface of a workload. Only `presentation_mode` is required. The JSON has at most 64 KiB.
 #[derive(ToSchema)]
 #[schema(as = InterfaceConfig)]
-#[expect(dead_code, reason = "the domain reads and writes it; this is its description")]
+#[expect(dead_code, reason = "only its description is used; the domain reads and writes the value")]
 pub(crate) struct InterfaceShape {
     presentation_mode: PresentationShape,
-    /// For people.
+    /// Text for end users.
     #[schema(required = false, max_length = 2000)]
     description: String,
-    /// What a run is asked for. Inputs are held against it.
+    /// The fields of the form. The server validates the inputs of runs against them.
     #[schema(required = false, max_items = 50)]
     input_fields: Vec<InputFieldShape>,
     #[schema(required = false)]
@@ -45,7 +45,7 @@ pub(crate) struct InterfaceShape {
     access_mode: AccessShape,
 }
 
-/// What an interface looks like.
+/// The layout of an interface.
 #[derive(ToSchema)]
 #[schema(as = PresentationMode, rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -55,7 +55,7 @@ pub(crate) enum PresentationShape {
     Block,
 }
 
-/// How an answer is shown; `text` where nothing is said.
+/// The display of a result; default `text`.
 #[derive(ToSchema)]
 #[schema(as = OutputDisplay, rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -66,7 +66,7 @@ pub(crate) enum OutputShape {
     Table,
 }
 
-/// Who may come; `authenticated` where nothing is said. Changing it needs `workload.expose`.
+/// The access to an interface; default `authenticated`. A change requires `workload.expose`.
 #[derive(ToSchema)]
 #[schema(as = AccessMode, rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -76,7 +76,7 @@ pub(crate) enum AccessShape {
     LinkShared,
 }
 
-/// One field of the form.
+/// A field of the form.
 #[derive(ToSchema)]
 #[schema(as = InputField)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -84,14 +84,14 @@ pub(crate) struct InputFieldShape {
     /// Unique among the fields.
     #[schema(pattern = "^[a-z][a-z0-9_]{0,62}$")]
     name: String,
-    /// For people.
+    /// Text for end users.
     #[schema(required = false, min_length = 1, max_length = 200)]
     label: String,
     r#type: FieldTypeShape,
-    /// Whether a run needs a value; an empty text is none.
+    /// Whether a run requires a value; an empty text counts as missing.
     #[schema(required = false)]
     required: bool,
-    /// For `select`, and there required.
+    /// Required for `select`.
     #[schema(required = false, min_items = 1, max_items = 200)]
     options: Vec<String>,
     /// For `number`.
@@ -103,12 +103,12 @@ pub(crate) struct InputFieldShape {
     /// For `textarea`.
     #[schema(required = false, minimum = 1, maximum = 50)]
     rows: u32,
-    /// A value of the field's type, which a run that leaves the field out gets.
+    /// Default value of the field's type, for runs that omit the field.
     #[schema(required = false, value_type = Object)]
     default: Value,
 }
 
-/// What a field asks for. A `date` is `YYYY-MM-DD`.
+/// The type of a field. A `date` is `YYYY-MM-DD`.
 #[derive(ToSchema)]
 #[schema(as = FieldType, rename_all = "snake_case")]
 #[expect(dead_code, reason = "only its description is used")]
@@ -121,7 +121,7 @@ pub(crate) enum FieldTypeShape {
     Date,
 }
 
-/// How an interface looks. What is left out is the portal's.
+/// The theme of an interface. Absent values come from the portal.
 #[derive(ToSchema)]
 #[schema(as = Theme)]
 #[expect(dead_code, reason = "only its description is used")]
@@ -140,23 +140,23 @@ pub(crate) struct ThemeShape {
     border_radius: String,
 }
 
-/// When a rollback is recommended.
+/// The thresholds of the rollback recommendation.
 #[derive(ToSchema)]
 #[schema(as = RolloutConfig)]
 #[expect(dead_code, reason = "only its description is used")]
 pub(crate) struct RolloutShape {
-    /// How many executions are looked at; 20 where nothing is said.
+    /// Number of evaluated runs; default 20.
     #[schema(required = false, minimum = 1, maximum = 1000)]
     sample_size: u32,
-    /// The share of failures beyond which it is; 0.3 where nothing is said.
+    /// Error rate above which a rollback is recommended; default 0.3.
     #[schema(required = false, minimum = 0, maximum = 1)]
     error_threshold: f64,
 }
 
-/// Reads an interface out of a request's body.
+/// Parses an interface of a request body.
 ///
 /// # Errors
-/// With everything that is wrong with it.
+/// With all problems.
 pub(super) fn interface(document: &Value) -> Result<InterfaceConfig, Vec<FieldProblem>> {
     InterfaceConfig::read(document)
         .map_err(|findings| findings.iter().map(|finding| problem("interface_config", finding)).collect())
@@ -167,13 +167,13 @@ fn problem(within: &str, finding: &Finding) -> FieldProblem {
     FieldProblem::new(path, finding.fault.code(), finding.fault.to_string())
 }
 
-/// A workload with a runtime interface, in a list.
+/// A list entry of a workload with a runtime interface.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RuntimeWorkloadEntry)]
 pub(crate) struct EntryView {
     slug: String,
     name: String,
-    /// The interface's own, else the workload's.
+    /// The description of the interface, else of the workload.
     description: String,
     #[schema(value_type = PresentationShape)]
     presentation_mode: Option<&'static str>,
@@ -195,14 +195,14 @@ impl EntryView {
     }
 }
 
-/// A workload with a runtime interface, as its page needs it.
+/// A workload with its runtime interface.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RuntimeWorkload)]
 pub(crate) struct DetailView {
     slug: String,
     workload_id: Uuid,
     name: String,
-    /// With its defaults spelled out; `theme` may be empty.
+    /// The interface with all defaults filled in; `theme` may be empty.
     #[schema(value_type = InterfaceShape)]
     interface_config: Option<Value>,
 }
@@ -218,21 +218,21 @@ impl DetailView {
     }
 }
 
-/// Which runtime interfaces to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct RuntimeListQuery {
-    /// Those of this look: `form`, `chat` or `block`.
+    /// Only interfaces with this layout: `form`, `chat` or `block`.
     presentation_mode: Option<String>,
-    /// Those that `team:<name>` or `user:<name>` answers for.
+    /// Only workloads of this owner: `team:<name>` or `user:<name>`.
     owner_ref: Option<String>,
-    /// Those with these words, or words that begin so, in their name or description. Marks between words mean nothing,
-    /// nor does it matter whether letters are capitals; another spelling is another word (`strasse` is not `Straße`).
+    /// Only workloads whose name or description contains these words or word prefixes. The search ignores case and
+    /// punctuation, but not spelling variants (`strasse` does not match `Straße`).
     #[param(max_length = 256)]
     q: Option<String>,
 }
 
-/// Workloads with a runtime interface that take executions, newest first.
+/// Lists the runnable workloads with a runtime interface, newest first.
 #[utoipa::path(
     operation_id = "list_runtime_workloads",
     tag = "workloads",
@@ -256,14 +256,14 @@ pub(crate) async fn list_runtime_workloads(
     Ok(list.answer(&workloads.map(|workload| EntryView::of(&workload))))
 }
 
-/// A workload's runtime interface.
+/// Reads the runtime interface of a workload.
 #[utoipa::path(
     operation_id = "read_runtime_workload",
     tag = "workloads",
     params(("slug" = String, Path, description = "The workload's slug"), TokenParams),
     responses(
         (status = 200, description = "The runtime interface", body = DetailView),
-        (status = 429, description = "The workload is public, and you ask too often", body = ErrorBody),
+        (status = 429, description = "The rate limit of a public workload is exceeded", body = ErrorBody),
         ReadRefusals,
     )
 )]
@@ -273,7 +273,7 @@ pub(crate) async fn read_runtime_workload(
     Visitor(arrival): Visitor,
     slug: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
-    // What is no slug names no workload.
+    // No workload has a malformed slug.
     let slug = Slug::parse(&slug.into_inner()).map_err(|_| ApiError::not_found())?;
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;

@@ -330,7 +330,7 @@ async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
     for limit in [0, MAX_CHUNKS + 1] {
         let refused = app.post(path(&base, "/reembed"), json!({ "max_chunks": limit })).await;
         let problem = &refused.refused(422, "validation_error")["fields"][0];
-        assert_eq!(problem["message"], format!("1 to {MAX_CHUNKS} pieces are embedded at once"));
+        assert_eq!(problem["message"], format!("must be 1 to {MAX_CHUNKS}"));
     }
     app.post(path(&base, "/reembed"), json!({ "max_chunks": MAX_CHUNKS })).await.expect(200);
     let document = app.get("/openapi.json").await.expect(200);
