@@ -1,4 +1,4 @@
-//! Share links: a token that opens one workload to whoever holds it, for a time and a number of runs.
+//! Share links: a bearer token that opens one workload for a limited time and number of runs.
 
 mod token;
 
@@ -19,72 +19,72 @@ use serde_json::json;
 use std::ops::RangeInclusive;
 pub use token::{ResultToken, ShareToken, TokenHash};
 
-/// How long a link may live, in hours.
+/// The allowed lifetime of a link, in hours.
 pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;
-/// How long it lives where nobody says.
+/// The default lifetime, in hours.
 pub const DEFAULT_TTL_HOURS: u32 = 24;
-/// How many runs a link may be good for.
+/// The allowed number of runs per link.
 pub const MAX_USES: RangeInclusive<u32> = 1..=10_000;
-/// How many it is good for where nobody says.
+/// The default number of runs.
 pub const DEFAULT_MAX_USES: u32 = 1;
-/// Longest label, in characters.
+/// The maximum length of a label, in characters.
 pub const LONGEST_LABEL: usize = 200;
 
-/// A share link as it is read back. Its token is not among what is kept.
+/// A stored share link, without its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareLink {
     /// Its identifier.
     pub share_link_id: ShareLinkId,
-    /// What it opens.
+    /// The workload that it opens.
     pub workload_id: WorkloadId,
-    /// For those who manage it.
+    /// The label for those who manage it.
     pub label: Option<String>,
-    /// The lane that serves its runs; `None` for none of its own.
+    /// The lane that serves its runs; `None` selects no lane.
     pub lane: Option<Lane>,
-    /// Runs that it is good for.
+    /// The number of runs that it allows.
     pub max_uses: u32,
-    /// Runs that were accepted with it. INVARIANT: never more than `max_uses`.
+    /// The number of accepted runs. INVARIANT: at most `max_uses`.
     pub use_count: u32,
-    /// When it ends, by the database's clock.
+    /// The expiry, by the database's clock.
     pub expires_at: Timestamp,
-    /// Whether it was taken back.
+    /// Whether it was revoked.
     pub revoked: bool,
     /// When it was made.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The creator.
     pub created_by: ActorRef,
 }
 
-/// A link to make. When it ends is the store's to say, by its own clock.
+/// A share link to create. The store sets its expiry by its own clock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewShareLink {
     /// Its identifier.
     pub share_link_id: ShareLinkId,
-    /// What it opens.
+    /// The workload that it opens.
     pub workload_id: WorkloadId,
-    /// What its maker wants of it.
+    /// The requested terms.
     pub terms: ShareTerms,
     /// When it was made.
     pub created_at: Timestamp,
-    /// By whom.
+    /// The creator.
     pub created_by: ActorRef,
 }
 
-/// What the maker of a link wants of it.
+/// The terms of a share link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ShareTerms {
-    /// How long it lives, in hours.
+    /// The lifetime, in hours.
     pub ttl_hours: u32,
-    /// Runs that it is good for.
+    /// The number of runs that it allows.
     pub max_uses: u32,
-    /// For those who manage it.
+    /// The label for those who manage it.
     pub label: Option<String>,
     /// The lane that serves its runs.
     pub lane: Option<Lane>,
 }
 
 impl ShareTerms {
-    /// Everything that is wrong with them.
+    /// All problems of the terms.
     pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
         let label = self.label.as_deref().is_some_and(|label| !is_name(label, LONGEST_LABEL));
         let refusals = [
@@ -96,16 +96,16 @@ impl ShareTerms {
     }
 }
 
-/// Why a link cannot be made as it is wanted.
+/// The reason the terms are refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShareTermsRefusal {
-    /// It would live too long or not at all.
-    #[error("a share link lives 1 to 720 hours")]
+    /// The lifetime is out of range.
+    #[error("a share link is valid for 1 to 720 hours")]
     TtlHours,
-    /// It would be good for too many runs or for none.
-    #[error("a share link is good for 1 to 10000 runs")]
+    /// The number of runs is out of range.
+    #[error("a share link allows 1 to 10000 runs")]
     MaxUses,
-    /// The label is no name.
+    /// The label is not a valid name.
     #[error("a label is one line of 1 to 200 visible characters")]
     Label,
 }
@@ -120,7 +120,7 @@ impl ShareTermsRefusal {
         }
     }
 
-    /// The field that it is about.
+    /// The affected field.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -131,22 +131,22 @@ impl ShareTermsRefusal {
     }
 }
 
-/// Why a token opens nothing. Of several reasons the first in this order is told.
+/// The reason a token is refused. The first applicable reason in this order is reported.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TokenRefusal {
-    /// The workload is reached by share links alone, and there is no token.
-    #[error("this workload is reached by a share link")]
+    /// The workload requires a share link, and no token was sent.
+    #[error("this workload requires a share link")]
     Required,
-    /// No link has this token, or it opens another workload.
-    #[error("this share token opens nothing here")]
+    /// No link has this token, or the link opens another workload.
+    #[error("this share token is not valid here")]
     Invalid,
-    /// The link was taken back.
+    /// The link was revoked.
     #[error("this share link was revoked")]
     Revoked,
-    /// Its time is over.
+    /// The link has expired.
     #[error("this share link has expired")]
     Expired,
-    /// It is used up: it starts no run any more.
+    /// The link has no runs left.
     #[error("this share link is used up")]
     Exhausted,
 }
@@ -165,22 +165,22 @@ impl TokenRefusal {
     }
 }
 
-/// A link as it stood when the store looked at it: nothing of this is true any longer than the request that asked.
+/// A share link as of one read; it is valid only within the current request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SeenLink {
     /// The link.
     pub link: ShareLink,
-    /// Whether its time was over, by the database's clock.
+    /// Whether it had expired, by the database's clock.
     pub expired: bool,
     /// The hash of its token.
     pub hash: TokenHash,
 }
 
 impl SeenLink {
-    /// Whether the link opens its workload.
+    /// Checks whether the link opens its workload.
     ///
     /// # Errors
-    /// When it was revoked, or has expired.
+    /// When it was revoked or has expired.
     pub const fn is_open(&self) -> Result<(), TokenRefusal> {
         match (self.link.revoked, self.expired) {
             (true, _) => Err(TokenRefusal::Revoked),
@@ -189,10 +189,10 @@ impl SeenLink {
         }
     }
 
-    /// Whether it also starts a run.
+    /// Checks whether the link can start a run.
     ///
     /// # Errors
-    /// As [`Self::is_open`]; besides when it is used up.
+    /// As [`Self::is_open`], and when no runs are left.
     pub fn starts_a_run(&self) -> Result<(), TokenRefusal> {
         self.is_open()?;
         if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(TokenRefusal::Exhausted) }
@@ -200,10 +200,10 @@ impl SeenLink {
 }
 
 impl NewShareLink {
-    /// Makes a link to a workload.
+    /// Creates a link to a workload.
     ///
     /// # Errors
-    /// When it is wanted for longer, for more runs or under another label than is allowed.
+    /// When a term is out of range.
     pub fn create(
         share_link_id: ShareLinkId,
         workload: &Workload,
@@ -213,7 +213,7 @@ impl NewShareLink {
         if let Some(refusal) = terms.refusals().next() {
             return Err(refusal);
         }
-        // Neither the token nor its hash, and no label: people write that.
+        // The fact omits the token, its hash and the label, which is free text.
         let detail = json!({
             "workload_id": workload.workload_id,
             "ttl_hours": terms.ttl_hours,
@@ -231,7 +231,7 @@ impl NewShareLink {
         Ok(Change::creating(next, fact))
     }
 
-    /// The link as it is read back, with the end that the store gave it.
+    /// The stored link, with the expiry that the store set.
     #[must_use]
     pub fn kept(self, expires_at: Timestamp) -> ShareLink {
         let Self { share_link_id, workload_id, terms, created_at, created_by } = self;
@@ -253,13 +253,13 @@ impl NewShareLink {
 }
 
 impl ShareLink {
-    /// Who holds it, as an actor.
+    /// The holder as an actor.
     #[must_use]
     pub fn holder(&self) -> ActorRef {
         ActorRef::share_link(self.share_link_id)
     }
 
-    /// The fact that it was taken back.
+    /// The fact of the revocation.
     #[must_use]
     pub fn revocation(&self, workload: &Workload, stamp: &Stamp) -> Fact {
         let detail = json!({ "workload_id": workload.workload_id });
@@ -272,7 +272,7 @@ fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, det
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
-/// Whether an actor is somebody without a name of its own: it is shown of a run what it started, and no more.
+/// Whether the actor is anonymous; such an actor can read only the runs that it started.
 #[must_use]
 pub const fn is_guest(kind: ActorKind) -> bool {
     match kind {
@@ -281,18 +281,17 @@ pub const fn is_guest(kind: ActorKind) -> bool {
     }
 }
 
-/// Keeps share links. What is asked of them is never answered out of a cache: a link that was taken back opens nothing
-/// from then on.
+/// Stores share links. Reads are never cached, so a revocation takes effect at once.
 #[async_trait]
 pub trait ShareLinkStore: Send + Sync {
-    /// One link of a workload.
+    /// Finds a link of a workload.
     async fn find(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<Option<SeenLink>, StoreError>;
-    /// The link that has this token.
+    /// Finds a link by the hash of its token.
     async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SeenLink>, StoreError>;
     /// A page of a workload's links, newest first.
     async fn list(
@@ -301,7 +300,7 @@ pub trait ShareLinkStore: Send + Sync {
         workload: WorkloadId,
         page: Paging,
     ) -> Result<Listed<ShareLink>, StoreError>;
-    /// Stores a link with the hash of its token, and answers when it ends. Stale when the workload is retired.
+    /// Stores a link with its token hash, and returns its expiry. Stale when the workload is retired.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -309,11 +308,11 @@ pub trait ShareLinkStore: Send + Sync {
         hash: &TokenHash,
         key: Option<&KeyedOutcome>,
     ) -> Result<Timestamp, CommitError>;
-    /// Takes a link back. Stale when it was taken back already.
+    /// Revokes a link. Stale when it is already revoked.
     async fn commit_revocation(&self, scope: TenantScope, seen: &ShareLink, fact: Fact) -> Result<(), CommitError>;
-    /// Whether a run was accepted with a link that has been taken back since: whoever starts it later must not.
+    /// Whether a run was accepted with a link that has since been revoked; such a queued run must not start.
     async fn is_run_revoked(&self, scope: TenantScope, run: ExecutionId) -> Result<bool, StoreError>;
-    /// The hash of a run's result token; `None` where it has none.
+    /// The hash of a run's result token; `None` without one.
     async fn result_token(&self, scope: TenantScope, run: ExecutionId) -> Result<Option<TokenHash>, StoreError>;
 }
 

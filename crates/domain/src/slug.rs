@@ -1,12 +1,12 @@
-//! Slugs: the names that people type and that stand in addresses.
+//! Slugs: names for URLs and commands.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Longest slug, in characters.
+/// The maximum length of a slug, in characters.
 pub const MAX_SLUG: usize = 63;
 
-/// Words that routes use, so that no slug can shadow one.
+/// Words that routes use; a slug must not shadow them.
 const RESERVED: [&str; 12] = [
     "v1",
     "healthz",
@@ -17,23 +17,23 @@ const RESERVED: [&str; 12] = [
     "workload-runtime",
     "runtime-enabled",
     "by-slug",
-    // Pages that a browser opens.
+    // Browser pages.
     "console",
     "sign-in",
     "sign-out",
 ];
 
-/// A validated slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, and no reserved word.
+/// A validated slug: `[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?`, except reserved words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Slug(String);
 
-/// Why a text is no slug.
+/// The reason a slug is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SlugRefusal {
-    /// It does not match the pattern.
+    /// The text does not match the pattern.
     #[error("a slug has 1 to 63 of a-z, 0-9 and hyphens, and neither starts nor ends with a hyphen")]
     Shape,
-    /// A route of the service has that name.
+    /// A route uses this name.
     #[error("this slug is reserved")]
     Reserved,
 }
@@ -50,7 +50,7 @@ impl SlugRefusal {
 }
 
 impl Slug {
-    /// Checks a text from outside.
+    /// Parses an untrusted text.
     ///
     /// # Errors
     /// When it does not match the pattern or is reserved.
@@ -76,7 +76,7 @@ impl Slug {
         &self.0
     }
 
-    /// The slug in words, as a default name: `ticket-classifier` gives `Ticket classifier`.
+    /// The slug as a default display name: `ticket-classifier` gives `Ticket classifier`.
     #[must_use]
     pub fn in_words(&self) -> String {
         let mut words = self.0.replace('-', " ");

@@ -1,105 +1,105 @@
-//! What every store has in common: revisions, changes, errors, pages.
+//! Common types of all stores: revisions, changes, errors and pages.
 
 use crate::audit::Fact;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use uuid::Uuid;
 
-/// Counts the changes of one row; a commit names the one it was decided on.
+/// The change counter of a row; a commit names the revision on which it is based.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(i64);
 
 impl Revision {
-    /// The revision of something just made.
+    /// The revision of a new row.
     pub const FIRST: Self = Self(1);
 
-    /// The revision that a row holds.
+    /// Wraps a stored revision.
     #[must_use]
     pub const fn new(count: i64) -> Self {
         Self(count)
     }
 
-    /// The count itself.
+    /// The numeric value.
     #[must_use]
     pub const fn get(self) -> i64 {
         self.0
     }
 
-    /// The revision after one more change.
+    /// The next revision.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// A decision that awaits its commit: the next aggregate, what it was decided on, and the fact that it causes.
+/// A decision that awaits its commit: the next aggregate, the revision on which it is based, and its fact.
 #[derive(Clone, Debug)]
 #[must_use = "a decision changes nothing until a store commits it"]
 pub struct Change<T> {
-    /// The aggregate as it will be.
+    /// The next aggregate.
     pub next: T,
-    /// The revision that the decision saw; `None` for something new.
+    /// The revision on which the decision is based; `None` for a new aggregate.
     pub decided_on: Option<Revision>,
-    /// The one entry that the audit log gets in the same transaction.
+    /// The audit log entry, written in the same transaction.
     pub fact: Fact,
 }
 
 impl<T> Change<T> {
-    /// A change that makes something new.
+    /// Creates a new aggregate.
     pub const fn creating(next: T, fact: Fact) -> Self {
         Self { next, decided_on: None, fact }
     }
 
-    /// A change of what was seen at `decided_on`.
+    /// Replaces the aggregate that was read at `decided_on`.
     pub const fn replacing(next: T, decided_on: Revision, fact: Fact) -> Self {
         Self { next, decided_on: Some(decided_on), fact }
     }
 }
 
-/// A page of a list, newest first: at most `limit` rows from `start`.
+/// A request for a page, newest first: at most `limit` rows from `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paging {
     /// 1 to 200.
     pub limit: u32,
-    /// Where the page begins.
+    /// The start of the page.
     pub start: Start,
 }
 
-/// Where a page begins.
+/// The start of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
-    /// After so many rows, 0 to 10 000: the store walks past them.
+    /// After a number of rows, 0 to 10 000; the store skips them.
     Skip(u32),
-    /// Behind the row of this mark: the store goes there directly, however deep it is.
+    /// After the row of this cursor; the store seeks it directly at any depth.
     Behind(Mark),
 }
 
-/// Where a row stands in its list: the key that the list is ordered by. Every list is ordered by one that is unique
-/// and never changes, so a mark means the same place whatever is added or taken away meanwhile.
+/// The position of a row in its list: the sort key. Each sort key is unique and immutable, so a cursor stays valid when
+/// rows are inserted or deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark(u128);
 
 impl Mark {
-    /// The mark of that number, as it was handed out.
+    /// Wraps a cursor value that was returned to a client.
     #[must_use]
     pub const fn new(number: u128) -> Self {
         Self(number)
     }
 
-    /// The mark as a number, to be handed out.
+    /// The value to return to a client.
     #[must_use]
     pub const fn number(self) -> u128 {
         self.0
     }
 
-    /// The key of a list that is ordered by identifiers.
+    /// The sort key of a list ordered by identifier.
     #[must_use]
     pub const fn uuid(self) -> Uuid {
         Uuid::from_u128(self.0)
     }
 
-    /// The key of a list that is ordered by places in a log; a number that is none lies behind everything.
+    /// The sort key of a list ordered by log index; an out-of-range value sorts last.
     #[must_use]
     pub fn index(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
@@ -120,94 +120,94 @@ impl Paging {
     }
 }
 
-/// A page of a list, read.
+/// A page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed<T> {
     /// The rows, newest first.
     pub rows: Vec<T>,
-    /// Rows of the whole list. Exact up to 10 000, and anything above beyond.
+    /// The total number of rows, exact up to 10 000; a larger value means more than 10 000.
     pub total: u64,
-    /// The last row's mark, if the list goes on behind it.
+    /// The cursor of the last row, if more rows follow.
     pub next: Option<Mark>,
 }
 
 impl<T> Listed<T> {
-    /// The same page with its rows turned into something else.
+    /// Maps the rows.
     pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Listed<U> {
         Listed { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
     }
 
-    /// The same where a row may fail to be turned.
+    /// Maps the rows with a fallible function.
     ///
     /// # Errors
-    /// With the first row's failure.
+    /// The first error.
     pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Listed<U>, E> {
         let rows = self.rows.into_iter().map(turn).collect::<Result<_, _>>()?;
         Ok(Listed { rows, total: self.total, next: self.next })
     }
 }
 
-/// A store could not answer. Opaque: it is logged, never shown.
+/// A failed store operation. The source is logged, never shown to clients.
 #[derive(Debug, thiserror::Error)]
-#[error("the store could not answer")]
+#[error("the store operation failed")]
 pub struct StoreError {
-    /// What went wrong below, for the log.
+    /// The underlying error, for the log.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
-    /// Whether a later try may succeed (connection lost, time-out) or not.
+    /// Whether a retry can succeed.
     pub fault: StoreFault,
 }
 
-/// Whether a later try may succeed.
+/// Whether a retry can succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StoreFault {
-    /// The store is away or overloaded: 503.
+    /// The store is unreachable or overloaded: 503.
     Unavailable,
-    /// The store and the program disagree: 500.
+    /// The store and the program are inconsistent: 500.
     Broken,
 }
 
-/// Why a commit did not happen.
+/// The reason a commit failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
-    /// The row moved since the decision.
-    #[error("the row moved since the decision")]
+    /// The row changed since the decision.
+    #[error("the row changed since the decision")]
     Stale,
-    /// The idempotency key has an outcome already.
+    /// The idempotency key already has an outcome.
     #[error("the idempotency key is taken")]
     KeyTaken,
-    /// A constraint over several rows refused.
-    #[error("a constraint refused: {0:?}")]
+    /// A cross-row constraint was violated.
+    #[error("constraint violation: {0:?}")]
     Conflict(Conflict),
-    /// The store could not answer; whether the commit happened is not known.
+    /// The store operation failed; whether the commit happened is unknown.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Rules over several rows that the database keeps; the adapter maps constraint names to these.
+/// Cross-row rules that the database enforces; the adapter maps constraint names to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Conflict {
-    /// The slug is taken in its space.
+    /// The slug already exists in its scope.
     DuplicateSlug,
-    /// The asset has a version of that label.
+    /// The asset already has a version with that label.
     DuplicateVersionLabel,
-    /// A release that is not over binds a version of the asset.
+    /// A release that is not retired binds a version of the asset.
     AssetInUse,
-    /// The asset is granted to that principal or workspace already.
+    /// The asset is already granted to that principal or workspace.
     DuplicateGrant,
-    /// The release has a binding of that role.
+    /// The release already has a binding in that role.
     DuplicateRole,
-    /// The principal holds that role there already.
+    /// The principal already holds that role in the scope.
     DuplicateRoleBinding,
-    /// Another tenant answers to that host name.
+    /// Another tenant already uses the host name.
     HostTaken,
-    /// Something that the row refers to is gone.
+    /// The referenced row no longer exists.
     MissingReference,
-    /// Another knowledge base of the tenant has an access contract of that name.
+    /// Another knowledge base of the tenant has an access contract with that name.
     ContractOfAnother,
-    /// The access contract is revoked, and the version says that it is not.
+    /// The access contract is revoked, but the version declares it active.
     ContractRevoked,
-    /// The share link is revoked, expired or used up.
+    /// The share link is revoked, expired or has no runs left.
     ShareLinkClosed,
 }
 

@@ -1,4 +1,4 @@
-//! Tenants, namespaces and workspaces: who can see what at all.
+//! Tenants, namespaces and workspaces: the visibility boundaries.
 
 use crate::{
     access::{ActorRef, Caller},
@@ -19,27 +19,27 @@ use serde_json::json;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
-/// The tenant that the first start makes.
+/// The tenant created on first start.
 pub const DEFAULT_TENANT: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0001);
-/// The namespace that the first start makes.
+/// The namespace created on first start.
 pub const DEFAULT_NAMESPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0002);
-/// The workspace that the first start makes.
+/// The workspace created on first start.
 pub const DEFAULT_WORKSPACE: Uuid = Uuid::from_u128(0x0000_0000_0000_7000_8000_0000_0000_0003);
 
-/// Longest workspace slug, so that names derived from it stay slugs.
+/// The maximum length of a workspace slug, which leaves room for derived slugs.
 pub const MAX_WORKSPACE_SLUG: usize = 43;
-/// Most public hosts of a tenant.
+/// The maximum number of public hosts of a tenant.
 pub const MAX_PUBLIC_HOSTS: usize = 50;
-/// Names that systems give to loopback addresses in their file of hosts.
+/// Names that hosts files assign to loopback addresses.
 const LOOPBACK_NAMES: [&str; 5] =
     ["localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"];
-/// Longest display name, in characters.
+/// The maximum length of a display name, in characters.
 pub const MAX_NAME: usize = 200;
 
-/// The boundary that every store handle demands: no row is read or written without one.
+/// The tenant boundary that every store operation requires.
 ///
-/// It is had from a [`Caller`], whose tenant was settled by authentication, from a share token that is to be looked up,
-/// or by a relay that works through a tenant's own log; nothing else makes one.
+/// A scope comes from a [`Caller`], whose tenant authentication resolved, from a share token for its own lookup, or
+/// from a background task for a tenant's own rows. There is no other source.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TenantScope(TenantId);
 
@@ -50,30 +50,29 @@ impl TenantScope {
         Self(caller.tenant)
     }
 
-    /// The tenant that a share token names: whoever brings one says nothing else of where it belongs. Nothing is asked
-    /// there but for the link of that very token.
+    /// The scope of the tenant in a share token. It is used only to look up the link of that token.
     #[must_use]
     pub const fn of_token(token: &ShareToken) -> Self {
         Self(token.tenant())
     }
 
-    /// The scope of background work on one tenant's rows.
+    /// The scope of a background task for one tenant's rows.
     #[must_use]
     pub const fn for_relay(tenant: TenantId) -> Self {
         Self(tenant)
     }
 
-    /// The tenant whose rows may be touched.
+    /// The tenant of the scope.
     #[must_use]
     pub const fn tenant(self) -> TenantId {
         self.0
     }
 }
 
-/// What a tenant may switch for itself.
+/// The settings of a tenant.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct TenantSettings {
-    /// Whether facts become notifications.
+    /// Whether facts produce notifications.
     pub notifications_enabled: bool,
     /// Whether digests, announcements and deeper preference scopes are available.
     pub advanced_notifications_enabled: bool,
@@ -92,28 +91,28 @@ impl Default for TenantSettings {
 pub struct Tenant {
     /// Its identifier.
     pub tenant_id: TenantId,
-    /// Unique over the whole installation.
+    /// Unique in the installation.
     pub slug: Slug,
-    /// For people.
+    /// The display name.
     pub name: String,
-    /// What it has switched.
+    /// The settings.
     pub settings: TenantSettings,
     /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// The creator.
     pub created_by: ActorRef,
-    /// Counts its changes.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
-/// Where assets and workloads live.
+/// A container of assets and workloads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Workspace {
     /// Its identifier.
     pub workspace_id: WorkspaceId,
     /// Unique in the tenant.
     pub slug: Slug,
-    /// For people.
+    /// The display name.
     pub name: String,
     /// The namespace's identifier: workspaces of one namespace see one another's assets.
     pub namespace_id: NamespaceId,
@@ -121,41 +120,41 @@ pub struct Workspace {
     pub namespace: Slug,
     /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// The creator.
     pub created_by: ActorRef,
 }
 
-/// Why a tenant or workspace cannot be as asked.
+/// The reason a tenant or workspace change is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TenantRefusal {
-    /// A slug that is none.
+    /// The slug is invalid.
     #[error("{refusal}")]
     Slug {
-        /// Which field held it.
+        /// The affected field.
         field: &'static str,
-        /// Why.
+        /// The reason.
         refusal: SlugRefusal,
     },
-    /// A workspace's slug must leave room for names derived from it.
+    /// A workspace slug must leave room for derived slugs.
     #[error("a workspace slug has at most 43 characters")]
     SlugTooLong,
-    /// Empty, too long, or with characters that do not show.
-    #[error("a name has 1 to 200 characters, all of which show")]
+    /// The name is empty, too long, or contains invisible characters.
+    #[error("a name has 1 to 200 visible characters")]
     Name,
-    /// Not a host name.
+    /// The text is not a host name.
     #[error("a public host is a lower-case host name without a port")]
     Host,
-    /// A name or an address that every client takes for its own machine, or any other address.
+    /// A loopback name, or an address.
     #[error("a public host is neither a loopback name nor an address")]
     HostNotPublic,
-    /// A name by which the operator knows the server or what it works with.
-    #[error("a public host is none of the operator's own names")]
+    /// A name of the operator's own services.
+    #[error("a public host is not one of the operator's own names")]
     HostOfOperator,
     /// More than [`MAX_PUBLIC_HOSTS`].
     #[error("a tenant has at most {MAX_PUBLIC_HOSTS} public hosts")]
     TooManyHosts,
-    /// The same host twice.
-    #[error("each public host stands in the list once")]
+    /// A host occurs twice.
+    #[error("public hosts are distinct")]
     DuplicateHost,
 }
 
@@ -163,13 +162,13 @@ fn read_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
     Slug::parse(text).map_err(|refusal| TenantRefusal::Slug { field, refusal })
 }
 
-/// Everything that is wrong with the fields of a new tenant.
+/// All problems of the fields of a new tenant.
 pub fn refused_tenant(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
     let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
     read_slug("slug", slug).err().into_iter().chain(name)
 }
 
-/// Everything that is wrong with the fields of a new workspace.
+/// All problems of the fields of a new workspace.
 pub fn refused_workspace(slug: &str, name: &str, namespace: &str) -> impl Iterator<Item = TenantRefusal> {
     let too_long = (slug.len() > MAX_WORKSPACE_SLUG).then_some(TenantRefusal::SlugTooLong);
     let slug = read_slug("slug", slug).err().or(too_long);
@@ -193,7 +192,7 @@ impl TenantRefusal {
         }
     }
 
-    /// The request field that it concerns.
+    /// The affected request field.
     #[must_use]
     pub const fn field(&self) -> &'static str {
         match self {
@@ -207,7 +206,7 @@ impl TenantRefusal {
     }
 }
 
-/// Whether a text can be shown to people as a name.
+/// Whether a text is a valid display name.
 #[must_use]
 pub fn is_display_name(text: &str) -> bool {
     is_name(text, MAX_NAME)
@@ -238,8 +237,8 @@ fn is_host_name(text: &str) -> bool {
     text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
 }
 
-/// Whether a host name can belong to a tenant: not to loopback names, which every machine has (RFC 6761 section 6.3), and to no
-/// spelling of an address. A last label that is a number makes an address of a name (WHATWG URL, "ends in a number").
+/// Whether a host name can belong to a tenant. Loopback names (RFC 6761 section 6.3) and all notations of addresses
+/// cannot. A name whose last label is a number is an address (WHATWG URL, "ends in a number").
 #[must_use]
 pub fn is_public_host(name: &str) -> bool {
     let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
@@ -250,10 +249,10 @@ pub fn is_public_host(name: &str) -> bool {
 }
 
 impl Tenant {
-    /// A new tenant.
+    /// Creates a tenant.
     ///
     /// # Errors
-    /// When slug or name are not allowed.
+    /// When the slug or the name is invalid.
     pub fn create(tenant_id: TenantId, slug: &str, name: &str, stamp: &Stamp) -> Result<Change<Self>, TenantRefusal> {
         if let Some(refusal) = refused_tenant(slug, name).next() {
             return Err(refusal);
@@ -273,10 +272,10 @@ impl Tenant {
         Ok(Change::creating(next, fact))
     }
 
-    /// The same tenant with other settings. `operator_hosts` are the names that no tenant may have.
+    /// Replaces the settings. `operator_hosts` are the names that no tenant can use.
     ///
     /// # Errors
-    /// When a changed list of public hosts is too long, or holds a name that is none or that no tenant may have.
+    /// When a changed list of public hosts is too long, or contains an invalid or forbidden name.
     pub fn configure(
         &self,
         settings: TenantSettings,
@@ -305,22 +304,22 @@ impl Tenant {
     }
 }
 
-/// A workspace with what comes with it.
+/// A new workspace with its built-in assistant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewWorkspace {
     /// The workspace.
     pub workspace: Workspace,
-    /// Its built-in assistant.
+    /// The built-in assistant.
     pub assistant: Workload,
 }
 
 impl Workspace {
-    /// A new workspace in a namespace that is made on first use, with its built-in assistant.
+    /// Creates a workspace with its built-in assistant, in a namespace that is created on first use.
     ///
-    /// `namespace_id` is what the namespace gets if it does not exist yet; the store keeps an existing one's.
+    /// `namespace_id` applies only to a new namespace; the store keeps the identifier of an existing one.
     ///
     /// # Errors
-    /// When a slug or the name are not allowed.
+    /// When a slug or the name is invalid.
     pub fn create(
         ids: (WorkspaceId, NamespaceId, WorkloadId),
         slug: &str,
@@ -352,16 +351,16 @@ impl Workspace {
     }
 }
 
-/// Keeps tenants. Platform operators see all of them, so its list alone takes no scope.
+/// Stores tenants. The list alone takes no scope, because platform operators see all tenants.
 #[async_trait]
 pub trait TenantStore: Send + Sync {
-    /// One tenant.
+    /// Finds a tenant.
     async fn find(&self, scope: TenantScope) -> Result<Option<Tenant>, StoreError>;
-    /// The tenant that answers to this host, if one does.
+    /// The tenant that uses this public host, if any.
     async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
     /// All tenants, newest first.
     async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError>;
-    /// Makes a tenant. Fact and key belong to the tenant of who made it.
+    /// Creates a tenant. The fact and the key belong to the creator's tenant.
     async fn commit_new(
         &self,
         scope: TenantScope,
@@ -372,14 +371,14 @@ pub trait TenantStore: Send + Sync {
     async fn commit_settings(&self, scope: TenantScope, change: Change<Tenant>) -> Result<(), CommitError>;
 }
 
-/// Keeps workspaces.
+/// Stores workspaces.
 #[async_trait]
 pub trait WorkspaceStore: Send + Sync {
-    /// One workspace of the tenant.
+    /// Finds a workspace of the tenant.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
     /// The tenant's workspaces, newest first.
     async fn list(&self, scope: TenantScope, page: Paging) -> Result<Listed<Workspace>, StoreError>;
-    /// Makes a workspace with its assistant and, where needed, its namespace; answers with what is stored.
+    /// Creates a workspace with its assistant and, if needed, its namespace; returns the stored workspace.
     async fn commit_new(
         &self,
         scope: TenantScope,

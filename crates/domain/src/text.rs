@@ -1,27 +1,24 @@
-//! What texts that people read may consist of.
+//! Validation of texts that people read.
 //!
-//! Names and labels stand beside one another in lists and logs, so a character that shows nothing, or that turns the
-//! order of its neighbours around, makes one name look like another. Such characters are refused, not removed: a
-//! caller should know that what it sent is not what people would see.
+//! Invisible characters and direction overrides make one name look like another in lists and logs. Such characters are
+//! refused instead of removed, so that the caller knows that its text would display differently.
 
-/// Whether a text can stand as a name: one line of 1 to `longest` characters, not all of them blank, none of them
-/// hidden.
+/// Whether a text is a valid name: one line of 1 to `longest` characters, not blank, without hidden characters.
 #[must_use]
 pub fn is_name(text: &str, longest: usize) -> bool {
     let length = text.chars().count();
     (1..=longest).contains(&length) && !is_blank(text) && !text.chars().any(is_hidden)
 }
 
-/// Whether a text can be read as prose: at most `longest` characters, with line breaks and tabs, none of the others
-/// hidden.
+/// Whether a text is valid prose: at most `longest` characters, without hidden characters except line breaks and tabs.
 #[must_use]
 pub fn is_prose(text: &str, longest: usize) -> bool {
     let breaks = |character: char| matches!(character, '\n' | '\r' | '\t');
     text.chars().count() <= longest && !text.chars().any(|character| is_hidden(character) && !breaks(character))
 }
 
-/// Whether a text shows nothing: it is empty, or consists of white space, hidden characters, variation selectors and the
-/// blank Braille pattern alone.
+/// Whether a text displays nothing: it is empty, or consists only of white space, hidden characters, variation
+/// selectors and the blank Braille pattern.
 #[must_use]
 pub fn is_blank(text: &str) -> bool {
     let shows_nothing = |character: char| {
@@ -32,10 +29,10 @@ pub fn is_blank(text: &str) -> bool {
     text.chars().all(shows_nothing)
 }
 
-/// Whether a character shows nothing by itself: control characters, line and paragraph separators, marks and overrides
-/// of the writing direction, and whatever Unicode 16 calls default-ignorable (`DerivedCoreProperties.txt`).
+/// Whether a character is invisible on its own: control characters, line and paragraph separators, direction marks and
+/// overrides, and the default-ignorable characters of Unicode 16 (`DerivedCoreProperties.txt`).
 ///
-/// Variation selectors are the exception, because ordinary emoji are written with them.
+/// Variation selectors are exempt, because emoji use them.
 pub(crate) const fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{0}'..='\u{1f}'

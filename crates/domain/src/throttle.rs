@@ -1,8 +1,7 @@
-//! How often somebody without a name may ask: so much at once, and then at a steady rate.
+//! Rate limiting of anonymous requests: a burst, then a steady rate.
 //!
-//! The rule is the generic cell rate algorithm: each request moves the moment at which its client has nothing left to
-//! wait for by one interval, and is refused where that moment would lie further ahead than a burst takes. One moment is
-//! all that is kept of a client.
+//! The algorithm is the generic cell rate algorithm. Each request advances the client's theoretical arrival time by one
+//! interval, and is refused if it would lie further ahead than a burst. This time is the only state per client.
 
 use crate::{id::WorkloadId, store::StoreError, tenant::TenantScope};
 use async_trait::async_trait;
@@ -11,15 +10,15 @@ use std::{
     time::Duration,
 };
 
-/// Bits of an IPv6 address that tell clients apart: whoever has one address of a network of this size has all of them.
+/// The IPv6 prefix length that identifies a client, because one client controls all addresses of such a network.
 const NETWORK: u32 = 64;
 
-/// Where a request comes from, as far as clients are told apart by it.
+/// The rate limiting identity of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {
-    /// The client of this address: itself for IPv4 in either spelling, its network for IPv6.
+    /// The client of an address: the address itself for IPv4 in either notation, the network for IPv6.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
@@ -32,29 +31,29 @@ impl ClientAddress {
     }
 }
 
-/// How much is allowed.
+/// A request quota.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Quota {
-    /// Requests a minute, over time; at least one.
+    /// Sustained requests per minute; at least one.
     pub per_minute: u32,
     /// Requests at once; at least one.
     pub burst: u32,
 }
 
 impl Quota {
-    /// The time between two requests at the steady rate.
+    /// The interval between requests at the sustained rate.
     #[must_use]
     pub fn interval(self) -> Duration {
         Duration::from_secs(60) / self.per_minute.max(1)
     }
 
-    /// The time that a burst takes at the steady rate.
+    /// The duration of a burst at the sustained rate.
     #[must_use]
     pub fn span(self) -> Duration {
         self.interval() * self.burst.max(1)
     }
 
-    /// How many requests are left at once to a client whose last one is paid for after `ahead`.
+    /// The number of requests available at once when the theoretical arrival time lies `ahead`.
     #[must_use]
     pub fn left(self, ahead: Duration) -> u32 {
         let free = self.span().saturating_sub(ahead).as_nanos() / self.interval().as_nanos().max(1);
@@ -62,17 +61,17 @@ impl Quota {
     }
 }
 
-/// What is counted: requests of one client to one thing.
+/// The key of a rate limit: a client and a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Counted {
     /// Requests to a public workload.
     Visits(WorkloadId, ClientAddress),
-    /// Tokens that no link has.
+    /// Attempts with unknown tokens.
     Guesses(ClientAddress),
 }
 
 impl Counted {
-    /// What it is kept under: no address can be read out of a table of these without trying all of them.
+    /// The storage key, a hash from which addresses can be recovered only by exhaustive search.
     #[must_use]
     pub fn bucket(&self) -> [u8; 32] {
         let (name, ClientAddress(address)) = match self {
@@ -83,30 +82,30 @@ impl Counted {
     }
 }
 
-/// A request was counted, or refused.
+/// The result of a rate limit check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
-    /// It was counted.
+    /// The request was counted.
     Yes,
-    /// It was one too many, and not counted.
+    /// The request exceeds the quota and was not counted.
     No(Throttled),
 }
 
-/// What who asks too often is told.
+/// The details of a refused request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Throttled {
     /// The quota.
     pub quota: Quota,
-    /// After which time one more is allowed.
+    /// The time until the next request is allowed.
     pub wait: Duration,
 }
 
-/// Counts for all processes.
+/// Stores rate limits for all processes.
 #[async_trait]
 pub trait ThrottleStore: Send + Sync {
-    /// Counts one request, if the quota allows it, by the database's clock.
+    /// Counts a request if the quota allows it, by the database's clock.
     async fn take(&self, scope: TenantScope, counted: &Counted, quota: Quota) -> Result<Taken, StoreError>;
-    /// Forgets clients that have nothing to wait for; answers how many.
+    /// Deletes clients without pending intervals; returns their number.
     async fn sweep(&self) -> Result<u64, StoreError>;
 }
 

@@ -1,15 +1,15 @@
-//! Points in time: UTC, whole microseconds (what PostgreSQL keeps), written as RFC 3339 with `Z`.
+//! Timestamps: UTC with microsecond precision, as in PostgreSQL, formatted as RFC 3339 with `Z`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::fmt;
 use time::{Duration, OffsetDateTime, UtcOffset, format_description::well_known::Rfc3339};
 
-/// A point in time. INVARIANT: offset UTC, no fraction below a microsecond.
+/// A timestamp. INVARIANT: UTC offset, no fraction below a microsecond.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Timestamp(OffsetDateTime);
 
 impl Timestamp {
-    /// Cuts off what the database would lose, so that an answer and a later read agree.
+    /// Truncates to the precision of the database, so that a response and a later read agree.
     #[must_use]
     pub fn new(moment: OffsetDateTime) -> Self {
         let utc = moment.to_offset(UtcOffset::UTC);
@@ -17,7 +17,7 @@ impl Timestamp {
         Self(utc.replace_nanosecond(micros).unwrap_or(utc))
     }
 
-    /// The moment that an RFC 3339 text names; `None` where it names none that has a year of four digits in UTC too.
+    /// Parses an RFC 3339 text; `None` for invalid text, or a year in UTC without four digits.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let moment = OffsetDateTime::parse(text, &Rfc3339).ok()?;
@@ -25,13 +25,13 @@ impl Timestamp {
         (0..=9999).contains(&utc.year()).then(|| Self::new(utc))
     }
 
-    /// The moment, for rows.
+    /// The timestamp for rows.
     #[must_use]
     pub const fn moment(self) -> OffsetDateTime {
         self.0
     }
 
-    /// The moment that lies `span` later.
+    /// The timestamp plus a duration.
     #[must_use]
     pub fn after(self, span: std::time::Duration) -> Self {
         let span = Duration::try_from(span).unwrap_or(Duration::MAX);
@@ -47,7 +47,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A year beyond 9999 has no RFC 3339 form; no clock of ours and no accepted input reaches one.
+        // A year beyond 9999 has no RFC 3339 form; clocks and accepted inputs never reach it.
         self.0.format(&Rfc3339).map_err(|_| fmt::Error)?.fmt(out)
     }
 }
@@ -65,9 +65,9 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
-/// Where the present moment comes from; the domain never reads a clock.
+/// The source of the current time; the domain never reads a clock.
 pub trait Clock: Send + Sync {
-    /// The present moment.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 

@@ -20,17 +20,17 @@ use crate::{
 use interface::{AccessMode, InterfaceConfig};
 use serde_json::json;
 
-/// Longest description, in characters.
+/// The maximum length of a description, in characters.
 pub const MAX_DESCRIPTION: usize = 2_000;
 
-/// Whether a workload takes executions.
+/// The status of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Status {
-    /// It does.
+    /// Accepts executions.
     Registered,
-    /// Not at present: the kill switch is on.
+    /// Suspended by the kill switch.
     Suspended,
-    /// Never again.
+    /// Retired permanently.
     Retired,
 }
 
@@ -38,7 +38,7 @@ impl Status {
     /// Every status.
     pub const ALL: [Self; 3] = [Self::Registered, Self::Suspended, Self::Retired];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl Status {
         }
     }
 
-    /// The status of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
-    /// The statuses that can follow, as people are told.
+    /// The valid next statuses.
     #[must_use]
     pub const fn valid_transitions(self) -> &'static [Self] {
         match self {
@@ -65,20 +65,20 @@ impl Status {
     }
 }
 
-/// How a workload is meant to be called.
+/// The intended invocation of a workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum InvocationMode {
-    /// In conversation.
+    /// As a conversation.
     Chat,
-    /// By a form.
+    /// As a form.
     Form,
-    /// As one block of a page.
+    /// As a block of a page.
     Block,
     /// By programs.
     Api,
-    /// Over many inputs at once.
+    /// In batches of inputs.
     Batch,
-    /// On events.
+    /// By events.
     Event,
 }
 
@@ -86,7 +86,7 @@ impl InvocationMode {
     /// Every mode.
     pub const ALL: [Self; 6] = [Self::Chat, Self::Form, Self::Block, Self::Api, Self::Batch, Self::Event];
 
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,28 +99,28 @@ impl InvocationMode {
         }
     }
 
-    /// The mode of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == text)
     }
 }
 
-/// What every built-in assistant's slug begins with; the rest is its workspace's. Other workloads cannot be called so,
-/// or a workspace could not be made any more.
+/// The slug prefix of built-in assistants; the workspace's slug follows. It is reserved, because a conflicting workload
+/// would block the creation of a workspace.
 pub const ASSISTANT_PREFIX: &str = "knowledge-assistant-";
 
-/// Who looks after a workload that no person made.
+/// The manager of a built-in workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ManagementSource {
-    /// It came with its workspace and stays as long.
+    /// Created with its workspace, and as permanent.
     WorkspaceBuiltin,
-    /// It came with Fairway.
+    /// Part of Fairway.
     PlatformBuiltin,
 }
 
 impl ManagementSource {
-    /// The spelling on the wire.
+    /// The wire form.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -129,7 +129,7 @@ impl ManagementSource {
         }
     }
 
-    /// The source of that spelling.
+    /// Parses the wire form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         [Self::WorkspaceBuiltin, Self::PlatformBuiltin].into_iter().find(|source| source.as_str() == text)
@@ -143,56 +143,56 @@ pub struct Workload {
     pub workload_id: WorkloadId,
     /// Unique among the tenant's workloads.
     pub slug: Slug,
-    /// For people.
+    /// The display name.
     pub name: String,
-    /// For people, at length.
+    /// The description for people.
     pub description: String,
-    /// Who answers for it.
+    /// The owner.
     pub owner_ref: OwnerRef,
-    /// Whether it takes executions.
+    /// The status.
     pub status: Status,
-    /// How it is meant to be called.
+    /// The intended invocation.
     pub invocation_mode: InvocationMode,
-    /// Who looks after it, where it is not the people of its workspace.
+    /// The manager, if it is built-in.
     pub management_source: Option<ManagementSource>,
-    /// How it shows itself to people; `None` where it does not.
+    /// The user interface; `None` without one.
     pub interface_config: Option<InterfaceConfig>,
-    /// Where it lives.
+    /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace.
+    /// The workspace's namespace.
     pub namespace_id: NamespaceId,
     /// When it was made.
     pub created_at: Timestamp,
-    /// Who made it.
+    /// The creator.
     pub created_by: ActorRef,
     /// When it last changed.
     pub updated_at: Timestamp,
-    /// Counts its changes.
+    /// Increments with each change.
     pub revision: Revision,
 }
 
-/// What a new workload is made of.
+/// The data of a new workload.
 #[derive(Clone, Debug)]
 pub struct NewWorkload {
     /// Its identifier.
     pub workload_id: WorkloadId,
     /// Its slug.
     pub slug: Slug,
-    /// Its name; the slug in words if left out.
+    /// The name; defaults to the slug in words.
     pub name: Option<String>,
-    /// Its description; empty if left out.
+    /// The description; defaults to empty.
     pub description: Option<String>,
-    /// Who answers for it.
+    /// The owner.
     pub owner_ref: OwnerRef,
-    /// How it is meant to be called.
+    /// The intended invocation.
     pub invocation_mode: InvocationMode,
-    /// Where it lives.
+    /// The workspace.
     pub workspace_id: WorkspaceId,
-    /// That workspace's namespace.
+    /// The workspace's namespace.
     pub namespace_id: NamespaceId,
 }
 
-/// The fields that a change names; the others stay.
+/// The fields to change; omitted ones stay unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadPatch {
     /// A new name.
@@ -201,38 +201,38 @@ pub struct WorkloadPatch {
     pub description: Option<String>,
     /// A new owner.
     pub owner_ref: Option<OwnerRef>,
-    /// Another way to be called.
+    /// A new invocation mode.
     pub invocation_mode: Option<InvocationMode>,
-    /// Another status.
+    /// A new status.
     pub status: Option<Status>,
-    /// Another interface, whole, or none any more.
+    /// A new interface, or its removal.
     pub interface_config: Option<Option<InterfaceConfig>>,
 }
 
-/// Why a workload cannot be as asked.
+/// The reason a workload change is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WorkloadRefusal {
-    /// Empty, too long, or with characters that do not show.
-    #[error("a name has 1 to 200 characters, all of which show")]
+    /// The name is empty, too long, or contains invisible characters.
+    #[error("a name has 1 to 200 visible characters")]
     Name,
-    /// Too long, or with characters that do not show.
-    #[error("a description has at most 2000 characters, and none but line breaks and tabs that do not show")]
+    /// The description is too long, or contains invisible characters.
+    #[error("a description has at most 2000 characters, and no invisible ones except line breaks and tabs")]
     Description,
-    /// A slug that is kept for built-in workloads.
-    #[error("this slug is kept for what comes with workspaces or with Fairway")]
+    /// The slug is reserved for built-in workloads.
+    #[error("this slug is reserved for built-in workloads")]
     ReservedSlug,
-    /// A retired workload takes nothing new.
+    /// A retired workload accepts no new resources.
     #[error("the workload is retired")]
     Retired,
-    /// What came with a workspace stays as long as it.
+    /// A built-in workload is as permanent as its workspace.
     #[error("a built-in workload cannot be retired")]
     Builtin,
-    /// That status does not follow the present one.
+    /// The status transition is invalid.
     #[error("no transition from {} to {}", from.as_str(), attempted.as_str())]
     Transition {
-        /// The present status.
+        /// The current status.
         from: Status,
-        /// The status asked for.
+        /// The requested status.
         attempted: Status,
     },
 }
@@ -251,7 +251,7 @@ impl WorkloadRefusal {
         }
     }
 
-    /// The request field that it concerns, where it is about one.
+    /// The affected request field, if any.
     #[must_use]
     pub const fn field(self) -> Option<&'static str> {
         match self {
@@ -263,7 +263,7 @@ impl WorkloadRefusal {
     }
 }
 
-/// What is wrong with a name and a description, for both at once.
+/// All problems of a name and a description.
 pub fn refused_texts(name: Option<&str>, description: Option<&str>) -> impl Iterator<Item = WorkloadRefusal> {
     let name = name.filter(|name| !is_display_name(name)).map(|_| WorkloadRefusal::Name);
     let description = description.filter(|text| !is_prose(text, MAX_DESCRIPTION));
@@ -275,10 +275,10 @@ fn check_texts(name: Option<&str>, description: Option<&str>) -> Result<(), Work
 }
 
 impl Workload {
-    /// A new workload, registered.
+    /// Creates a workload in status registered.
     ///
     /// # Errors
-    /// When name or description are not allowed, or the slug is one of a built-in workload.
+    /// When the name or description is invalid, or the slug is reserved.
     pub fn create(new: NewWorkload, stamp: &Stamp) -> Result<Change<Self>, WorkloadRefusal> {
         check_texts(new.name.as_deref(), new.description.as_deref())?;
         if new.slug.as_str().starts_with(ASSISTANT_PREFIX) || generator::keeps(new.slug.as_str()) {
@@ -287,7 +287,7 @@ impl Workload {
         Ok(Self::made(Self::registered(new, None, stamp), stamp))
     }
 
-    /// A workload that comes with Fairway.
+    /// Creates a workload that is part of Fairway.
     pub fn builtin(new: NewWorkload, stamp: &Stamp) -> Change<Self> {
         Self::made(Self::registered(new, Some(ManagementSource::PlatformBuiltin), stamp), stamp)
     }
@@ -298,8 +298,8 @@ impl Workload {
         Change::creating(next, fact)
     }
 
-    /// The assistant that comes with a workspace, told by the workspace's own fact. `None` where the workspace's slug
-    /// leaves no room for it, which none does that was checked.
+    /// The built-in assistant of a workspace; the workspace's fact covers it. `None` when the workspace's slug is too
+    /// long, which validation excludes.
     pub(crate) fn assistant(workload_id: WorkloadId, workspace: &Workspace, stamp: &Stamp) -> Option<Self> {
         let new = NewWorkload {
             workload_id,
@@ -334,10 +334,10 @@ impl Workload {
         }
     }
 
-    /// The same workload with some fields replaced; `None` when the patch changes nothing.
+    /// Applies a patch; `None` when nothing changes.
     ///
     /// # Errors
-    /// When a text is not allowed or the status does not follow the present one.
+    /// When a text is invalid or the status transition is invalid.
     pub fn amend(&self, patch: WorkloadPatch, stamp: &Stamp) -> Result<Option<Change<Self>>, WorkloadRefusal> {
         check_texts(patch.name.as_deref(), patch.description.as_deref())?;
         let attempted = patch.status.unwrap_or(self.status);
@@ -387,7 +387,7 @@ impl Workload {
         Ok(Some(Change::replacing(next, self.revision, fact)))
     }
 
-    /// Whether the workload takes new releases and share links.
+    /// Checks whether the workload accepts new releases and share links.
     ///
     /// # Errors
     /// When it is retired.
@@ -398,13 +398,13 @@ impl Workload {
         }
     }
 
-    /// Who may come: who has signed in, where no interface says otherwise.
+    /// The access mode; authenticated by default.
     #[must_use]
     pub fn access_mode(&self) -> AccessMode {
         self.interface_config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode)
     }
 
-    /// Whether a patch would let others come than may now.
+    /// Whether a patch changes the access mode.
     #[must_use]
     pub fn is_exposed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {
@@ -413,24 +413,24 @@ impl Workload {
         })
     }
 
-    /// What people read about it where it shows itself: the interface's own words, else the workload's.
+    /// The description to display: the interface's own, else the workload's.
     #[must_use]
     pub fn shown_description(&self) -> &str {
         let own = self.interface_config.as_ref().map(InterfaceConfig::description);
         own.filter(|text| !text.is_empty()).unwrap_or(&self.description)
     }
 
-    /// The words that a search finds it by.
+    /// The words by which a search finds it.
     #[must_use]
     pub fn words(&self) -> Words {
         let shown = self.interface_config.as_ref().map(InterfaceConfig::description).unwrap_or_default();
         Words::of([self.name.as_str(), &self.description, shown])
     }
 
-    /// The digest of its interface, as facts name it.
+    /// The digest of its interface, for facts.
     fn interface_digest(&self) -> Option<String> {
         let document = self.interface_config.as_ref()?.to_document();
-        // A number that has no canonical form leaves the fact without a digest, which says that there is none.
+        // Without a canonical form the fact has no digest.
         Canonical::of(&document).ok().map(|canonical| canonical.checksum().to_string())
     }
 

@@ -1,4 +1,4 @@
-//! Bearer tokens: shown once, kept as a hash.
+//! Bearer tokens: shown once, stored as a hash.
 
 use crate::id::TenantId;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -6,20 +6,20 @@ use sha2::{Digest as _, Sha256};
 use std::fmt;
 use uuid::Uuid;
 
-/// What a share link's token begins with.
+/// The prefix of a share link's token.
 const SHARE: &str = "fws_";
-/// What a result token begins with.
+/// The prefix of a result token.
 const RESULT: &str = "fwr_";
-/// Digits of a tenant's identifier.
+/// The length of a tenant identifier, in hex digits.
 const TENANT: usize = 32;
 
-/// SHA-256 of a token: what is stored of it, and what it is found by. A token has 256 random bits, so nobody gets from
-/// the hash to the token, and no salt is needed.
+/// SHA-256 of a token, for storage and lookup. A token has 256 random bits, so the hash cannot be inverted and needs no
+/// salt.
 #[derive(Clone, Copy)]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// The hash that a row holds.
+    /// Wraps a stored hash.
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
@@ -36,7 +36,7 @@ impl TokenHash {
     }
 }
 
-/// Compared in the same time wherever they differ.
+/// Compares in constant time.
 impl PartialEq for TokenHash {
     fn eq(&self, other: &Self) -> bool {
         blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
@@ -45,15 +45,15 @@ impl PartialEq for TokenHash {
 
 impl Eq for TokenHash {}
 
-/// A hash is no secret, and still nothing for a log.
+/// A hash is not secret, but is kept out of logs.
 impl fmt::Debug for TokenHash {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("TokenHash(…)")
     }
 }
 
-/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It names its tenant, because whoever
-/// brings it may say nothing else of who they are.
+/// The token of a share link: `fws_<tenant in hex>_<43 characters of base64url>`. It contains the tenant, because its
+/// bearer may send no other identification.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShareToken {
     tenant: TenantId,
@@ -61,13 +61,13 @@ pub struct ShareToken {
 }
 
 impl ShareToken {
-    /// A token of a tenant out of 32 bytes that nobody can guess.
+    /// Creates a token of a tenant from 32 unpredictable bytes.
     #[must_use]
     pub fn of(tenant: TenantId, secret: [u8; 32]) -> Self {
         Self { tenant, text: format!("{SHARE}{}_{}", tenant.uuid().simple(), URL_SAFE_NO_PAD.encode(secret)) }
     }
 
-    /// Reads a token; `None` where the text is none. There is one spelling of each.
+    /// Parses a token; `None` for invalid or non-canonical text.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (tenant, rest) = text.strip_prefix(SHARE)?.split_at_checked(TENANT)?;
@@ -76,19 +76,19 @@ impl ShareToken {
         Some(Self::of(tenant, secret)).filter(|token| token.text == text)
     }
 
-    /// The tenant that it names.
+    /// The tenant in the token.
     #[must_use]
     pub const fn tenant(&self) -> TenantId {
         self.tenant
     }
 
-    /// What is stored of it.
+    /// The hash to store.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(&self.text)
     }
 
-    /// The token itself, for the one answer that shows it.
+    /// The plain token, for the only response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.text
@@ -101,30 +101,30 @@ impl fmt::Debug for ShareToken {
     }
 }
 
-/// What lets somebody without a name read the one run that it started: `fwr_<43 characters of base64url>`.
+/// The token with which an anonymous submitter reads its run: `fwr_<43 characters of base64url>`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ResultToken(String);
 
 impl ResultToken {
-    /// A token out of 32 bytes that nobody can guess.
+    /// Creates a token from 32 unpredictable bytes.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> Self {
         Self(format!("{RESULT}{}", URL_SAFE_NO_PAD.encode(secret)))
     }
 
-    /// The hash of a text that somebody sent as one. What is no token has a hash that no token has.
+    /// The hash of a received text. An invalid token's hash matches no stored one.
     #[must_use]
     pub fn hash_of(text: &str) -> TokenHash {
         TokenHash::of(text)
     }
 
-    /// What is stored of it.
+    /// The hash to store.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(&self.0)
     }
 
-    /// The token itself, for the one answer that shows it.
+    /// The plain token, for the only response that shows it.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(ShareToken::parse(text), Some(token.clone()));
         assert_eq!(ShareToken::parse(text).unwrap().tenant(), TenantId::from(TENANT_ID));
         let last = text.len() - 1;
-        // The last character carries four bits: another one with the same four is another spelling, and no token.
+        // The last character encodes four bits; a different character with the same four bits is non-canonical.
         let other_end = format!("{}t", &text[..last]);
         for bad in [
             "",

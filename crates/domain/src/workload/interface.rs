@@ -1,7 +1,7 @@
-//! How a workload shows itself to people: the form that asks for its inputs, the look, and who may come.
+//! The user interface of a workload: input form, theme and access mode.
 //!
-//! A configuration is kept as it was given, without the defaults of what it leaves out; the methods say what holds.
-//! Reading one finds everything that is wrong with it, not only the first thing.
+//! A configuration is stored as given, without defaults; the methods apply the defaults. Parsing reports all problems
+//! at once.
 
 mod field;
 mod finding;
@@ -18,15 +18,15 @@ use finding::Findings;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-/// Most input fields.
+/// The maximum number of input fields.
 pub const MOST_FIELDS: usize = 50;
-/// Longest description, in characters.
+/// The maximum length of a description, in characters.
 const LONGEST_DESCRIPTION: usize = 2_000;
-/// Most bytes of a configuration as JSON. Lists of workloads carry it with every row.
+/// The maximum size of a configuration as JSON, in bytes. Workload lists carry it in each row.
 pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
-/// Executions that a rollback recommendation looks at, where nothing else is said.
+/// The default number of executions for a rollback recommendation.
 const SAMPLE_SIZE: u32 = 20;
-/// The share of failures from which it recommends a rollback, where nothing else is said.
+/// The default error rate that triggers a rollback recommendation.
 const ERROR_THRESHOLD: f64 = 0.3;
 
 macro_rules! spelled {
@@ -38,10 +38,10 @@ macro_rules! spelled {
         }
 
         impl $name {
-            /// Every case, as spelled on the wire.
+            /// The wire forms of all variants.
             pub const SPELLINGS: &[&str] = &[$($text,)*];
 
-            /// The spelling on the wire.
+            /// The wire form.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -49,7 +49,7 @@ macro_rules! spelled {
                 }
             }
 
-            /// The case of that spelling.
+            /// Parses the wire form.
             #[must_use]
             pub fn parse(text: &str) -> Option<Self> {
                 match text {
@@ -63,9 +63,9 @@ macro_rules! spelled {
 use spelled;
 
 spelled! {
-    /// What the interface looks like.
+    /// The presentation of the interface.
     PresentationMode {
-        /// Fields, and a button.
+        /// A form with fields and a button.
         Form = "form",
         /// A conversation.
         Chat = "chat",
@@ -75,57 +75,57 @@ spelled! {
 }
 
 spelled! {
-    /// How an answer is shown.
+    /// The display of an answer.
     OutputDisplay {
-        /// As it is, in a panel.
+        /// Plain text in a panel.
         Text = "text",
-        /// As a tree.
+        /// A JSON tree.
         Json = "json",
-        /// As a document.
+        /// A rendered Markdown document.
         Markdown = "markdown",
-        /// As rows, from an array of objects.
+        /// A table from an array of objects.
         Table = "table",
     }
 }
 
 spelled! {
-    /// Who may come.
+    /// The access mode of the interface.
     AccessMode {
-        /// Who has signed in and may run the workload, or holds a share link.
+        /// Authenticated callers with permission to run the workload, and share link holders.
         Authenticated = "authenticated",
-        /// Everybody, as often as the rate limit allows.
+        /// Everyone, subject to the rate limit.
         Public = "public",
-        /// Who holds a share link.
+        /// Share link holders.
         LinkShared = "link_shared",
     }
 }
 
-/// When a rollback is recommended.
+/// The thresholds of rollback recommendations.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RolloutConfig {
-    /// How many executions are looked at: 1 to 1000.
+    /// The number of executions to evaluate: 1 to 1000.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample_size: Option<u32>,
-    /// The share of failures beyond which it is: 0 to 1.
+    /// The maximum acceptable error rate: 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     error_threshold: Option<Number>,
 }
 
 impl RolloutConfig {
-    /// How many executions are looked at.
+    /// The number of executions to evaluate.
     #[must_use]
     pub fn sample_size(&self) -> u32 {
         self.sample_size.unwrap_or(SAMPLE_SIZE)
     }
 
-    /// The share of failures beyond which a rollback is recommended.
+    /// The maximum acceptable error rate.
     #[must_use]
     pub fn error_threshold(&self) -> f64 {
         self.error_threshold.as_ref().and_then(Number::as_f64).unwrap_or(ERROR_THRESHOLD)
     }
 }
 
-/// How a workload shows itself to people. Source: specification, interface_config; contract, section 3.
+/// The user interface of a workload. Source: specification, interface_config; contract, section 3.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InterfaceConfig {
     presentation_mode: PresentationMode,
@@ -144,10 +144,10 @@ pub struct InterfaceConfig {
 }
 
 impl InterfaceConfig {
-    /// Reads a configuration from outside. An optional member that is null counts as absent.
+    /// Parses an untrusted configuration. A null optional member counts as absent.
     ///
     /// # Errors
-    /// With everything that is wrong, [`MOST_FINDINGS`] at most; paths are relative to the configuration.
+    /// With all problems, at most [`MAX_PROBLEMS`]; paths are relative to the configuration.
     pub fn read(document: &Value) -> Result<Self, Vec<Finding>> {
         let mut findings = Findings::default();
         let config = config(document, &mut findings);
@@ -157,43 +157,43 @@ impl InterfaceConfig {
         findings.or(config)
     }
 
-    /// What it looks like.
+    /// The presentation mode.
     #[must_use]
     pub const fn presentation_mode(&self) -> PresentationMode {
         self.presentation_mode
     }
 
-    /// What it is for, for people; empty where nothing is said.
+    /// The description for people; empty by default.
     #[must_use]
     pub fn description(&self) -> &str {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// What it asks for.
+    /// The input fields.
     #[must_use]
     pub fn input_fields(&self) -> &[InputField] {
         self.input_fields.as_deref().unwrap_or_default()
     }
 
-    /// How its answer is shown.
+    /// The display of the answer.
     #[must_use]
     pub fn output_display(&self) -> OutputDisplay {
         self.output_display.unwrap_or(OutputDisplay::Text)
     }
 
-    /// Who may come.
+    /// The access mode.
     #[must_use]
     pub fn access_mode(&self) -> AccessMode {
         self.access_mode.unwrap_or(AccessMode::Authenticated)
     }
 
-    /// When a rollback is recommended.
+    /// The thresholds of rollback recommendations.
     #[must_use]
     pub fn rollout_config(&self) -> RolloutConfig {
         self.rollout_config.clone().unwrap_or_default()
     }
 
-    /// The same with its defaults spelled out, for who shows it.
+    /// The configuration with explicit defaults.
     #[must_use]
     pub fn in_full(&self) -> Self {
         Self {
@@ -207,7 +207,7 @@ impl InterfaceConfig {
         }
     }
 
-    /// An estimate of the heap memory that the configuration takes, in bytes. Caches weigh entries by it.
+    /// An estimate of the configuration's heap memory, in bytes. Caches use it as weight.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let fields = self.input_fields().iter().map(InputField::heap_bytes);
@@ -218,7 +218,7 @@ impl InterfaceConfig {
     /// The configuration as JSON.
     #[must_use]
     pub fn to_document(&self) -> Value {
-        // Texts, numbers and lists of them always have a form in JSON.
+        // Strings, numbers and lists always serialize to JSON.
         serde_json::to_value(self).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! What stores of workloads must do.
+//! The workload store port.
 
 use super::{Status, Workload, interface::PresentationMode};
 use crate::{
@@ -12,38 +12,38 @@ use crate::{
 };
 use async_trait::async_trait;
 
-/// Which workloads a list shows.
+/// The filter of a workload listing.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadFilter {
-    /// Those in this workspace.
+    /// Workloads of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Those in this status.
+    /// Workloads with this status.
     pub status: Option<Status>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
+    /// Workloads within the caller's visible scopes; `None` covers the whole tenant.
     pub reach: Option<Reach>,
 }
 
-/// Which runtime interfaces a list shows: those of workloads that have one and take executions.
+/// The filter of a runtime interface listing, which covers executable workloads with an interface.
 #[derive(Clone, Debug, Default)]
 pub struct RuntimeFilter {
-    /// Those of this workspace.
+    /// Interfaces of this workspace.
     pub workspace: Option<WorkspaceId>,
-    /// Those of this look.
+    /// Interfaces with this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
-    /// Those that this owner answers for.
+    /// Interfaces of this owner.
     pub owner: Option<OwnerRef>,
-    /// Those in whose name or description each of these words begins a word.
+    /// Interfaces whose name or description has a word starting with each of these words.
     pub words: Option<Words>,
-    /// Those that the caller's grants reach; `None` for all of the tenant.
+    /// Interfaces within the caller's visible scopes; `None` covers the whole tenant.
     pub reach: Option<Reach>,
 }
 
-/// Keeps workloads.
+/// Stores workloads.
 #[async_trait]
 pub trait WorkloadStore: Send + Sync {
-    /// One workload.
+    /// Finds a workload.
     async fn find(&self, scope: TenantScope, id: WorkloadId) -> Result<Option<Workload>, StoreError>;
-    /// One workload by its slug.
+    /// Finds a workload by slug.
     async fn find_by_slug(&self, scope: TenantScope, slug: &Slug) -> Result<Option<Workload>, StoreError>;
     /// A page of workloads with a runtime interface, newest first.
     async fn list_runtime(
@@ -59,7 +59,7 @@ pub trait WorkloadStore: Send + Sync {
         filter: &WorkloadFilter,
         page: Paging,
     ) -> Result<Listed<Workload>, StoreError>;
-    /// Makes a workload.
+    /// Stores a new workload.
     async fn commit_new(
         &self,
         scope: TenantScope,

@@ -1,4 +1,4 @@
-//! One field of the form, and what can be typed into it.
+//! Form fields and their accepted values.
 
 use super::{
     Fault,
@@ -11,19 +11,19 @@ use serde_json::{Map, Number, Value};
 use std::collections::BTreeSet;
 use time::{Date, Month};
 
-/// Longest name, in characters.
+/// The maximum length of a name, in characters.
 const LONGEST_NAME: usize = 63;
-/// Longest label and longest option, in characters.
+/// The maximum length of a label or option, in characters.
 const LONGEST_LABEL: usize = 200;
-/// Most options of a select.
+/// The maximum number of options of a select.
 const MOST_OPTIONS: usize = 200;
-/// Longest text that can be typed, in bytes.
+/// The maximum length of a text value, in bytes.
 const LONGEST_TEXT: usize = 32 * 1024;
-/// Most rows of a textarea.
+/// The maximum number of textarea rows.
 const MOST_ROWS: u32 = 50;
 
 spelled! {
-    /// What a field asks for.
+    /// The type of a field.
     FieldType {
         /// A line of text.
         Text = "text",
@@ -33,14 +33,14 @@ spelled! {
         Select = "select",
         /// Lines of text.
         Textarea = "textarea",
-        /// Yes or no.
+        /// A boolean.
         Boolean = "boolean",
-        /// A day of the calendar.
+        /// A calendar day.
         Date = "date",
     }
 }
 
-/// One field of the form.
+/// A form field.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InputField {
     pub(super) name: String,
@@ -62,11 +62,11 @@ pub struct InputField {
     pub(super) default: Option<Value>,
 }
 
-/// Heap memory of a text beside its bytes: its length, its capacity and what the allocator adds.
+/// The memory overhead of a string beyond its bytes: length, capacity and allocator overhead.
 const TEXT_OVERHEAD: usize = size_of::<String>() + 16;
 
 impl InputField {
-    /// An estimate of the memory that the field takes, in bytes.
+    /// An estimate of the field's memory, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = self.options.as_deref().unwrap_or_default().iter().map(String::len);
         let options = texts.map(|bytes| bytes.saturating_add(TEXT_OVERHEAD)).sum::<usize>();
@@ -75,12 +75,12 @@ impl InputField {
         [size_of::<Self>(), self.name.len(), label, default].into_iter().fold(options, usize::saturating_add)
     }
 
-    /// Whether a run needs a value here.
+    /// Whether a run requires a value.
     pub(super) fn is_required(&self) -> bool {
         self.required.unwrap_or(false)
     }
 
-    /// Whether a value counts as none: nothing was typed.
+    /// Whether a value counts as empty.
     pub(super) fn is_blank(&self, value: &Value) -> bool {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => value.as_str() == Some(""),
@@ -88,7 +88,7 @@ impl InputField {
         }
     }
 
-    /// Whether the field takes a value.
+    /// Validates a value against the field.
     pub(super) fn admit(&self, value: &Value) -> Result<(), Fault> {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => match value.as_str() {
@@ -137,7 +137,7 @@ fn is_day(text: &str) -> bool {
     Month::try_from(month).is_ok_and(|month| Date::from_calendar_date(year, month, day).is_ok())
 }
 
-/// The fields of a form, with names of their own.
+/// Reads the fields of a form, with unique names.
 pub(super) fn read_all(value: &Value, path: &str, findings: &mut Findings) -> Option<Vec<InputField>> {
     let items = findings.list(value, path, super::MOST_FIELDS)?;
     let mut names = BTreeSet::new();
@@ -168,7 +168,7 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
         findings.hold(&place("label"), is_name(label, LONGEST_LABEL), Fault::Text).then(|| label.to_owned())
     });
     let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
-    // What else the field may say depends on its type, so without one nothing can be said of it.
+    // The other settings depend on the type, so without one they cannot be checked.
     let field_type = field_type?;
     refuse_foreign(members, field_type, path, findings);
     let options = match field_type {
@@ -204,7 +204,7 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
     Some(field)
 }
 
-/// Settings that mean nothing for the type are refused: a bound that does not bind looks as if it did.
+/// Settings of other types are refused, because an ineffective bound would appear effective.
 fn refuse_foreign(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Findings) {
     for (name, owner) in [
         ("options", FieldType::Select),

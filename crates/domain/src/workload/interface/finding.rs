@@ -1,78 +1,78 @@
-//! What is wrong with a document, gathered while it is read.
+//! Collects the problems of a document while it is read.
 
 use crate::number;
 use serde_json::{Map, Number, Value};
 use std::ops::RangeInclusive;
 
-/// Most findings that are told. A caller learns enough from as many, and an answer must not grow with the request.
+/// The maximum number of reported problems, which bounds the size of the response.
 pub const MOST_FINDINGS: usize = 200;
-/// Longest name of the caller's choice that is repeated in a path, in characters.
+/// The maximum length of a caller-chosen name in a path, in characters.
 const LONGEST_NAME: usize = 64;
 
-/// One thing that is wrong, and where.
+/// A problem and its path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Where, in the form `input_fields[0].type`; empty for the whole.
+    /// The path, such as `input_fields[0].type`; empty for the whole document.
     pub path: String,
-    /// What.
+    /// The problem.
     pub fault: Fault,
 }
 
-/// What can be wrong with a configuration, or with inputs that it is to hold for.
+/// A problem of a configuration or of run inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// It is not there and must be.
+    /// A required member is missing.
     #[error("this field is required")]
     Missing,
-    /// It is there and nothing knows it.
+    /// The member is unknown.
     #[error("there is no such field")]
     Unknown,
-    /// It has another type.
-    #[error("the value has not the type or form that is expected here")]
+    /// The value has the wrong type.
+    #[error("the value has an unexpected type or form")]
     Type,
-    /// It is none of the listed values.
-    #[error("this is not one of the values that are known here")]
+    /// The value is not one of the allowed ones.
+    #[error("the value is not one of the known values")]
     NotOneOf,
-    /// A number outside its bounds.
+    /// The number is out of range.
     #[error("the number is outside its bounds")]
     OutOfBounds,
-    /// A list or text beyond its greatest length.
+    /// The list or text is too long.
     #[error("this is too long")]
     TooLong,
-    /// A text that cannot be shown to people as it is.
-    #[error("the text is empty, too long, or holds characters that do not show")]
+    /// The text is not valid display text.
+    #[error("the text is empty, too long, or contains invisible characters")]
     Text,
-    /// No name of a field.
+    /// The name is not a valid field name.
     #[error("a field's name is a lower-case letter and up to 62 of a-z, 0-9 and underscores")]
     FieldName,
     /// Another field has the name.
     #[error("another field has this name")]
     DuplicateName,
-    /// A select without anything to select.
+    /// The select has no options.
     #[error("a `select` needs options")]
     OptionsMissing,
-    /// An option that is there already.
+    /// The option is a duplicate.
     #[error("another option is the same")]
     DuplicateOption,
-    /// A member that means nothing for this type of field.
+    /// The setting does not apply to this field type.
     #[error("fields of this type have no such setting")]
     OtherType,
-    /// The least is greater than the greatest.
+    /// The minimum exceeds the maximum.
     #[error("`min` is greater than `max`")]
     MinBeyondMax,
-    /// None of the field's options.
-    #[error("this is none of the field's options")]
+    /// The value is not one of the field's options.
+    #[error("the value is not one of the field's options")]
     NoOption,
-    /// No day of the calendar.
-    #[error("a date is a day of the calendar in the form YYYY-MM-DD")]
+    /// The value is not a calendar day.
+    #[error("a date is a calendar day in the form YYYY-MM-DD")]
     NoDate,
-    /// No colour.
+    /// The value is not a CSS colour.
     #[error("expected one CSS colour")]
     Color,
-    /// No list of fonts.
+    /// The value is not a CSS font family list.
     #[error("expected a CSS list of font families")]
     FontFamily,
-    /// No length.
+    /// The value is not a CSS length.
     #[error("expected one CSS length of 0 to 64 px")]
     Length,
 }
@@ -115,7 +115,7 @@ pub(super) fn at(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-/// What has been found so far. Its readers answer with what is usable and note what is not.
+/// The problems found so far. Its readers return usable values and record problems.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     told: Vec<Finding>,
@@ -130,7 +130,7 @@ impl Findings {
         }
     }
 
-    /// Whether a rule holds; a finding where it does not.
+    /// Records a problem unless the rule holds; returns whether it holds.
     pub(super) fn hold(&mut self, path: &str, holds: bool, fault: Fault) -> bool {
         if !holds {
             self.push(path, fault);
@@ -138,7 +138,7 @@ impl Findings {
         holds
     }
 
-    /// Notes what a check says.
+    /// Records the problem of a failed check.
     pub(super) fn note(&mut self, path: &str, checked: Result<(), Fault>) -> bool {
         match checked {
             Ok(()) => true,
@@ -146,16 +146,16 @@ impl Findings {
         }
     }
 
-    /// What was read, if nothing was wrong with it.
+    /// The value, if there are no problems.
     pub(super) fn or<T>(self, read: Option<T>) -> Result<T, Vec<Finding>> {
         match (read, self.any) {
             (Some(read), false) => Ok(read),
-            // Whoever reads nothing has said why.
+            // A missing value has already recorded its problem.
             (Some(_) | None, true) | (None, false) => Err(self.told),
         }
     }
 
-    /// An object without unknown members.
+    /// Reads an object without unknown members.
     pub(super) fn object<'v>(
         &mut self,
         value: &'v Value,
@@ -172,7 +172,7 @@ impl Findings {
         Some(members)
     }
 
-    /// A list of at most so many items.
+    /// Reads a list of bounded length.
     pub(super) fn list<'v>(&mut self, value: &'v Value, path: &str, most: usize) -> Option<&'v [Value]> {
         let Some(items) = value.as_array() else {
             self.push(path, Fault::Type);
@@ -181,7 +181,7 @@ impl Findings {
         self.hold(path, items.len() <= most, Fault::TooLong).then_some(items)
     }
 
-    /// A member that must be there.
+    /// Reads a required member.
     pub(super) fn required<'v>(
         &mut self,
         members: &'v Map<String, Value>,
@@ -195,7 +195,7 @@ impl Findings {
         value
     }
 
-    /// A member that may be absent or null.
+    /// Reads an optional member, which may be null.
     #[expect(clippy::unused_self, reason = "it stands beside `required` and reads the same way")]
     pub(super) fn optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
@@ -225,7 +225,7 @@ impl Findings {
         truth
     }
 
-    /// A whole number within bounds.
+    /// Reads a whole number within bounds.
     pub(super) fn whole(&mut self, path: &str, value: &Value, bounds: RangeInclusive<u32>) -> Option<u32> {
         let number = self.number(path, value)?;
         let whole = number::whole(number);
@@ -240,7 +240,7 @@ impl Findings {
         inside
     }
 
-    /// A text that is the spelling of something.
+    /// Reads a text by its wire form.
     pub(super) fn case<T>(&mut self, path: &str, value: &Value, parse: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let case = parse(self.text(path, value)?);
         if case.is_none() {

@@ -1,4 +1,4 @@
-//! What a run is given, held against what the form asks for.
+//! Validates the inputs of a run against the form.
 
 use super::{
     Fault, Finding, InterfaceConfig,
@@ -6,15 +6,14 @@ use super::{
 };
 use serde_json::{Map, Value};
 
-/// Where inputs stand in a request.
+/// The path of the inputs in a request.
 const PATH: &str = "inputs";
 
 impl InterfaceConfig {
-    /// The inputs of a run as it gets them: those that were sent, and the defaults of fields that were left out.
+    /// The effective inputs of a run: the submitted ones and the defaults of omitted fields.
     ///
     /// # Errors
-    /// With everything that is wrong, by field. Names are compared as texts: `__proto__` is an unknown field like any
-    /// other.
+    /// With all problems by field. Names are compared as texts: `__proto__` is an unknown field like any other.
     pub fn admit(&self, sent: &Map<String, Value>) -> Result<Map<String, Value>, Vec<Finding>> {
         let mut findings = Findings::default();
         let mut inputs = sent.clone();

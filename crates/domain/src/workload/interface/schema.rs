@@ -1,15 +1,15 @@
-//! The form of a workload as a JSON Schema, for callers that are no people.
+//! The form of a workload as a JSON Schema, for programs.
 
 use super::{FieldType, InputField, InterfaceConfig};
 use serde_json::{Map, Value, json};
 
 impl InterfaceConfig {
-    /// The JSON Schema (2020-12) of the inputs. It says no more than a run holds them against.
+    /// The JSON Schema (2020-12) of the inputs. It is as strict as the validation of a run at most.
     #[must_use]
     pub fn input_schema(&self) -> Value {
         let properties: Map<String, Value> =
             self.input_fields().iter().map(|field| (field.name.clone(), field.schema())).collect();
-        // What has a default may be left out although a run needs it.
+        // A required field with a default can be omitted.
         let required: Vec<&str> = self
             .input_fields()
             .iter()

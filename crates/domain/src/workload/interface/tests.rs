@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Map, json};
 
 fn found(document: &Value) -> Vec<(String, &'static str)> {
-    let findings = InterfaceConfig::read(document).expect_err("it is wrong");
+    let findings = InterfaceConfig::read(document).expect_err("expected an invalid configuration");
     findings.into_iter().map(|finding| (finding.path, finding.fault.code())).collect()
 }
 
@@ -15,7 +15,7 @@ fn with_field(field: Value) -> Value {
     json!({ "presentation_mode": "form", "input_fields": [field] })
 }
 
-/// Everything that can be said, and rightly.
+/// A configuration with every member set.
 fn whole() -> Value {
     json!({
         "presentation_mode": "form",
@@ -266,7 +266,7 @@ fn inputs_are_held_against_the_form() {
     assert_eq!(paths, ["inputs.ticket", "inputs.tone", "inputs.due", "inputs.y", "inputs.z"]);
 }
 
-/// A configuration of so many selects with 200 options of three letters each.
+/// A configuration of selects with 200 options of three letters each.
 fn selects(many: usize) -> Value {
     let options: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
     let field = |number: usize| json!({ "name": format!("s{number}"), "type": "select", "options": options });
@@ -284,7 +284,7 @@ fn rejects_configuration_beyond_64_kib() {
 }
 
 proptest! {
-    /// Days are those of the calendar: whatever is admitted is a date to another reader too, and the other way round.
+    /// Accepts exactly the days of the calendar.
     #[test]
     fn days_are_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
         let config = InterfaceConfig::read(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();

@@ -1,10 +1,9 @@
-//! Colours, fonts and lengths of an interface, each a value of one CSS declaration.
+//! Theme values of an interface: colours, fonts and lengths, each a CSS declaration value.
 //!
-//! INVARIANT: no value reaches beyond its declaration, wherever it is put: in a property, an attribute or a style
-//! sheet. Three things see to it. Only characters that such values need are let in, so there is no escape, comment,
-//! brace, semicolon or markup. The value is parsed where it will stand, in front of a semicolon, so what is left open
-//! swallows the semicolon and shows. And the grammar knows colours, family names and lengths, so there is no `url()`,
-//! `var()` or `expression()`.
+//! INVARIANT: no value escapes its declaration, in a property, an attribute or a style sheet. First, only the required
+//! characters are allowed, which excludes escapes, comments, braces, semicolons and markup. Second, each value is
+//! parsed before a semicolon, so an unclosed construct consumes the semicolon and is detected. Third, the grammar
+//! allows only colours, family names and lengths, which excludes `url()`, `var()` and `expression()`.
 
 use super::{
     Fault,
@@ -15,17 +14,17 @@ use cssparser_color::Color;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Longest value, in bytes.
+/// The maximum length of a value, in bytes.
 const LONGEST_VALUE: usize = 256;
-/// Greatest length, in CSS pixels.
+/// The maximum length, in CSS pixels.
 const LONGEST_LENGTH: f32 = 64.0;
-/// What an `em` counts for, in pixels, as every browser has it where nobody says otherwise.
+/// The size of an `em` in pixels, the browser default.
 const EM: f32 = 16.0;
-/// Most font families of a list, and the longest name of one in bytes.
+/// The maximum number of font families; the next constant bounds a name, in bytes.
 const MOST_FAMILIES: usize = 10;
 const LONGEST_FAMILY: usize = 64;
 
-/// How an interface looks. What is left out is the portal's.
+/// The theme of an interface. Omitted values use the portal's defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Theme {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +38,7 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// An estimate of the heap memory that the theme takes, in bytes.
+    /// An estimate of the theme's heap memory, in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let texts = [&self.accent_color, &self.background_color, &self.font_family, &self.border_radius];
         texts.into_iter().flatten().map(String::len).sum()
@@ -63,14 +62,14 @@ pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option
     })
 }
 
-/// One colour of CSS Color 4: a name, a hash, or a function of plain numbers.
+/// A CSS Color 4 colour: a name, a hash, or a function of plain numbers.
 fn is_color(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
-    // Two characters that are plain by themselves begin a comment together.
+    // Two allowed characters can start a comment together.
     text.bytes().all(plain) && !text.contains("/*") && in_declaration(text, |value| Color::parse(value).map(|_| ()))
 }
 
-/// A list of font families (CSS Fonts 4): names in quotes, or of words.
+/// A list of font families (CSS Fonts 4): quoted or unquoted names.
 fn is_font_list(text: &str) -> bool {
     let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
     text.chars().all(plain) && in_declaration(text, font_list)
@@ -96,8 +95,7 @@ fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// A word of a family's name without quotes: a custom identifier, which the words that every property knows are not (CSS
-/// Values 4).
+/// A word of an unquoted family name: a custom identifier, which excludes CSS-wide keywords (CSS Values 4).
 fn family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
     let word = value.expect_ident()?.to_string();
@@ -105,7 +103,7 @@ fn family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     if reserved { Err(ParseError::unexpected_token()) } else { Ok(word) }
 }
 
-/// One length of 0 to 64 px, in pixels, points or ems; a zero needs no unit.
+/// A length of 0 to 64 px in pixels, points or ems; zero needs no unit.
 fn is_length(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
     text.bytes().all(plain) && in_declaration(text, length)
@@ -125,11 +123,11 @@ fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     } else {
         return Err(ParseError::unexpected_token());
     };
-    // Neither infinities nor what is no number lie inside.
+    // The range excludes infinities and NaN.
     if (0.0..=LONGEST_LENGTH).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
-/// Whether a text is such a value and nothing else where it stands in a declaration, with another one behind it.
+/// Whether a text is exactly such a value inside a declaration that another one follows.
 fn in_declaration(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
     let declared = format!("{text};end");
     let mut parser = Parser::new(&declared);
@@ -292,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is let in leaves no trace outside of its declaration, by the rules of any CSS reader.
+        /// Accepted values stay within their declaration, by the rules of any CSS parser.
         #[test]
         fn nothing_breaks_out(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
             for holds in [is_color as fn(&str) -> bool, is_font_list, is_length] {
