@@ -70,11 +70,11 @@ pub(super) async fn single_version(
     scope: TenantScope,
     row: &Row,
 ) -> Result<AssetVersion, StoreError> {
-    const SQL: &str = "SELECT content FROM asset_version WHERE tenant_id = $1 AND asset_version_id = $2";
+    const READ_CONTENT: &str = "SELECT content FROM asset_version WHERE tenant_id = $1 AND asset_version_id = $2";
     let Some(bytes) = row.column("content_bytes")? else { return version(row) };
     let id: Uuid = row.column("asset_version_id")?;
     let large = LargeRead::acquire(scope, bytes).await?;
-    let (rows, _permit) = large.rows(database, SQL, &[&scope.tenant().uuid(), &id]).await?;
+    let (rows, _permit) = large.rows(database, READ_CONTENT, &[&scope.tenant().uuid(), &id]).await?;
     version_with(row, known("content", rows.first())?.column("content")?)
 }
 

@@ -90,7 +90,7 @@ pub(super) async fn events(
     after: u16,
 ) -> Result<EventPage, StoreError> {
     // The last row is the first chunk that exceeds the page; its events are null.
-    const SQL: &str = concat!(
+    const READ_PAGE: &str = concat!(
         "SELECT position, events, bytes, pieces, ",
         kept!(),
         " FROM (
@@ -108,7 +108,7 @@ pub(super) async fn events(
     let (tenant, run, after) = (scope.tenant().uuid(), id.uuid(), i16::try_from(after).unwrap_or(i16::MAX));
     let kept = database.result_retention.as_secs_f64();
     let params: [Param<'_>; 7] = [&tenant, &run, &after, &kept, &MAX_PAGE, &i64::from(MAX_SMALL), &MAX_PIECES];
-    let rows = database.read(SQL, &params).await?;
+    let rows = database.read(READ_PAGE, &params).await?;
     let mut pieces = Vec::with_capacity(rows.len());
     for row in &rows {
         match row.column("events")? {
@@ -133,7 +133,7 @@ async fn large_piece(
     id: ExecutionId,
     (position, bytes): (i16, i64),
 ) -> Result<Option<Progress>, StoreError> {
-    const SQL: &str = concat!(
+    const READ_CHUNK: &str = concat!(
         "SELECT position, events, ",
         kept!(),
         " FROM execution_progress WHERE tenant_id = $1 AND execution_id = $2 AND position = $3"
@@ -141,7 +141,7 @@ async fn large_piece(
     let kept = database.result_retention.as_secs_f64();
     let large = LargeRead::acquire(scope, bytes).await?;
     let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &position, &kept];
-    let (rows, _permit) = large.rows(database, SQL, &params).await?;
+    let (rows, _permit) = large.rows(database, READ_CHUNK, &params).await?;
     rows.first().map(|row| told(row, row.column("events")?)).transpose()
 }
 

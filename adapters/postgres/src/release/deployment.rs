@@ -32,7 +32,7 @@ pub(super) async fn alone(
     // The deployment's row is locked first and all other parts depend on it, so concurrent changes queue and do not
     // deadlock. A returning release must still be `superseded`. The shared lock on the workload orders the change with
     // a concurrent retirement, after which no release gets a lane.
-    const SQL: &str = concat!(
+    const MOVE_LANES: &str = concat!(
         "WITH accepting AS (
             SELECT FROM workload WHERE tenant_id = $1 AND workload_id = $19 AND status <> 'retired'
             FOR SHARE
@@ -134,7 +134,7 @@ pub(super) async fn alone(
     own.extend_from_slice(&rollout.params());
     let takes = takes_lanes(change);
     own.extend_from_slice(&[&soaking, &stopped, &takes]);
-    let rows = commit(pool, SQL, &tail.with(&own)).await?;
+    let rows = commit(pool, MOVE_LANES, &tail.with(&own)).await?;
     Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
 }
 
