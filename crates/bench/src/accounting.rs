@@ -1,16 +1,16 @@
-//! How many statements a request sends, by PostgreSQL's own count.
+//! Counts the statements of a request with pg_stat_statements.
 //!
-//! Counting costs time, so it is switched on for a short stretch of its own and never while something is timed.
+//! Counting costs time, so it is enabled only for separate runs, and never during a timed measurement.
 
 use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
 use crate::stage::DATABASE;
 
-/// How much of a statement's text is kept.
+/// Maximum number of characters kept of a statement's text.
 const SHOWN: i32 = 160;
 
-/// Counts statements, where this build of PostgreSQL can.
+/// Counts statements, if this build of PostgreSQL supports it.
 pub(crate) struct Accounting {
     counting: Counting,
 }
@@ -21,33 +21,33 @@ enum Counting {
     Unavailable,
 }
 
-/// One statement of the server, prepared or not.
+/// A statement of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Statement {
     /// The beginning of its text, on one line.
     pub(crate) text: String,
-    /// How often it was sent.
+    /// The number of executions.
     pub(crate) calls: u64,
-    /// Milliseconds that PostgreSQL spent executing it, in all.
+    /// Total execution time in PostgreSQL, in milliseconds.
     pub(crate) milliseconds: f64,
-    /// Bytes of write-ahead log that it wrote.
+    /// Bytes of write-ahead log that the statement wrote.
     pub(crate) log_bytes: u64,
 }
 
-/// What one stretch of requests sent.
+/// The statements of one counted run.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
-    /// Requests that were answered meanwhile.
+    /// The number of requests completed during the run.
     pub(crate) requests: u64,
-    /// The statements, the most frequent first.
+    /// The statements, most frequent first.
     pub(crate) statements: Vec<Statement>,
 }
 
 impl Accounting {
-    /// Finds out whether statements can be counted, and stops the counting that goes on from the server's start.
+    /// Detects whether counting is available, and stops the counting that is active since the server's start.
     pub(crate) async fn open(admin: &Client) -> Result<Accounting> {
         let counting = match admin.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_stat_statements").await {
-            // The extension may be there without having been loaded at start: then its view refuses.
+            // Without preloading, the extension can be created, but its view fails.
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
                     track(admin, "none").await?;
@@ -60,7 +60,7 @@ impl Accounting {
         Ok(Accounting { counting })
     }
 
-    /// Starts counting from nothing. `false` where it cannot be done.
+    /// Resets and starts the counting; `false` when it is unavailable.
     pub(crate) async fn start(&self, admin: &Client) -> Result<bool> {
         match self.counting {
             Counting::Unavailable => Ok(false),
@@ -72,7 +72,7 @@ impl Accounting {
         }
     }
 
-    /// Stops counting and says what was counted during that many requests.
+    /// Stops the counting, and returns the statements of this many requests.
     pub(crate) async fn stop(&self, admin: &Client, requests: u64) -> Result<Account> {
         track(admin, "none").await?;
         let sql = format!(
@@ -95,13 +95,13 @@ impl Accounting {
             })
             .collect::<Result<Vec<_>, tokio_postgres::Error>>()?;
         if statements.is_empty() {
-            bail!("{requests} requests were answered and PostgreSQL counted no statement");
+            bail!("PostgreSQL counted no statement for {requests} requests");
         }
         Ok(Account { requests, statements })
     }
 }
 
-/// Running sessions take the setting over with their next statement.
+/// Sets the tracking mode. Sessions apply it at their next statement.
 async fn track(admin: &Client, what: &str) -> Result<()> {
     admin.batch_execute(&format!("ALTER SYSTEM SET pg_stat_statements.track = '{what}'")).await?;
     admin.batch_execute("SELECT pg_reload_conf()").await?;
@@ -109,18 +109,18 @@ async fn track(admin: &Client, what: &str) -> Result<()> {
 }
 
 impl Account {
-    /// Statements for each request, whoever sent them.
+    /// Statements for each request, background tasks included.
     pub(crate) fn all(&self) -> f64 {
         self.per_request(self.statements.iter().map(|statement| statement.calls).sum())
     }
 
-    /// Statements that a request itself waits for: those sent at least for every second request. What relays send in
-    /// batches is rarer.
+    /// Statements on a request's critical path: those executed at least once for two requests. Batched background
+    /// statements are rarer.
     pub(crate) fn on_the_way(&self) -> f64 {
         self.per_request(self.frequent().map(|statement| statement.calls).sum())
     }
 
-    /// How many of those wrote.
+    /// Writing statements on a request's critical path.
     pub(crate) fn writing(&self) -> f64 {
         self.per_request(
             self.frequent().filter(|statement| statement.log_bytes > 0).map(|statement| statement.calls).sum(),
@@ -131,7 +131,7 @@ impl Account {
         self.statements.iter().filter(|statement| statement.calls.saturating_mul(2) >= self.requests)
     }
 
-    /// A count as a share of the requests.
+    /// A count divided by the requests.
     #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
     pub(crate) fn per_request(&self, count: u64) -> f64 {
         count as f64 / self.requests.max(1) as f64

@@ -1,8 +1,8 @@
-//! Runs whose model is asked over HTTP, beside the same runs of the built-in provider, and beside a gateway that others wrote.
+//! Benchmark of runs with an HTTP model provider, against the built-in provider and against a third-party gateway.
 //!
-//! The provider here takes no time and says the same to everybody, so what is measured is what Fairway does around it. Each
-//! is loaded in turn, several times, so that whatever else the machine does falls on all. Then one client at its leisure: how
-//! long the first part of an answer is on its way from the provider to the client.
+//! The stub provider responds at once with a constant answer, so the measurement covers only Fairway's own work. The
+//! three are loaded in turn, in several rounds, so that other load on the machine affects all of them. A single
+//! client then measures the latency of the first streamed part from the provider to the client.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -20,42 +20,42 @@ use crate::provider::{SAID, said_at};
 use crate::row::ticket;
 use crate::run::Stretch;
 
-/// What `--only` calls this: the runs, and the first part of an answer.
+/// Names for `--only`: the runs, and the first part of an answer.
 pub(crate) const NAME: &str = "execute by openai";
 pub(crate) const FIRST_PART: &str = "first streamed byte";
-/// How often each is loaded.
+/// The number of rounds.
 pub(crate) const ROUNDS: usize = 3;
-/// Processes of the gateway.
+/// Worker processes of the gateway.
 pub(crate) const GATEWAY_WORKERS: usize = 2;
-/// Answers that one client hears at its leisure, and the time between two of them.
+/// Answers that the single client receives, with this pause between them.
 const LEISURELY: u32 = 300;
 const WARM_UP: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
-/// What opens the gateway, which starts with none under no circumstances.
+/// The gateway's API key; the gateway does not start without one.
 pub(crate) const GATEWAY_KEY: &str = "sk-fairway-bench-of-nobody-else";
-/// What tells that a part of an answer is there.
+/// Marks the first part of an answer in the stream.
 const DELTA: &str = "event: output.delta\n";
 
-/// Least share of the same runs by the built-in provider.
+/// Minimum throughput as a share of the built-in provider's.
 const SHARE: f64 = 0.7;
-/// How many times as much as the gateway.
+/// Minimum throughput as a multiple of the gateway's.
 const TIMES: f64 = 10.0;
-/// Longest p99 of the way of a first part.
+/// Maximum p99 latency of a first part.
 const ON_ITS_WAY: Duration = Duration::from_millis(5);
 
-/// What was seen.
+/// The result.
 pub(crate) struct Asking {
-    /// What `--only` asked for of it.
+    /// The rounds, if `--only` selects them.
     pub(crate) rounds: Vec<Round>,
-    /// p50 and p99 of the way of a first part, in microseconds.
+    /// p50 and p99 latency of a first part, in microseconds.
     pub(crate) first_part: Option<(u64, u64)>,
 }
 
-/// Requests a second of each, in one round.
+/// Requests per second of each, in one round.
 pub(crate) struct Round {
     pub(crate) local: f64,
     pub(crate) openai: f64,
-    /// `None` where it is not installed.
+    /// `None` when the gateway is not installed.
     pub(crate) gateway: Option<f64>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn running(furniture: &Furniture, workload: &Workload, clients: usize
     (0..clients).map(script).collect()
 }
 
-/// Clients that ask the gateway the same.
+/// Clients that send the same question to the gateway.
 pub(crate) fn asking_gateway(clients: usize) -> Vec<Script> {
     let body = json!({
         "model": "small", "temperature": 0.2, "max_tokens": 200,
@@ -85,10 +85,10 @@ pub(crate) fn asking_gateway(clients: usize) -> Vec<Script> {
     (0..clients).map(script).collect()
 }
 
-/// The gateway's settings: one model, for which it answers by itself.
+/// The gateway's configuration: one model with a mock answer.
 pub(crate) fn gateway_settings() -> String {
     let parameters = json!({"model": "openai/small", "api_key": "none", "mock_response": SAID});
-    // JSON is YAML.
+    // JSON is valid YAML.
     json!({
         "model_list": [{"model_name": "small", "litellm_params": parameters}],
         "router_settings": {"num_retries": 0},
@@ -101,10 +101,10 @@ fn path_of(workload: &Workload) -> String {
     format!("/v1/workloads/by-slug/{}/execute", workload.slug)
 }
 
-/// One client at its leisure: p50 and p99 of the way of a first part, in microseconds.
+/// p50 and p99 latency of a first part for a single client, in microseconds.
 ///
 /// # Errors
-/// When a run does not complete, or nothing of its answer is told early.
+/// When a run does not complete, or streams no part.
 pub(crate) async fn first_parts(server: &Running, workload: &Workload) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let path = path_of(workload);
@@ -125,17 +125,17 @@ pub(crate) async fn first_parts(server: &Running, workload: &Workload) -> Result
 
 async fn first_part(connection: &mut Connection, question: Ready) -> Result<u64> {
     let (answer, arrived) = connection.send_watching(question, DELTA).await?;
-    let arrived = arrived.with_context(|| format!("nothing was told early: {answer}"))?;
+    let arrived = arrived.with_context(|| format!("no part was streamed: {answer}"))?;
     let text = std::str::from_utf8(&answer.body)?;
     anyhow::ensure!(text.contains("event: execution.completed\n"), "a run did not complete: {text}");
     let told = text.split_once(DELTA).and_then(|(_, rest)| rest.lines().find_map(|line| line.strip_prefix("data: ")));
     let told: Value = serde_json::from_str(told.context("a part without data")?)?;
-    let part = told.get("delta").and_then(Value::as_str).context("a part that says nothing")?;
+    let part = told.get("delta").and_then(Value::as_str).context("a part without a delta")?;
     Ok(u64::try_from((arrived - said_at(part)?).whole_microseconds().max(1))?)
 }
 
 impl Round {
-    /// Of stretches of each.
+    /// Creates a round from a measurement of each.
     pub(crate) fn of(local: &Stretch, openai: &Stretch, gateway: Option<&Stretch>) -> Round {
         Round { local: local.rate(), openai: openai.rate(), gateway: gateway.map(Stretch::rate) }
     }
@@ -149,7 +149,7 @@ impl Round {
     }
 }
 
-/// The one in the middle.
+/// The median.
 fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
@@ -161,16 +161,16 @@ impl Asking {
         middle(self.rounds.iter().filter_map(of))
     }
 
-    /// What was measured, for people.
+    /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let mut told = Vec::new();
         let rate = |value: Option<f64>| value.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}"));
         if !self.rounds.is_empty() {
-            told.push(("execute by the built-in provider: runs a second", rate(self.middle(|one| Some(one.local)))));
-            told.push(("execute by openai: runs a second", rate(self.middle(|one| Some(one.openai)))));
+            told.push(("execute by the built-in provider: runs per second", rate(self.middle(|one| Some(one.local)))));
+            told.push(("execute by openai: runs per second", rate(self.middle(|one| Some(one.openai)))));
             let gateway = self.middle(|one| one.gateway).map(|rate| format!("{rate:.0}"));
-            let gateway = gateway.unwrap_or_else(|| "not installed here, so not measured".to_owned());
-            told.push(("a gateway of PyPI (LiteLLM, two workers, its own mock answers): answers a second", gateway));
+            let gateway = gateway.unwrap_or_else(|| "not installed, so not measured".to_owned());
+            told.push(("LiteLLM gateway (two workers, mock answers): responses per second", gateway));
         }
         if let Some((middle, _)) = self.first_part {
             told.push(("first streamed byte: p50 from the provider to the client", millis(middle)));
@@ -178,7 +178,7 @@ impl Asking {
         told
     }
 
-    /// The same for programs.
+    /// The results as JSON.
     pub(crate) fn value(&self) -> Value {
         let rounds = self.rounds.iter().map(|one| {
             json!({"local_per_second": one.local, "openai_per_second": one.openai, "gateway_per_second": one.gateway})
@@ -195,7 +195,7 @@ fn millis(micros: u64) -> String {
     format!("{:.1} ms", Duration::from_micros(micros).as_secs_f64() * 1e3)
 }
 
-/// The bars, measured or not.
+/// The targets, measured or not.
 pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
     let judged = |what: String, bar: String, measured: Option<String>, met: Option<bool>| Judged {
         what,
@@ -220,7 +220,7 @@ pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
             times.map(|times| times >= TIMES),
         ),
         judged(
-            format!("{FIRST_PART}: p99 from the provider to the client, storing included"),
+            format!("{FIRST_PART}: p99 from the provider to the client, including persistence"),
             format!("under {} ms", ON_ITS_WAY.as_millis()),
             first_part.map(|(_, p99)| millis(p99)),
             first_part.map(|(_, p99)| Duration::from_micros(p99) < ON_ITS_WAY),
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(verdicts(&seen(700.0, Some(71.0), 4_999))[1], Verdict::Missed);
         assert_eq!(verdicts(&seen(700.0, None, 4_999))[1], Verdict::NotMeasured);
         assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
-        assert!(seen(700.0, None, 1).told().iter().any(|(_, value)| value == "not installed here, so not measured"));
+        assert!(seen(700.0, None, 1).told().iter().any(|(_, value)| value == "not installed, so not measured"));
     }
 
     #[test]

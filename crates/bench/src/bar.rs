@@ -1,4 +1,4 @@
-//! The bars, and whether they were met.
+//! Performance targets and their evaluation.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::queued;
 use crate::row::{Depth, Floor, Keys, Row, Workloads};
 use crate::run::{Findings, Measured, Stretch};
 
-/// The number of clients that the bars are about.
+/// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
-/// Longest p99 of a governed run, in microseconds.
+/// Maximum p99 of a governed run, in microseconds.
 const GOVERNANCE: u64 = 25_000;
-/// Most commits and round trips of a run. Retries after a lost race make the mean a little more than a whole number.
+/// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
 const TRIPS: f64 = 2.05;
-/// Most bytes of write-ahead log of a run.
+/// Maximum bytes of write-ahead log of a run.
 const LOG: f64 = 12.0 * 1_024.0;
-/// Most that a deep page may take of the first, and the other way round.
+/// Maximum ratio between the times of a deep page and the first page, in either direction.
 const FLAT: f64 = 1.3;
-/// Most that a year of runs may slow a row down.
+/// Maximum slowdown of a scenario by a year of runs.
 const GROWN: f64 = 1.3;
-/// Most that a run may take as a tool over the Model Context Protocol, against the plain run.
+/// Maximum time of a run as an MCP tool, relative to the plain run.
 const TOOL: f64 = 1.3;
-/// Most processor time of a request that does nothing, in microseconds.
+/// Maximum processor time of an empty request, in microseconds.
 const STACK: f64 = 60.0;
-/// Longest cold start.
+/// Maximum cold start time.
 const COLD: Duration = Duration::from_millis(300);
-/// Most memory of an idle server.
+/// Maximum memory of an idle server.
 const MEMORY: u64 = 60 * 1_024 * 1_024;
 
-/// What a bar asks, what was measured, and the verdict.
+/// A target with its measurement and verdict.
 pub(crate) struct Judged {
     pub(crate) what: String,
     pub(crate) bar: String,
@@ -41,12 +41,12 @@ pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
 }
 
-/// Whether a bar was met.
+/// Whether a target was met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// Not part of this run, or this PostgreSQL cannot count it.
+    /// Not selected, or not supported by this PostgreSQL build.
     NotMeasured,
 }
 
@@ -64,14 +64,14 @@ impl Verdict {
     }
 }
 
-/// All bars, in the order of the rows.
+/// Evaluates all targets, in the order of the scenarios.
 pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     let mut judged = Vec::new();
     for row in Row::ALL {
         let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS);
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
-        // A page of fifty rows is no share of one point read; lists are judged against themselves.
+        // Lists have targets of their own; a page of fifty rows is not comparable to a point read.
         if let Some(least) = least_share(row) {
             judged.push(share(row, least, measured));
         }
@@ -116,7 +116,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
     judged
 }
 
-/// The least share of the floor, where there is one.
+/// The minimum share of the baseline, if there is a target.
 fn least_share(row: Row) -> Option<f64> {
     match row {
         Row::ActiveRelease => Some(0.8),
@@ -133,23 +133,23 @@ fn least_share(row: Row) -> Option<f64> {
     }
 }
 
-/// What a request costs before and behind its handler. Reading and writing HTTP is in it, so the bar is met with a margin.
+/// The request overhead outside the handler. The measurement includes HTTP parsing and writing.
 fn stack(measured: Option<&Measured>) -> Judged {
     let took = measured.map(|one| one.fairway.processor().0 * 1e3);
     Judged {
-        what: "hello: processor time of the server a request, HTTP included".to_owned(),
+        what: "hello: processor time of the server per request, HTTP included".to_owned(),
         bar: format!("under {STACK:.0} µs"),
         measured: took.map_or_else(absent, |took| format!("{took:.0} µs")),
         verdict: took.map_or(Verdict::NotMeasured, |took| Verdict::of(took < STACK)),
     }
 }
 
-/// The row beside a year of runs against itself on a young database.
+/// A scenario with a year of runs relative to the same scenario on a small database.
 fn growth(row: Row, findings: &Findings) -> Option<Judged> {
     let beside = findings.beside.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
     let ratio = beside.times();
     Some(Judged {
-        what: format!("{}: time beside a year of runs against a young database", row.name()),
+        what: format!("{}: time with a year of runs against a small database", row.name()),
         bar: format!("at most {GROWN} times"),
         measured: ratio.map_or_else(absent, |ratio| format!("{ratio:.2}")),
         verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::of(ratio <= GROWN)),
@@ -195,8 +195,8 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
     ]
 }
 
-/// A run as a tool against the plain run, each as a share of the floors around it: the two are measured one after the other,
-/// and the machine is shared.
+/// A run as a tool relative to the plain run. Both are normalized by the baselines around them, because they run one
+/// after the other on a shared machine.
 fn tool(findings: &Findings) -> Judged {
     let share = |row: Row| {
         let measured = findings.measured.iter().find(|one| one.row == row && one.clients == CLIENTS)?;
@@ -212,7 +212,7 @@ fn tool(findings: &Findings) -> Judged {
     }
 }
 
-/// A deep page against the first: with one client, where nothing but the work itself takes time.
+/// A deep page relative to the first page, with a single client to avoid queueing effects.
 fn flatness(findings: &Findings) -> Judged {
     let median = |page: Depth| {
         let of_page = findings.measured.iter().filter(|one| one.row == Row::AssetList { page });
@@ -234,7 +234,7 @@ fn flatness(findings: &Findings) -> Judged {
 
 fn rights(findings: &Findings) -> Judged {
     Judged {
-        what: "active-release read: changed rights show with the next request".to_owned(),
+        what: "active-release read: changed permissions apply to the next request".to_owned(),
         bar: "always".to_owned(),
         measured: findings.rights.map_or_else(absent, |seen| {
             format!("{} of {} changes", seen.rounds.saturating_sub(seen.late), seen.rounds)
@@ -247,7 +247,7 @@ fn absent() -> String {
     "n/a".to_owned()
 }
 
-/// Bytes in mebibytes.
+/// Converts bytes to mebibytes.
 #[expect(clippy::cast_precision_loss, reason = "memory of a process lies far below 2^53 bytes")]
 pub(crate) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / (1_024.0 * 1_024.0)
@@ -255,23 +255,23 @@ pub(crate) fn mebibytes(bytes: u64) -> f64 {
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
 impl Stretch {
-    /// Requests a second.
+    /// Requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.tally.requests as f64 / self.tally.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 
-    /// A latency in microseconds.
+    /// A latency quantile in microseconds.
     pub(crate) fn quantile(&self, quantile: f64) -> u64 {
         self.tally.latency.value_at_quantile(quantile)
     }
 
-    /// Milliseconds of processor time a request: of the program, and of PostgreSQL.
+    /// Processor time for each request in milliseconds: of the server, and of PostgreSQL.
     pub(crate) fn processor(&self) -> (f64, f64) {
         let of = |time: Duration| time.as_secs_f64() * 1e3 / self.tally.requests.max(1) as f64;
         (of(self.cost.program), of(self.cost.postgres))
     }
 
-    /// Bytes of write-ahead log a request, full-page images included.
+    /// Bytes of write-ahead log for each request, including full-page images.
     pub(crate) fn log_bytes_per_request(&self) -> f64 {
         self.per_request(self.cost.log_bytes)
     }
@@ -280,29 +280,29 @@ impl Stretch {
         count as f64 / self.tally.requests.max(1) as f64
     }
 
-    /// Processors that others kept busy meanwhile, of as many as the machine has.
+    /// The number of processors that other programs kept busy.
     pub(crate) fn strangers(&self) -> f64 {
         self.cost.strangers().as_secs_f64() / self.cost.elapsed.as_secs_f64().max(f64::EPSILON)
     }
 }
 
 impl Measured {
-    /// The mean of the floor before and after.
+    /// The mean baseline rate before and after.
     pub(crate) fn floor_rate(&self, floor: Floor) -> Option<f64> {
         mean(self.around(floor).map(Stretch::rate))
     }
 
-    /// The floor's processor time a request, of both processes together, in milliseconds.
+    /// The baseline's processor time for each request, of both processes, in milliseconds.
     fn floor_processor(&self, floor: Floor) -> Option<f64> {
         mean(self.around(floor).map(|stretch| sum(stretch.processor())))
     }
 
-    /// Requests a second as a share of the floor's.
+    /// The request rate as a share of the baseline's.
     pub(crate) fn share_of(&self, floor: Floor) -> Option<f64> {
         self.floor_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
     }
 
-    /// What the floor's processor time is of ours: the share that a machine with nothing else to do would show.
+    /// The baseline's processor time as a share of the server's: the throughput share on an otherwise idle machine.
     pub(crate) fn share_by_processor(&self, floor: Floor) -> Option<f64> {
         let own = sum(self.fairway.processor());
         self.floor_processor(floor).filter(|_| own > 0.0).map(|floor| floor / own)
@@ -317,7 +317,7 @@ fn sum((one, other): (f64, f64)) -> f64 {
     one + other
 }
 
-/// The arithmetic mean; `None` of nothing.
+/// The arithmetic mean; `None` without values.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (count, sum) = values.fold((0.0, 0.0), |(count, sum), value| (count + 1.0, sum + value));
     (count > 0.0).then(|| sum / count)

@@ -1,37 +1,37 @@
-//! A row on a young database and beside a year of runs, in turn: a stretch here, a stretch there, several times.
+//! Measures a scenario on a small and on a large database, alternating in several rounds.
 //!
-//! What the machine does besides changes within seconds, and falls on both stretches of a round. The middle round counts,
-//! so that one in which it fell on one of them alone changes nothing.
+//! Other load on the machine changes within seconds and affects both measurements of a round. The median round
+//! removes outliers that affect only one of them.
 
 use crate::row::Row;
 use crate::run::Stretch;
 
-/// Rounds of a row. An odd number has a middle one.
+/// Rounds of a scenario; an odd number has a median.
 pub(crate) const ROUNDS: u32 = 7;
 
-/// A row, measured in rounds.
+/// A scenario measured in rounds.
 pub(crate) struct Beside {
     pub(crate) row: Row,
     pub(crate) clients: usize,
-    /// On the young database, and beside a year of runs.
+    /// The measurement on the small database, and on the database with a year of runs.
     pub(crate) rounds: Vec<(Stretch, Stretch)>,
 }
 
 impl Beside {
-    /// How many times the time of the young database a request takes beside a year of runs, in the middle round. Clients
-    /// wait for their answers, so twice the time is half the requests.
+    /// The median slowdown by a year of runs. Clients run in a closed loop, so twice the time means half the
+    /// requests.
     pub(crate) fn times(&self) -> Option<f64> {
         middle(self.rounds.iter().map(|(young, grown)| young.rate() / grown.rate().max(f64::MIN_POSITIVE)))
     }
 
-    /// The least and the greatest of the rounds.
+    /// The minimum and the maximum slowdown of all rounds.
     pub(crate) fn range(&self) -> (f64, f64) {
         let times = |(young, grown): &(Stretch, Stretch)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
         let of = |pick: fn(f64, f64) -> f64, from| self.rounds.iter().map(times).fold(from, pick);
         (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
     }
 
-    /// The middle of a value of the young database, and of the other.
+    /// The median of a value on the small database, and on the large one.
     pub(crate) fn middles(&self, value: impl Fn(&Stretch) -> f64) -> (Option<f64>, Option<f64>) {
         (
             middle(self.rounds.iter().map(|(young, _)| value(young))),
@@ -40,7 +40,7 @@ impl Beside {
     }
 }
 
-/// The value in the middle; `None` of nothing.
+/// The median; `None` without values.
 fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A hundred thousand assets, for lists: stored by COPY past the API, which would take an hour.
+//! Stores 100,000 assets by COPY for list scenarios; the API would take an hour.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,27 +12,27 @@ use uuid::Uuid;
 
 use crate::connection::{Connection, get};
 
-/// Assets in all; those that are listed are two thirds of them.
+/// The total number of assets; the list shows two thirds of them.
 const ASSETS: u32 = 100_000;
-/// Rows of a page. A thousand pages of them are within what is listed.
+/// Rows of a page. The list has more than a thousand pages.
 const PAGE: u32 = 50;
-/// The page that is deep.
+/// The number of the deep page.
 const DEEP: u32 = 1_000;
-/// What the first start of a server makes.
+/// Fixtures that the server's first start creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
 /// Two pages of one list.
 pub(crate) struct Catalogue {
-    /// The path of its first page.
+    /// The path of the first page.
     pub(crate) first: String,
-    /// The path of its thousandth, as the page before links to it.
+    /// The path of the thousandth page, from the link of the page before.
     pub(crate) thousandth: String,
 }
 
 impl Catalogue {
-    /// Stores the assets and walks to the deep page as a client would.
+    /// Stores the assets, and follows cursors to the deep page.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses, or the list ends before that page.
@@ -41,13 +41,13 @@ impl Catalogue {
         let mut connection = Connection::open(address).await?;
         let list = format!("/v1/assets?workspace_id={WORKSPACE}&asset_kind=memory&lifecycle_state=active");
         let first = format!("{list}&limit={PAGE}");
-        // Longer strides lead there sooner; a cursor does not depend on how the list was walked.
+        // Larger pages reach the deep page with fewer requests; a cursor does not depend on the page size.
         let stride = 200;
         let mut path = format!("{list}&limit={stride}");
         for _ in 0..(DEEP - 1) * PAGE / stride {
             path = next(&mut connection, &path).await?;
         }
-        // What is left of the way is shorter than a stride.
+        // The remaining distance is shorter than a large page.
         let rest = (DEEP - 1) * PAGE % stride;
         path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
         let thousandth =
@@ -56,16 +56,16 @@ impl Catalogue {
     }
 }
 
-/// The page that this one links to.
+/// The path of the next page.
 async fn next(connection: &mut Connection, path: &str) -> Result<String> {
     let answer = connection.send(get(path)).await?;
     anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
     let link = answer.link.context("the list ends before its thousandth page")?;
     let target = link.strip_prefix('<').and_then(|link| link.split_once('>'));
-    Ok(target.context("the link is none")?.0.to_owned())
+    Ok(target.context("the link has no target")?.0.to_owned())
 }
 
-/// Every third asset is of another kind or retired, so that the filters have something to leave out.
+/// Every third asset has another kind or is retired, so that the filters exclude some.
 async fn fill(database: &Client) -> Result<()> {
     let copy = "COPY asset (tenant_id, asset_id, slug, asset_kind, owner_ref, lifecycle_state, ownership_tier, \
         workspace_id, namespace_id, last_label, revision, created_at, created_by) FROM STDIN";

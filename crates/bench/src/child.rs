@@ -1,4 +1,4 @@
-//! Processes that the benchmark starts, and their end.
+//! Child processes of the benchmark.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,23 +15,23 @@ use tokio::time::sleep;
 
 use crate::connection::{Connection, get};
 
-/// How long a started process may take until it answers.
+/// Timeout of a process's start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// How long a process may take to end after it was asked.
+/// Timeout of a process's shutdown.
 const STOP_PATIENCE: Duration = Duration::from_secs(15);
-/// How much of a log an error shows, in bytes.
+/// Maximum bytes of a log in an error message.
 const SHOWN: usize = 2_000;
 
-/// A running child. Ended when dropped.
+/// A child process; killed when dropped.
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
-    /// Where it listens.
+    /// The address that it listens on.
     pub(crate) address: SocketAddr,
 }
 
 impl Running {
-    /// Starts `command`, which is to listen on `address`, with everything it says going to `log`.
+    /// Starts a command that listens on `address`, with its output in the file `log`.
     pub(crate) fn start(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<Running> {
         let file = File::create(&log).with_context(|| format!("creating {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
@@ -44,7 +44,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits until `path` answers 200, and says how long that took from `since`.
+    /// Waits until `path` responds with 200, and returns the time since `since`.
     pub(crate) async fn answers(&mut self, path: &str, since: Instant) -> Result<Duration> {
         loop {
             if let Ok(mut connection) = Connection::open(self.address).await
@@ -53,24 +53,24 @@ impl Running {
                 return Ok(since.elapsed());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("{} ended with {status}: {}", self.address, self.end_of_log());
+                bail!("{} exited with {status}: {}", self.address, self.end_of_log());
             }
             if since.elapsed() > START_PATIENCE {
-                bail!("{}{path} does not answer 200: {}", self.address, self.end_of_log());
+                bail!("{}{path} does not respond with 200: {}", self.address, self.end_of_log());
             }
             sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// The last lines it said.
+    /// The end of the process's log.
     pub(crate) fn end_of_log(&self) -> String {
         end_of(&self.log).unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
     }
 
-    /// Asks the process to end and waits for it.
+    /// Sends SIGTERM and waits for the process to exit.
     pub(crate) async fn stop(&mut self) -> Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
-            let process = i32::try_from(self.child.id()).context("a process id beyond what the kernel gives out")?;
+            let process = i32::try_from(self.child.id()).context("the process id is out of range")?;
             kill(Pid::from_raw(process), Signal::SIGTERM)?;
         }
         let since = Instant::now();
@@ -79,7 +79,7 @@ impl Running {
                 return Ok(status);
             }
             if since.elapsed() > STOP_PATIENCE {
-                bail!("a process did not end within {} s: {}", STOP_PATIENCE.as_secs(), self.end_of_log());
+                bail!("a process did not exit within {} s: {}", STOP_PATIENCE.as_secs(), self.end_of_log());
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -88,7 +88,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; a process that has ended already refuses both, rightly.
+        // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -101,12 +101,12 @@ fn end_of(log: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(end).into_owned())
 }
 
-/// A loopback address that nobody listened on a moment ago.
+/// A loopback address with a free port.
 pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }
 
-/// Waits for the request to stop, and names it.
+/// Waits for SIGINT or SIGTERM, and returns its name.
 pub(crate) async fn asked_to_stop() -> io::Result<&'static str> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

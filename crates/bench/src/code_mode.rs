@@ -1,6 +1,6 @@
-//! A script from the request to its answer: let in, written down, run in a child of its own, ended.
+//! Benchmark of a script from request to response: admission, persistence, execution in a child process, completion.
 //!
-//! One client asks for one script after another; the time is that of the whole request, the child's start in it.
+//! A single client runs one script after another. The time is that of the whole request, including the child's start.
 
 use std::time::{Duration, Instant};
 
@@ -14,27 +14,28 @@ use crate::connection::{Connection, post};
 use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE};
 use crate::load::histogram;
 
-/// What `--only` calls this.
+/// The name for `--only`.
 pub(crate) const NAME: &str = "code mode hello (Starlark)";
-/// Scripts that are timed, and before.
+/// Timed scripts, and warm-up scripts.
 const SCRIPTS: u64 = 300;
 const WARM_UP: u64 = 20;
-/// Longest p50 of a script.
+/// Maximum p50 of a script.
 const LONGEST: Duration = Duration::from_millis(15);
 
-/// What was seen.
+/// The result.
 pub(crate) struct CodeMode {
-    /// Times of whole requests, in microseconds.
+    /// Request times in microseconds.
     pub(crate) latency: Histogram<u64>,
 }
 
-/// Runs the scripts, one after another.
+/// Runs the scripts sequentially.
 ///
 /// # Errors
-/// When a script does not come to its result.
+/// When a script has an unexpected result.
 pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<CodeMode> {
     let mut connection = Connection::open(server.address).await?;
-    let slug = furniture.scripted(server.address, "bench-scripts").await.context("making a workload for scripts")?.slug;
+    let slug =
+        furniture.scripted(server.address, "bench-scripts").await.context("creating a workload for scripts")?.slug;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": slug, "environment": ENVIRONMENT, "language": "starlark",
         "code": "print('hello')\nresult = 1 + 1",
@@ -46,7 +47,7 @@ pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<C
         let took = since.elapsed();
         let came = ["status", "result", "stdout"].map(|name| answer.get(name));
         let wanted = [json!("completed"), json!(2), json!("hello\n")];
-        anyhow::ensure!(came == wanted.each_ref().map(Some), "a script came to {answer}");
+        anyhow::ensure!(came == wanted.each_ref().map(Some), "unexpected result of a script: {answer}");
         if number >= WARM_UP {
             latency.record(u64::try_from(took.as_micros())?.max(1))?;
         }
@@ -59,14 +60,14 @@ impl CodeMode {
         Duration::from_micros(self.latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
     }
 
-    /// What was measured, for people.
+    /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let quantiles = [0.5, 0.9, 0.99].map(|quantile| format!("{:.1}", self.millis(quantile)));
         vec![("code mode hello (Starlark): p50, p90, p99", format!("{} ms", quantiles.join(", ")))]
     }
 }
 
-/// The bar, measured or not.
+/// The target, measured or not.
 pub(crate) fn judge(seen: Option<&CodeMode>) -> Judged {
     let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
     Judged {

@@ -1,4 +1,4 @@
-//! How long a server takes to its first answer on a database that is migrated already.
+//! Measures the time from process start to the first response, on a migrated database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use anyhow::Result;
 
 use crate::stage::{DATABASE, FirstAnswers, Home, Postgres, start_server};
 
-/// Starts that are measured.
+/// The number of measured starts.
 const STARTS: usize = 5;
 
 /// Cold starts, measured from spawning the process.
 pub(crate) struct ColdStart {
-    /// The one that also migrated an empty database.
+    /// The first start, which migrated an empty database.
     pub(crate) migrating: FirstAnswers,
-    /// The others, on the migrated database.
+    /// The starts on the migrated database.
     pub(crate) starts: Vec<FirstAnswers>,
 }
 
-/// Best and median.
+/// Minimum and median.
 pub(crate) struct Spread {
     pub(crate) best: Duration,
     pub(crate) median: Duration,
 }
 
-/// Starts the server once on the empty database and then a few times on the migrated one; each is stopped again.
+/// Starts and stops the server once on the empty database, and several times on the migrated one.
 pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
     let (mut server, migrating) = start_server(home, (postgres, DATABASE), program).await?;
     server.stop().await?;
@@ -38,12 +38,12 @@ pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) ->
 }
 
 impl ColdStart {
-    /// Until the process says that it is well.
+    /// Time until the health check succeeds.
     pub(crate) fn health(&self) -> Spread {
         spread(self.starts.iter().map(|first| first.health))
     }
 
-    /// Until a read that needs the database is answered.
+    /// Time until a read from the database succeeds.
     pub(crate) fn read(&self) -> Spread {
         spread(self.starts.iter().map(|first| first.read))
     }

@@ -1,4 +1,4 @@
-//! One keep-alive HTTP/1.1 connection of a client.
+//! A keep-alive HTTP/1.1 connection of a client.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::net::TcpStream;
 
-/// A request that is ready to be sent; the connection adds the host.
+/// A complete request; the connection adds the host.
 pub(crate) type Ready = Request<Full<Bytes>>;
 
 /// A connection to one server.
@@ -22,30 +22,30 @@ pub(crate) struct Connection {
     host: HeaderValue,
 }
 
-/// What the server said.
+/// A response.
 pub(crate) struct Answer {
     /// The status code.
     pub(crate) status: u16,
-    /// The whole body.
+    /// The body.
     pub(crate) body: Bytes,
-    /// Where a list goes on.
+    /// The `Link` header of a list.
     pub(crate) link: Option<String>,
-    /// Whether it says when to ask again.
+    /// Whether the response has a `Retry-After` header.
     pub(crate) has_retry_after: bool,
 }
 
 impl Connection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Connection> {
         let stream = TcpStream::connect(address).await?;
-        // A reused connection would otherwise stall for the delayed acknowledgement of the request before.
+        // Without this, a reused connection stalls for the delayed acknowledgement of the previous request.
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // Its failure reaches whoever waits for an answer.
+        // An error of the connection task surfaces in the pending request.
         tokio::task::spawn_local(connection);
         Ok(Connection { sender, host: HeaderValue::from_str(&address.to_string())? })
     }
 
-    /// Sends one request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn send(&mut self, mut request: Ready) -> Result<Answer> {
         request.headers_mut().insert(HOST, self.host.clone());
         self.sender.ready().await?;
@@ -57,7 +57,7 @@ impl Connection {
         Ok(Answer { status, body, link, has_retry_after })
     }
 
-    /// Sends one request and reads the whole answer, and says when so much of it was there that it held `sign`.
+    /// Sends a request and reads the whole response, and returns when `sign` first appeared in the body.
     pub(crate) async fn send_watching(
         &mut self,
         mut request: Ready,
@@ -70,7 +70,7 @@ impl Connection {
         while let Some(frame) = response.frame().await {
             let Ok(part) = frame?.into_data() else { continue };
             let arrived = OffsetDateTime::now_utc();
-            // The sign may lie across two parts.
+            // The text may span two frames.
             let from = body.len().saturating_sub(sign.len());
             body.extend_from_slice(&part);
             let fresh = body.get(from..).unwrap_or_default();
@@ -83,14 +83,14 @@ impl Connection {
         Ok((answer, seen))
     }
 
-    /// Sends a request that must succeed and reads the JSON of its answer.
+    /// Sends a request that must succeed, and parses the JSON of its response.
     pub(crate) async fn json(&mut self, request: Ready) -> Result<Value> {
         let what = format!("{} {}", request.method(), request.uri());
         let answer = self.send(request).await.with_context(|| what.clone())?;
         if !answer.is_success() {
-            bail!("{what} answered {answer}");
+            bail!("{what} responded with {answer}");
         }
-        serde_json::from_slice(&answer.body).with_context(|| format!("{what} answered no JSON"))
+        serde_json::from_slice(&answer.body).with_context(|| format!("{what} did not respond with JSON"))
     }
 }
 
@@ -108,32 +108,32 @@ impl std::fmt::Display for Answer {
     }
 }
 
-/// A GET of `path`.
+/// A GET request.
 pub(crate) fn get(path: &str) -> Ready {
     build(Method::GET, path, None)
 }
 
-/// A POST of JSON.
+/// A POST request with JSON.
 pub(crate) fn post(path: &str, body: &Value) -> Ready {
     post_bytes(path, Bytes::from(body.to_string()))
 }
 
-/// A PATCH by JSON.
+/// A PATCH request with JSON.
 pub(crate) fn patch(path: &str, body: &Value) -> Ready {
     build(Method::PATCH, path, Some(Bytes::from(body.to_string())))
 }
 
-/// A POST of bytes that are JSON already.
+/// A POST request with serialized JSON.
 pub(crate) fn post_bytes(path: &str, body: Bytes) -> Ready {
     build(Method::POST, path, Some(body))
 }
 
-/// A DELETE of `path`.
+/// A DELETE request.
 pub(crate) fn delete(path: &str) -> Ready {
     build(Method::DELETE, path, None)
 }
 
-/// The same request with a header more. Values that no header can hold are left out.
+/// Adds a header. Ignores values that are not valid in a header.
 pub(crate) fn with_header(mut request: Ready, name: &'static str, value: &str) -> Ready {
     if let Ok(value) = HeaderValue::from_str(value) {
         request.headers_mut().insert(HeaderName::from_static(name), value);
@@ -145,7 +145,7 @@ fn build(method: Method, path: &str, body: Option<Bytes>) -> Ready {
     let has_body = body.is_some();
     let mut request = Request::new(Full::new(body.unwrap_or_default()));
     *request.method_mut() = method;
-    // Every path here is made of literals, slugs and UUIDs; anything else would be asked for at the root and refused.
+    // Paths consist of literals, slugs and UUIDs. An invalid path becomes `/`, which the server refuses.
     *request.uri_mut() = path.parse().unwrap_or_else(|_| Uri::from_static("/"));
     if has_body {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

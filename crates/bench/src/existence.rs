@@ -1,7 +1,7 @@
-//! Whether the time of a refusal tells that a thing is there.
+//! Timing oracle: whether the response time of a refusal reveals that a resource exists.
 //!
-//! A read by an identifier that is somebody else's and a read by one that nobody has get the same answer. Here they are
-//! timed against each other, in pairs, so that whatever else the machine does hits both alike.
+//! A read with the identifier of a hidden resource and a read with an unused identifier have the same response. The
+//! benchmark times both in pairs, so that other load affects both alike.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -13,16 +13,16 @@ use crate::bar::{Judged, Verdict};
 use crate::connection::{Connection, get, with_header};
 use crate::furniture::{Furniture, NEIGHBOUR, OUTSIDER, Things, WORKSPACE};
 
-/// What `--only` calls all of this.
+/// The name for `--only`.
 pub(crate) const NAME: &str = "existence";
-/// Pairs that are timed.
+/// The number of timed pairs.
 const PAIRS: usize = 2_000;
-/// Pairs before, while caches fill and plans settle.
+/// Warm-up pairs, for caches and query plans.
 const WARM_UP: usize = 200;
-/// The medians may differ by less than this share of the lower one.
+/// Maximum difference of the medians, as a share of the lower one.
 const APART: f64 = 0.1;
 
-/// What is read by its identifier.
+/// A kind of resource that is read by identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Noun {
     Workload,
@@ -31,23 +31,23 @@ pub(crate) enum Noun {
     Execution,
 }
 
-/// Why the reader may not know of it.
+/// Why the resource is hidden from the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hidden {
-    /// It is another tenant's, and the reader administers its own.
+    /// It belongs to another tenant; the reader administers its own tenant.
     Abroad,
-    /// It is in a workspace of the same tenant, and the reader administers another one.
+    /// It belongs to another workspace of the same tenant; the reader administers a different workspace.
     NextDoor,
 }
 
-/// Medians of one kind of read.
+/// The median times of one kind of read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Compared {
     pub(crate) noun: Noun,
     pub(crate) hidden: Hidden,
-    /// Of the identifier that somebody else has.
+    /// The median for the identifier of a hidden resource.
     pub(crate) foreign: Duration,
-    /// Of an identifier that nobody has.
+    /// The median for an unused identifier.
     pub(crate) random: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Noun {
         }
     }
 
-    /// Where it is read, by somebody who works in that workspace.
+    /// The path of the read, for a reader in this workspace.
     fn path(self, id: &str, workspace: &str) -> String {
         match self {
             Noun::Workload => format!("/v1/workloads/{id}"),
@@ -100,7 +100,7 @@ impl Hidden {
         }
     }
 
-    /// The reader's.
+    /// The reader's workspace.
     fn workspace(self, furniture: &Furniture) -> &str {
         match self {
             Hidden::Abroad => WORKSPACE,
@@ -117,7 +117,7 @@ impl Hidden {
 }
 
 impl Compared {
-    /// How far the medians are apart, as a share of the lower one.
+    /// The relative difference of the medians, as a share of the lower one.
     pub(crate) fn apart(&self) -> f64 {
         let (one, other) = (self.foreign.as_secs_f64(), self.random.as_secs_f64());
         (one - other).abs() / one.min(other).max(f64::EPSILON)
@@ -132,10 +132,10 @@ fn name(noun: Noun, hidden: Hidden) -> String {
     format!("{NAME}: {} {}", noun.name(), hidden.whose())
 }
 
-/// Compares every kind of read, one client on one connection.
+/// Compares all kinds of read, with one client on one connection.
 ///
 /// # Errors
-/// When any of the reads is answered with anything but 404.
+/// When a read does not respond with 404.
 pub(crate) async fn measure(address: SocketAddr, furniture: &Furniture) -> Result<Vec<Compared>> {
     let mut connection = Connection::open(address).await?;
     let mut compared = Vec::new();
@@ -152,9 +152,9 @@ async fn compare(connection: &mut Connection, noun: Noun, hidden: Hidden, furnit
     let theirs = noun.path(noun.of(hidden.things(furniture)), workspace);
     let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
     for pair in 0..WARM_UP.saturating_add(PAIRS) {
-        // Of the same age as the others: an identifier tells its month, and with it which partition is looked in.
+        // A fresh identifier selects the same month's partition as the hidden one.
         let nobodys = noun.path(&Uuid::now_v7().to_string(), workspace);
-        // Each goes first as often as the other, because the second finds everything warm.
+        // The order alternates, because the second read of a pair finds warm caches.
         let mut turns = [(&theirs, &mut foreign), (&nobodys, &mut random)];
         if pair % 2 == 1 {
             turns.reverse();
@@ -169,14 +169,14 @@ async fn compare(connection: &mut Connection, noun: Noun, hidden: Hidden, furnit
     Ok(Compared { noun, hidden, foreign: median(foreign), random: median(random) })
 }
 
-/// How long a read takes to be refused.
+/// The time of a refused read.
 async fn refused(connection: &mut Connection, path: &str, reader: &str) -> Result<Duration> {
     let request = with_header(get(path), "x-actor-ref", reader);
     let since = Instant::now();
     let answer = connection.send(request).await?;
     let took = since.elapsed();
     if answer.status != 404 {
-        bail!("{path} as {reader} answered {answer}");
+        bail!("{path} as {reader} responded with {answer}");
     }
     Ok(took)
 }
@@ -186,14 +186,14 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// A bar for each kind of read, measured or not.
+/// The targets for all kinds of read, measured or not.
 pub(crate) fn judge(compared: &[Compared]) -> Vec<Judged> {
     let kinds = Hidden::ALL.into_iter().flat_map(|hidden| Noun::ALL.map(|noun| (noun, hidden)));
     kinds
         .map(|(noun, hidden)| {
             let found = compared.iter().find(|one| one.noun == noun && one.hidden == hidden);
             Judged {
-                what: format!("{}, medians against nobody's", name(noun, hidden)),
+                what: format!("{}, medians against an unused identifier", name(noun, hidden)),
                 bar: "under 10 % apart".to_owned(),
                 measured: found.map_or_else(|| "n/a".to_owned(), |one| format!("{:.1} %", one.apart() * 100.0)),
                 verdict: found.map_or(Verdict::NotMeasured, |one| Verdict::of(one.apart() < APART)),

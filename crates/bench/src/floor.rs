@@ -1,7 +1,7 @@
-//! The floor: the least that a governed service could possibly do, over the same driver and pool settings.
+//! The baseline: a minimal service with the same driver and pool settings.
 //!
-//! `/read/{id}` is one point read rendered as JSON, `/commit` one transaction of two inserted rows, `/commit-cte` the
-//! same two rows in a single statement. There is no check, no log, no tenant, no limit.
+//! `/read/{id}` renders a point read as JSON, `/commit` inserts two rows in one transaction, and `/commit-cte`
+//! inserts them in a single statement. It has no checks, log, tenants or limits.
 
 use actix_web::error::ErrorInternalServerError;
 use actix_web::web::{self, Data};
@@ -17,29 +17,30 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
 
-/// Holds the address of the floor's database: it carries a password, which other processes could read in an argument.
+/// The URL of the baseline's database. It contains a password, which would be visible to other processes in an
+/// argument.
 pub(crate) const URL_VARIABLE: &str = "FAIRWAY_BENCH_FLOOR_DATABASE_URL";
 
-/// Rows that are there to be read.
+/// The number of stored rows to read.
 pub(crate) const ROWS: u32 = 1_000;
 
-/// About the size of an active release as JSON.
+/// Makes a row about as large as an active release as JSON.
 const NOTE_BYTES: u32 = 1_200;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Where to listen
+    /// The address to listen on
     #[arg(long)]
     bind: SocketAddr,
-    /// Worker threads
+    /// The number of worker threads
     #[arg(long)]
     workers: usize,
-    /// Most connections of each worker's pool
+    /// The maximum number of connections in each worker's pool
     #[arg(long)]
     connections: usize,
 }
 
-/// Makes the floor's tables and fills the one that is read.
+/// Creates the baseline's tables and fills the one to read.
 pub(crate) async fn prepare(client: &Client) -> Result<()> {
     let sql = format!(
         "CREATE TABLE document (
@@ -59,20 +60,20 @@ pub(crate) async fn prepare(client: &Client) -> Result<()> {
          CREATE TABLE line (line_id uuid PRIMARY KEY, entry_id uuid NOT NULL, body text NOT NULL);
          ANALYZE;"
     );
-    client.batch_execute(&sql).await.context("making the floor's tables")
+    client.batch_execute(&sql).await.context("creating the baseline's tables")
 }
 
-/// The path that reads the row of this number.
+/// The path that reads a row by number.
 pub(crate) fn path_of(number: u32) -> String {
     format!("/read/{}", Uuid::from_u128(u128::from(number)))
 }
 
-/// Serves the floor until the process is asked to end.
+/// Serves the baseline until the process receives a signal.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     let url = std::env::var(URL_VARIABLE).with_context(|| format!("{URL_VARIABLE} is not set"))?;
-    let config = Config::from_str(&url).context("reading the address of the floor's database")?;
+    let config = Config::from_str(&url).context("parsing the URL of the baseline's database")?;
     let connections = arguments.connections;
-    // Found here once, because the factory below runs on every worker and has nobody to tell.
+    // Validated once here, because the factory below runs on every worker and cannot report errors.
     pool(&config, connections)?;
     let server = HttpServer::new(move || {
         let app = App::new()
@@ -88,7 +89,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     Ok(actix_web::rt::System::new().block_on(server)?)
 }
 
-/// A worker's own pool, set up as the service sets up its pools.
+/// A worker's pool, with the settings of the service's pools.
 fn pool(config: &Config, connections: usize) -> Result<Pool> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
     let manager = Manager::from_config(config.clone(), NoTls, manager);

@@ -1,4 +1,4 @@
-//! What the rows work on: workloads with active releases, assets, draft releases; made through the HTTP API.
+//! Fixtures of the scenarios, created through the HTTP API: workloads with active releases, assets, drafts.
 
 mod variant;
 
@@ -15,33 +15,33 @@ use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Ready, get, patch, post, with_header};
 use crate::growth::Grown;
 
-/// Workloads with an active release in [`ENVIRONMENT`].
+/// Number of workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOADS: usize = 100;
-/// The environment of every release.
+/// The environment of all releases.
 pub(crate) const ENVIRONMENT: &str = "dev";
-/// Assets that get versions: more than clients, so that no two clients add to the same one.
+/// Number of assets that get versions; more than clients, so that no two clients share one.
 const ASSETS: usize = 64;
-/// Releases that move between draft and review: more than clients, for the same reason.
+/// Number of releases that alternate between draft and review; more than clients, for the same reason.
 const DRAFTS: usize = 128;
-/// Pairs of releases that take a lane from each other: more than clients, for the same reason.
+/// Number of release pairs that compete for a lane; more than clients, for the same reason.
 const RIVALS: usize = 64;
-/// The lane that they take.
+/// The contested lane.
 pub(crate) const CONTESTED: &str = "guided";
 const OWNER: &str = "team:bench";
-/// The workspace of the furniture, which the first start makes.
+/// The workspace of the fixtures, which the first start creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
-/// Administers the default tenant, as everybody does on a local server who never held a role.
+/// Administers the default tenant, like every local user without a role binding.
 pub(crate) const OUTSIDER: &str = "user:bench-outsider";
-/// Administers one workspace of the default tenant, in which none of the furniture is.
+/// Administers a workspace of the default tenant that contains no fixtures.
 pub(crate) const NEIGHBOUR: &str = "user:bench-neighbour";
 
-/// A workload that can be run.
+/// A runnable workload.
 pub(crate) struct Workload {
     pub(crate) slug: String,
     pub(crate) id: String,
 }
 
-/// A release that moves to and fro between draft and review.
+/// A release that alternates between draft and review.
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) id: String,
@@ -54,16 +54,16 @@ enum Side {
     Review,
 }
 
-/// Two releases of one workload that each keep a lane and take the third from each other.
+/// Two releases of one workload; each keeps one lane, and both compete for the third.
 #[derive(Clone)]
 pub(crate) struct Rivals {
-    /// Who takes the lane next, and who has it.
+    /// Whether the second release takes the lane next.
     turn: Rc<Cell<bool>>,
     releases: [String; 2],
 }
 
 impl Rivals {
-    /// The release to activate next. Whoever asks must really send it.
+    /// The release to activate next. The caller must send the request, because the state advances.
     pub(crate) fn next(&self) -> &str {
         let second = self.turn.replace(!self.turn.get());
         let [one, two] = &self.releases;
@@ -71,7 +71,7 @@ impl Rivals {
     }
 }
 
-/// One thing of each kind that is read by its identifier.
+/// One resource of each kind that is read by identifier.
 #[derive(Default)]
 pub(crate) struct Things {
     pub(crate) workload: String,
@@ -80,32 +80,32 @@ pub(crate) struct Things {
     pub(crate) execution: String,
 }
 
-/// Everything that was made.
+/// All fixtures.
 pub(crate) struct Furniture {
     pub(crate) workloads: Rc<[Workload]>,
-    /// One whose runs take three steps.
+    /// A workload whose runs take three steps.
     pub(crate) steps: Workload,
-    /// Runs that were stored before, where a row reads them.
+    /// Stored runs, if a scenario reads them.
     pub(crate) grown: Option<Grown>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
     pub(crate) rivals: Rc<[Rivals]>,
-    /// Many assets, where a row lists them.
+    /// Many assets, if a scenario lists them.
     pub(crate) catalogue: Option<Catalogue>,
-    /// Things of this tenant.
+    /// Resources of the default tenant.
     pub(crate) home: Things,
     /// The workspace of [`NEIGHBOUR`].
     pub(crate) next_door: String,
-    /// Things of another tenant.
+    /// Resources of another tenant.
     pub(crate) abroad: Things,
-    /// What every release of this tenant is made of.
+    /// The bindings of every release in the default tenant.
     pub(crate) parts: Parts,
-    /// Counts what has to be different each time.
+    /// A counter for unique values.
     pub(crate) counter: Rc<Cell<u64>>,
 }
 
 impl Draft {
-    /// The state to ask for next. Whoever asks must really send it.
+    /// The state to request next. The caller must send the request, because the state advances.
     pub(crate) fn toggle(&self) -> &'static str {
         let (state, side) = match self.side.get() {
             Side::Draft => ("review_ready", Side::Review),
@@ -117,24 +117,24 @@ impl Draft {
 }
 
 impl Furniture {
-    /// Makes everything on the server at `address`, with a catalogue in `catalogued` if one is given.
+    /// Creates all fixtures on the server at `address`, and the catalogue when its database is given.
     ///
     /// # Errors
-    /// When the server refuses any of it.
+    /// When the server refuses a request.
     pub(crate) async fn make(address: SocketAddr, catalogued: Option<&Client>) -> Result<Furniture> {
         let catalogue = match catalogued {
-            Some(database) => Some(Catalogue::make(database, address).await.context("making a catalogue")?),
+            Some(database) => Some(Catalogue::make(database, address).await.context("creating the catalogue")?),
             None => None,
         };
         let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
-        let parts = maker.parts().await.context("making the assets")?;
+        let parts = maker.parts().await.context("creating the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOADS);
         for number in 0..WORKLOADS {
             workloads.push(
                 maker
                     .workload(&format!("bench-{number}"), &parts)
                     .await
-                    .context("making a workload with its release")?,
+                    .context("creating a workload with its release")?,
             );
         }
         let mut assets = Vec::with_capacity(ASSETS);
@@ -148,14 +148,22 @@ impl Furniture {
         }
         let mut rivals = Vec::with_capacity(RIVALS);
         for number in 0..RIVALS {
-            rivals.push(maker.rivals(&format!("bench-rivals-{number}"), &parts).await.context("making two rivals")?);
+            rivals.push(
+                maker
+                    .rivals(&format!("bench-rivals-{number}"), &parts)
+                    .await
+                    .context("creating two competing releases")?,
+            );
         }
-        let steps = maker.of_three_steps("bench-steps", &parts).await.context("making a workload of three steps")?;
-        let home = maker.things("bench-home", &parts).await.context("making what a neighbour may not see")?;
-        let next_door = maker.next_door().await.context("making the workspace of a neighbour")?;
-        maker.go_abroad().await.context("making another tenant")?;
-        let other_parts = maker.parts().await.context("making the assets of another tenant")?;
-        let abroad = maker.things("bench-abroad", &other_parts).await.context("making what is another tenant's")?;
+        let steps =
+            maker.of_three_steps("bench-steps", &parts).await.context("creating a workload with three steps")?;
+        let home =
+            maker.things("bench-home", &parts).await.context("creating the resources hidden from a neighbour")?;
+        let next_door = maker.next_door().await.context("creating the workspace of a neighbour")?;
+        maker.go_abroad().await.context("creating another tenant")?;
+        let other_parts = maker.parts().await.context("creating the assets of another tenant")?;
+        let abroad =
+            maker.things("bench-abroad", &other_parts).await.context("creating the resources of another tenant")?;
         Ok(Furniture {
             catalogue,
             steps,
@@ -173,7 +181,7 @@ impl Furniture {
     }
 }
 
-/// The parts of every release: role and version, and the asset of the policy bundle.
+/// The bindings of every release as role and version, and the asset of the policy bundle.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     versions: Vec<(&'static str, String)>,
@@ -182,7 +190,7 @@ pub(crate) struct Parts {
 
 struct Maker {
     connection: Connection,
-    /// Where things are made, unless in the default workspace of the default tenant.
+    /// The tenant and workspace for fixtures, unless the defaults apply.
     elsewhere: Option<Elsewhere>,
 }
 
@@ -204,7 +212,7 @@ impl Maker {
         self.connection.json(request).await
     }
 
-    /// The same, where the body names the workspace if it is not the default one.
+    /// Posts a body that names the workspace, unless it is the default.
     async fn post_in_workspace(&mut self, path: &str, mut body: Value) -> Result<Value> {
         if let (Some(Elsewhere { workspace, .. }), Some(fields)) = (&self.elsewhere, body.as_object_mut()) {
             fields.insert("workspace_id".to_owned(), json!(workspace));
@@ -212,7 +220,7 @@ impl Maker {
         self.post(path, body).await
     }
 
-    /// A workspace of this tenant, and somebody who administers it and nothing else.
+    /// Creates a workspace of the default tenant, with an administrator of only this workspace.
     async fn next_door(&mut self) -> Result<String> {
         let workspace = self.workspace("bench-next-door").await?;
         let role = json!({
@@ -222,7 +230,7 @@ impl Maker {
         Ok(workspace)
     }
 
-    /// From here on everything is made in a new tenant.
+    /// Switches to a new tenant.
     async fn go_abroad(&mut self) -> Result<()> {
         let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
         let tenant = text(&made, "tenant_id")?;
@@ -237,7 +245,7 @@ impl Maker {
         text(&self.post("/v1/workspaces", body).await?, "workspace_id")
     }
 
-    /// One of each, the execution included.
+    /// Creates one resource of each kind, including an execution.
     async fn things(&mut self, slug: &str, parts: &Parts) -> Result<Things> {
         let workload = self.workload(slug, parts).await?;
         let release = self.release(&workload.id, parts).await?;
@@ -267,13 +275,13 @@ impl Maker {
                 policy_bundle = Some(made.asset);
             }
         }
-        Ok(Parts { versions, policy_bundle: policy_bundle.context("no policy bundle was made")? })
+        Ok(Parts { versions, policy_bundle: policy_bundle.context("no policy bundle was created")? })
     }
 
     async fn workload(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
         let body = json!({"slug": slug, "owner_ref": OWNER, "invocation_mode": "api"});
         let id = text(&self.post_in_workspace("/v1/workloads", body).await?, "workload_id")?;
-        // Runs are held against it, and without one the workload is no tool.
+        // The form validates inputs. Without it the workload would not be a tool.
         let field = json!({"name": "text", "type": "text", "required": true});
         let form = json!({"presentation_mode": "form", "input_fields": [field]});
         let path = format!("/v1/workloads/{id}");
@@ -282,13 +290,13 @@ impl Maker {
         Ok(Workload { slug: slug.to_owned(), id })
     }
 
-    /// The same with a flow that asks the policy again before it asks the model.
+    /// Creates a workload with a flow that evaluates the policy again before the model call.
     async fn of_three_steps(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
         let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_steps())).await?;
         self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
     }
 
-    /// A release that was reviewed, approved and activated as `activation` says.
+    /// Creates, approves and activates a release with this activation request.
     async fn active(&mut self, workload: &str, parts: &Parts, activation: Value) -> Result<String> {
         let release = self.release(workload, parts).await?;
         let move_to = format!("/v1/releases/{release}/transition");
@@ -300,18 +308,18 @@ impl Maker {
         Ok(release)
     }
 
-    /// A workload with two releases: the second has the lane that they both want.
+    /// Creates a workload with two releases; the second holds the contested lane.
     async fn rivals(&mut self, slug: &str, parts: &Parts) -> Result<Rivals> {
         let one = self.workload(slug, parts).await?;
         let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
-        let first = text(releases.get(0).context("a workload without its release")?, "release_id")?;
+        let first = text(releases.get(0).context("the workload has no release")?, "release_id")?;
         let second = self.active(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
         self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED}))
             .await?;
         Ok(Rivals { turn: Rc::new(Cell::new(false)), releases: [first, second] })
     }
 
-    /// A draft with all its bindings.
+    /// Creates a draft with all bindings.
     async fn release(&mut self, workload: &str, parts: &Parts) -> Result<String> {
         let body = json!({
             "workload_id": workload, "environment": ENVIRONMENT, "target_lane": "all",
@@ -326,7 +334,7 @@ impl Maker {
     }
 }
 
-/// The content of a prompt template of about a kibibyte, different for each number.
+/// The content of a prompt template of about 1 KiB, different for each number.
 pub(crate) fn prompt(number: u64) -> Value {
     let rules = "Keep to what the ticket says and never add anything that it does not say. ".repeat(10);
     json!({
@@ -342,7 +350,7 @@ fn model_policy() -> Value {
     asking("local", "local-1", "local")
 }
 
-/// A model policy of one route.
+/// A model policy with one route.
 fn asking(provider: &str, model: &str, account_slot: &str) -> Value {
     json!({
         "provider_route": {
@@ -409,7 +417,7 @@ fn three_steps() -> Value {
 
 fn text(value: &Value, name: &str) -> Result<String> {
     let found = value.get(name).and_then(Value::as_str);
-    Ok(found.with_context(|| format!("the answer has no `{name}`: {value}"))?.to_owned())
+    Ok(found.with_context(|| format!("the response has no `{name}`: {value}"))?.to_owned())
 }
 
 #[cfg(test)]

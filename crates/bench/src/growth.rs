@@ -1,5 +1,5 @@
-//! A database that has served for a year: a million runs with what stands behind them, a hundred thousand versions and a
-//! log of both, stored past the API, which would take weeks.
+//! A database with a year of service: a million runs with evidence, 100,000 versions, and the audit log of both. The
+//! data is stored directly, because the API would take weeks.
 
 use std::net::SocketAddr;
 
@@ -8,24 +8,24 @@ use tokio_postgres::Client;
 
 use crate::connection::{Connection, get};
 
-/// Runs of a year that is not told how many, as the command line takes them.
+/// The default number of runs, as a command-line value.
 pub(crate) const RUNS: &str = "1000000";
-/// What a run of the benchmark begins with: an installation of a few days, whose lists have pages and whose counts end
-/// where they end in a grown one too.
+/// The initial state: an installation after a few days. Its lists have several pages, and its capped counts reach
+/// their caps as in a large database.
 pub(crate) const YOUNG: Filling = Filling { runs: 24_000, days: 10, name: "young" };
-/// Runs whose evidence is read.
+/// Number of runs whose evidence is read.
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
 const PAGE: u32 = 50;
-/// The page that is deep.
+/// The number of the deep page.
 const DEEP: u32 = 10_000;
-/// The longest page, for walking to the deep one.
+/// Page size for reaching the deep page, the API's maximum.
 const STRIDE: u32 = 200;
-/// What the first start of a server makes.
+/// The tenant that the first start creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const LIST: &str = "/v1/executions";
 
-/// How much is stored.
+/// The amount of data to store.
 #[derive(Clone, Copy)]
 pub(crate) struct Filling {
     pub(crate) runs: u64,
@@ -33,23 +33,23 @@ pub(crate) struct Filling {
     pub(crate) name: &'static str,
 }
 
-/// What is read of it.
+/// The stored data that scenarios read.
 pub(crate) struct Grown {
-    /// Runs of the default tenant, out of all months.
+    /// Runs of the default tenant from all months.
     pub(crate) executions: Vec<String>,
-    /// The release that most runs are of.
+    /// The release with the most runs.
     pub(crate) release: String,
-    /// The path of a deep page of the list of runs, where a year was stored.
+    /// The path of a deep page in the list of runs, if a year was stored.
     pub(crate) deep: Option<String>,
 }
 
 impl Filling {
-    /// A year with that many runs.
+    /// A year with this number of runs.
     pub(crate) const fn year(runs: u64) -> Filling {
         Filling { runs, days: 364, name: "grown" }
     }
 
-    /// Stores it, as the owner, and leaves statistics and visibility as autovacuum would.
+    /// Stores the data as the owner, and updates statistics and the visibility map as autovacuum would.
     ///
     /// # Errors
     /// When PostgreSQL refuses.
@@ -60,14 +60,14 @@ impl Filling {
         );
         database.batch_execute(&set).await?;
         database.batch_execute(include_str!("fill.sql")).await.context("filling the database")?;
-        // What it was made of goes, so that the next filling begins like the first.
-        database.batch_execute("DISCARD TEMP").await.context("tidying up behind the filling")?;
-        database.batch_execute("VACUUM ANALYZE").await.context("making statistics")
+        // Drops the temporary objects, so that the script can run again.
+        database.batch_execute("DISCARD TEMP").await.context("dropping temporary objects")?;
+        database.batch_execute("VACUUM ANALYZE").await.context("updating statistics")
     }
 }
 
 impl Grown {
-    /// Looks for what is to be read, and walks to the deep page as a client would if one is asked for.
+    /// Selects the data to read, and follows cursors to the deep page if requested.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses.
@@ -83,19 +83,19 @@ impl Grown {
         );
         let release = database.query_one(&sql, &[]).await.context("no runs were stored")?.try_get(0)?;
         let deep = match walk {
-            Some(address) => Some(walked(address).await.context("walking to a deep page")?),
+            Some(address) => Some(walked(address).await.context("following cursors to the deep page")?),
             None => None,
         };
         Ok(Grown { executions, release, deep })
     }
 
-    /// The list of runs, from its first page.
+    /// The first page of the list of runs.
     pub(crate) fn first() -> String {
         format!("{LIST}?limit={PAGE}")
     }
 }
 
-/// The deep page, or the last that is whole. A cursor does not depend on how the list was walked.
+/// The path of the deep page, or of the last full page. A cursor does not depend on the page size.
 async fn walked(address: SocketAddr) -> Result<String> {
     let mut connection = Connection::open(address).await?;
     let (mut rows, mut path) = (0, format!("{LIST}?limit={STRIDE}"));
@@ -105,7 +105,7 @@ async fn walked(address: SocketAddr) -> Result<String> {
         let answer = connection.send(get(&path)).await?;
         anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
         let Some(link) = answer.link else { break };
-        let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link is none")?.0;
+        let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link has no target")?.0;
         path = target.replace(&format!("limit={wanted}"), &format!("limit={STRIDE}"));
         rows += wanted;
     }

@@ -1,37 +1,37 @@
-//! Targets that are missed and known to be: the benchmark fails on every other one.
+//! Known misses: targets that may be missed without failing the benchmark.
 
 use crate::bar::{Judged, Verdict};
 
-/// A target that is missed today.
+/// A target that is currently missed.
 pub(crate) struct KnownMiss {
-    /// The target, as the report spells it.
+    /// The target's name in the report.
     pub(crate) what: &'static str,
-    /// Why it is missed, and where that is told.
+    /// The reason, with its documentation.
     pub(crate) reason: &'static str,
 }
 
-/// What is missed today. An entry goes when its target is met.
+/// The currently missed targets. Remove an entry when its target is met.
 pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
     KnownMiss {
-        what: "version create: share of the floor: commit of two inserts",
+        what: "version create: share of the baseline: commit of two inserts",
         reason: "each version syncs a file and two directories (docs/performance.md, \"Next\")",
     },
     KnownMiss {
-        what: "queued: share of the floor: commit of two inserts, clients that wait for the end",
+        what: "queued: share of the baseline: commit of two inserts, clients that wait for the end",
         reason: "a closed loop of 32 clients makes small batches (docs/performance.md, \"Runs in line\")",
     },
 ];
 
-/// What a run's verdicts come to.
+/// The result of comparing verdicts with known misses.
 #[derive(Default, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
-    /// Missed targets that nobody knew of: the benchmark fails.
+    /// Unexpected misses, which fail the benchmark.
     pub(crate) failures: Vec<String>,
-    /// Missed targets that are known, with their reasons, and known ones that were met.
+    /// Known misses with their reasons, and known misses that were met.
     pub(crate) notes: Vec<String>,
 }
 
-/// Compares verdicts with the known misses. A known miss that was met is a note, because one quiet run proves little.
+/// Compares verdicts with known misses. A met known miss is only a note, because a single quiet run proves little.
 pub(crate) fn outcome(judged: &[Judged], known: &[KnownMiss]) -> Outcome {
     let mut outcome = Outcome::default();
     for one in judged {

@@ -1,4 +1,4 @@
-//! Clients in a closed loop: each sends its next request when the answer to the last one is there.
+//! Closed-loop clients: each sends its next request after the response to the previous one.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -13,34 +13,34 @@ use tokio::time::sleep;
 use crate::connection::{Answer, Connection, Ready};
 use crate::meter::{Meter, Reading};
 
-/// The longest latency that is told apart, in microseconds.
+/// Maximum recorded latency in microseconds.
 const LONGEST: u64 = 60_000_000;
 
-/// What one client sends: its next request at each call, and what a good answer contains.
+/// The requests of one client, and the expected content of responses.
 pub(crate) struct Script {
     pub(crate) next: Box<dyn FnMut() -> Ready>,
-    /// Part of the body of every good answer; a status alone does not say that a run succeeded.
+    /// Part of the body of every successful response, because a run can fail with status 200.
     pub(crate) expects: &'static str,
 }
 
-/// How long to load, unmeasured and measured.
+/// Duration of the warm-up and of the measurement.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
 }
 
-/// What the clients saw within the measured time.
+/// The results of all clients in the measured time.
 pub(crate) struct Tally {
-    /// Answers within the measured time.
+    /// Responses within the measured time.
     pub(crate) requests: u64,
-    /// Answers in all, warm-up and last ones included.
+    /// All responses, including the warm-up and the final ones.
     pub(crate) total: u64,
     /// The measured time.
     pub(crate) elapsed: Duration,
-    /// Microseconds from sending to the last byte of the answer.
+    /// Microseconds from sending to the last byte of the response.
     pub(crate) latency: Histogram<u64>,
-    /// The meter at the beginning and the end of the measured time.
+    /// Meter readings at the start and the end of the measured time.
     pub(crate) readings: (Reading, Reading),
 }
 
@@ -62,10 +62,10 @@ struct Seen {
     latency: Histogram<u64>,
 }
 
-/// Loads the server at `target`, which is the process `program`, with one client for each script.
+/// Loads the server at `target`, whose process is `program`, with one client for each script.
 ///
 /// # Errors
-/// When any answer is not 2xx or lacks what its script expects, or the connection breaks.
+/// When a response is not 2xx or lacks the expected content, or a connection fails.
 pub(crate) async fn run(
     target: SocketAddr,
     scripts: Vec<Script>,
@@ -96,10 +96,10 @@ pub(crate) async fn run(
     }
     let failures = failures.take();
     if let Some(first) = failures.first {
-        bail!("{} of {} requests failed, the first with {first}", failures.count, seen.total);
+        bail!("{} of {} requests failed; the first response: {first}", failures.count, seen.total);
     }
     if seen.latency.is_empty() {
-        bail!("no request was answered within {} s", elapsed.as_secs_f64());
+        bail!("no response within {} s", elapsed.as_secs_f64());
     }
     Ok(Tally {
         requests: seen.latency.len(),
@@ -140,7 +140,7 @@ fn is_good(answer: &Answer, expects: &str) -> bool {
     answer.is_success() && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
 }
 
-/// Three digits of a latency are kept.
+/// A histogram with three significant digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LONGEST, 3)?)
 }
@@ -149,7 +149,7 @@ pub(crate) fn histogram() -> Result<Histogram<u64>> {
 pub(crate) mod tests {
     use super::*;
 
-    /// So many requests of two milliseconds within one second.
+    /// A tally of requests with 2 ms each, within one second.
     pub(crate) fn tally(requests: u64) -> Tally {
         let mut latency = histogram().unwrap();
         latency.saturating_record_n(2_000, requests);

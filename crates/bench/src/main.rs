@@ -1,9 +1,9 @@
-//! `fairway-bench`: measures Fairway beside its floor, in one run on one machine.
+//! `fairway-bench`: measures Fairway against a baseline in one run on one machine.
 //!
-//! The floor is a bare actix-web handler over the same driver and pool settings. Fairway's figures mean something only
-//! as a share of it, because both suffer alike from whatever else the machine does.
+//! The baseline is a bare actix-web service with the same driver and pool settings. Results are meaningful as a share
+//! of the baseline, because other load on the machine affects both.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
 mod accounting;
 mod asking;
@@ -39,7 +39,7 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
 use known_misses::Outcome;
 
-/// Measures Fairway beside its floor and prints Markdown. Fails on errors, and on missed targets that are not known.
+/// Measure Fairway against its baseline, and print Markdown; fails on errors and on unexpected misses of targets
 #[derive(Parser)]
 #[command(name = "fairway-bench", subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 struct CommandLine {
@@ -51,48 +51,48 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Serve the floor; the benchmark starts this itself
+    /// Serve the baseline; the benchmark starts this itself
     #[command(hide = true)]
     Floor(floor::Arguments),
-    /// Serve a provider that takes no time; the benchmark starts this itself
+    /// Serve a stub model provider; the benchmark starts this itself
     #[command(hide = true)]
     Provider(provider::Arguments),
 }
 
-/// What to measure, and for how long.
+/// The measurement plan.
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// The server program to measure, a release build
+    /// The server executable to measure, a release build
     #[arg(long, env = "FAIRWAY_BENCH_SERVER")]
     server: PathBuf,
-    /// Seconds that each row is measured for at each number of clients; its floors take half of it, before and after
+    /// Seconds for each scenario and number of clients; its baselines take half of it, before and after
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Numbers of clients, each in a closed loop on a connection of its own
+    /// Numbers of closed-loop clients, each with its own connection
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
     clients: Vec<usize>,
-    /// Only rows whose name contains this
+    /// Only scenarios whose name contains this text
     #[arg(long)]
     only: Option<String>,
-    /// Measure everything beside a year of runs, so many of them, and in turn with a young database
+    /// Store this many runs of a year first, and compare with a small database in alternating rounds
     #[arg(long, value_name = "RUNS", num_args = 0..=1, default_missing_value = growth::RUNS)]
     fill: Option<u64>,
-    /// How many pieces of documents are looked through; the bar is about a million
+    /// The number of document chunks to search; the target holds for a million
     #[arg(long, default_value_t = million::PIECES)]
     pieces: u64,
-    /// The Python that a gateway of models is installed for; without it, that is not measured
+    /// The Python interpreter of a LiteLLM installation; without it, that comparison is skipped
     #[arg(long, env = "FAIRWAY_BENCH_GATEWAY_PYTHON")]
     gateway: Option<PathBuf>,
-    /// A setting of PostgreSQL beside its defaults, as `name=value`, for experiments; may be repeated
+    /// A PostgreSQL setting as `name=value`, for experiments; may be repeated
     #[arg(long)]
     postgres: Vec<String>,
-    /// Write everything that was measured to this file, as JSON
+    /// Write all results to this file as JSON
     #[arg(long)]
     json: Option<PathBuf>,
 }
 
 impl Plan {
-    /// How long a row is measured, kept between a tenth of a second and an hour.
+    /// The measuring time of a scenario, between 0.1 s and one hour.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.clamp(0.1, 3_600.0))
     }
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
             Ok(outcome) => return finish(&outcome),
             Err(error) => Err(error),
         },
-        (None, None) => Err(anyhow::anyhow!("nothing to measure: name the server program with --server")),
+        (None, None) => Err(anyhow::anyhow!("nothing to measure: pass the server executable with --server")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Tells what was missed; success where that was known.
+/// Prints known and unexpected misses; fails on unexpected ones.
 fn finish(outcome: &Outcome) -> ExitCode {
     for note in &outcome.notes {
         println!("{note}");
@@ -131,7 +131,7 @@ fn finish(outcome: &Outcome) -> ExitCode {
 
 fn measure(plan: &Plan) -> Result<Outcome> {
     let home = stage::Home::new()?;
-    // Started here and not inside the runtime: it blocks, and everything that it starts must end after the runtime.
+    // Started outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = stage::Postgres::start(&home, &plan.postgres)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = tokio::task::LocalSet::new();

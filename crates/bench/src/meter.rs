@@ -1,4 +1,4 @@
-//! What a stretch of work cost: processor time of the processes, and what PostgreSQL wrote to its log.
+//! Measures cost: processor time of the processes, and write-ahead log of PostgreSQL.
 
 mod process;
 
@@ -11,14 +11,14 @@ use tokio_postgres::{Client, NoTls};
 
 pub(crate) use process::{most_resident, resident};
 
-/// Reads all counters. Its own connection to the server does nothing between two readings.
+/// Reads all counters, over a connection that is otherwise idle.
 pub(crate) struct Meter {
     client: Client,
     postmaster: u32,
     contents: LogReading,
 }
 
-/// Whether PostgreSQL can say what its write-ahead log consists of.
+/// Whether PostgreSQL can report the contents of its write-ahead log.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LogReading {
     Possible,
@@ -36,33 +36,33 @@ pub(crate) struct Reading {
     own: Duration,
 }
 
-/// What happened between two readings.
+/// The difference between two readings.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Cost {
-    /// Time that passed.
+    /// Elapsed time.
     pub(crate) elapsed: Duration,
     /// Processor time of the measured program.
     pub(crate) program: Duration,
-    /// Processor time of all processes of PostgreSQL.
+    /// Processor time of all PostgreSQL processes.
     pub(crate) postgres: Duration,
-    /// Processor time of this program, which makes the load.
+    /// Processor time of this program, which generates the load.
     pub(crate) own: Duration,
-    /// Processor time of everything on the machine.
+    /// Processor time of the whole machine.
     pub(crate) machine: Duration,
-    /// Bytes that the write-ahead log grew by.
+    /// Bytes of write-ahead log written.
     pub(crate) log_bytes: u64,
-    /// What they consist of, where PostgreSQL can tell.
+    /// The contents of that log, if PostgreSQL can report them.
     pub(crate) log: Option<LogContents>,
 }
 
-/// What a stretch of the write-ahead log consists of.
+/// The contents of a range of the write-ahead log.
 #[derive(Clone, Copy)]
 pub(crate) struct LogContents {
-    /// Bytes of records without the page images in them.
+    /// Bytes of records without full-page images.
     pub(crate) record_bytes: u64,
-    /// Bytes of full-page images: the price of the first change of a page after a checkpoint.
+    /// Bytes of full-page images, which the first change of a page after a checkpoint writes.
     pub(crate) image_bytes: u64,
-    /// Commit records: transactions that wrote.
+    /// Commit records, one for each writing transaction.
     pub(crate) commits: u64,
 }
 
@@ -72,18 +72,18 @@ impl Meter {
         let client = connect(url).await?;
         let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
             Ok(()) => LogReading::Possible,
-            // A build without the contributed extensions: totals remain.
+            // A build without contributed extensions reports only totals.
             Err(_) => LogReading::Unavailable,
         };
         Ok(Meter { client, postmaster, contents })
     }
 
-    /// The administrative connection, for what is done between measurements.
+    /// The administrative connection, for use between measurements.
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Reads all counters, with the processor time of the program with this process id.
+    /// Reads all counters, with the processor time of this process.
     pub(crate) async fn read(&self, program: u32) -> Result<Reading> {
         let row = self.client.query_one("SELECT pg_current_wal_flush_lsn()", &[]).await?;
         Ok(Reading {
@@ -96,11 +96,11 @@ impl Meter {
         })
     }
 
-    /// The cost between two readings, with what the log consists of.
+    /// The cost between two readings, with the contents of the log.
     pub(crate) async fn cost(&self, from: Reading, to: Reading) -> Result<Cost> {
         let log = match self.contents {
-            // Where a stretch begins at the edge of a page with nothing behind it yet, PostgreSQL finds no record and
-            // refuses. That is no reason to lose a run of half an hour: what it consists of is then not told.
+            // PostgreSQL fails when the range starts at a page boundary without a following record. The contents are
+            // then omitted, instead of failing a run of half an hour.
             LogReading::Possible if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
             LogReading::Possible => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
             LogReading::Unavailable => None,
@@ -119,8 +119,7 @@ impl Meter {
 }
 
 impl Cost {
-    /// Processor time that neither the measured program, nor PostgreSQL, nor this program took: how busy the machine
-    /// was with something else.
+    /// Processor time of all other programs on the machine.
     pub(crate) fn strangers(&self) -> Duration {
         self.machine.saturating_sub(self.program).saturating_sub(self.postgres).saturating_sub(self.own)
     }
@@ -142,17 +141,17 @@ impl Sub for Reading {
     }
 }
 
-/// A connection whose driver runs beside it.
+/// Connects, with the connection's driver in a separate task.
 pub(crate) async fn connect(url: &str) -> Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.context("connecting to PostgreSQL")?;
-    // Its failure reaches whoever waits for an answer.
+    // An error of the connection task surfaces in the pending query.
     tokio::task::spawn_local(connection);
     Ok(client)
 }
 
 #[cfg(test)]
 impl Reading {
-    /// A reading of counters that never moved.
+    /// A reading with all counters at zero.
     pub(crate) fn nothing() -> Reading {
         Reading {
             at: Instant::now(),

@@ -1,7 +1,7 @@
-//! Looking documents up among a million pieces, by runs whose flow does nothing else.
+//! Benchmark of document retrieval from a million chunks, by runs whose flow only retrieves.
 //!
-//! The pieces are stored in SQL (`million.sql`), which knows how many of them hold each word. One client asks for rare, medium
-//! and frequent words in a fixed mix, and for several at once; the time is that of the whole run.
+//! `million.sql` stores the chunks with known word frequencies. A single client searches for rare, medium and
+//! frequent words and combinations, in a fixed mix. The time is that of the whole run.
 
 use std::time::{Duration, Instant};
 
@@ -16,32 +16,32 @@ use crate::connection::{Connection, get, post};
 use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE, Workload};
 use crate::load::histogram;
 
-/// What `--only` calls this.
+/// The name for `--only`.
 pub(crate) const NAME: &str = "search a million pieces";
-/// Pieces.
+/// Number of chunks for the target.
 pub(crate) const PIECES: u64 = 1_000_000;
-/// Runs of each kind that are timed, and before.
+/// Timed runs of each kind of query, and warm-up runs.
 const RUNS: u64 = 60;
 const WARM_UP: u64 = 10;
-/// How many pieces are wanted.
+/// Number of requested chunks.
 const TOP: usize = 5;
-/// Longest p95 of a run.
+/// Maximum p95 of a run.
 const LONGEST: Duration = Duration::from_millis(50);
 
-/// What is looked for.
+/// A kind of query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Looked {
-    /// A word in ten pieces.
+    /// A word in ten chunks.
     Rare,
-    /// A word in a hundredth of all pieces.
+    /// A word in 1 % of all chunks.
     Medium,
-    /// A word in a tenth of all pieces.
+    /// A word in 10 % of all chunks.
     Frequent,
-    /// A rare one and the frequent one.
+    /// A rare word and the frequent one.
     RareAndFrequent,
-    /// A medium one and the frequent one.
+    /// A medium word and the frequent one.
     MediumAndFrequent,
-    /// A question of eight words, some of which lie in nearly every piece.
+    /// A question of eight words, some of which occur in nearly every chunk.
     Question,
 }
 
@@ -66,7 +66,7 @@ impl Looked {
         }
     }
 
-    /// The words of the question with this number, where so many rare words are known.
+    /// The words of the query with this number, given the number of rare words.
     fn words(self, number: u64, rare: u64) -> String {
         let (rare, medium) = (number * 7_919 % rare.max(1), number % 100);
         match self {
@@ -86,7 +86,7 @@ impl Looked {
         }
     }
 
-    /// Whether more pieces hold these words than are ranked; a knowledge base of a few pieces ranks them all.
+    /// Whether more chunks match than the ranking limit. A small knowledge base ranks all matches.
     fn is_capped(self) -> bool {
         match self {
             Looked::Rare => false,
@@ -99,16 +99,16 @@ impl Looked {
     }
 }
 
-/// What was seen.
+/// The result.
 pub(crate) struct Million {
     pub(crate) pieces: u64,
-    /// Microseconds of the runs of each kind.
+    /// Run times in microseconds by kind of query.
     pub(crate) looks: Vec<(Looked, Histogram<u64>)>,
-    /// Of how many kinds evidence says what is so of its candidates.
+    /// The number of query kinds whose evidence reports correctly whether candidates were capped.
     pub(crate) told: usize,
 }
 
-/// A knowledge base of so many pieces, and a workload that looks things up in it.
+/// Creates a knowledge base with this number of chunks, and a workload that searches it.
 ///
 /// # Errors
 /// When the server or PostgreSQL refuses.
@@ -119,26 +119,26 @@ pub(crate) async fn fill(server: &Running, furniture: &Furniture, database: &Cli
     }});
     let document = json!({"document_id": "first", "text": "unmistakable"});
     let (workload, asset) = furniture.finding(server.address, "bench-million", (base, &document)).await?;
-    // What words stand behind is the index's own business, so it is read off the one piece that is there.
+    // The prefix of indexed words is internal to the index, so it is read from the first chunk.
     let sql = format!(
         "SELECT split_part((tsvector_to_array(words))[1], '/', 1) FROM knowledge_chunk WHERE asset_id = '{asset}'"
     );
-    let prefix: String = database.query_one(&sql, &[]).await.context("reading the first piece")?.try_get(0)?;
+    let prefix: String = database.query_one(&sql, &[]).await.context("reading the first chunk")?.try_get(0)?;
     let set = format!(
         "SET maintenance_work_mem = '1GB'; SET fairway_fill.base = '{asset}'; SET fairway_fill.prefix = '{prefix}';
          SET fairway_fill.pieces = '{pieces}'"
     );
     database.batch_execute(&set).await?;
-    database.batch_execute(include_str!("million.sql")).await.context("storing the pieces")?;
+    database.batch_execute(include_str!("million.sql")).await.context("storing the chunks")?;
     database.batch_execute("RESET maintenance_work_mem; DISCARD TEMP").await?;
-    database.batch_execute("VACUUM ANALYZE").await.context("making statistics")?;
+    database.batch_execute("VACUUM ANALYZE").await.context("updating statistics")?;
     Ok(workload)
 }
 
-/// One client that looks things up.
+/// Runs the queries with a single client.
 ///
 /// # Errors
-/// When a run does not complete, or finds less than there is.
+/// When a run does not complete, or returns too few chunks.
 pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) -> Result<Million> {
     let mut connection = Connection::open(server.address).await?;
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
@@ -156,11 +156,11 @@ pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) 
             let answer = connection.json(question).await?;
             let took = since.elapsed();
             let found = answer.pointer("/output/found").and_then(Value::as_array).map_or(0, Vec::len);
-            anyhow::ensure!(found == TOP, "`{words}` found {found} pieces: {answer}");
+            anyhow::ensure!(found == TOP, "`{words}` returned {found} chunks: {answer}");
             if number >= WARM_UP {
                 times.saturating_record(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
             }
-            let run = answer.get("execution_id").and_then(Value::as_str).context("a run without its name")?;
+            let run = answer.get("execution_id").and_then(Value::as_str).context("the run has no id")?;
             last.push((*looked, run.to_owned()));
         }
     }
@@ -171,16 +171,20 @@ pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) 
     Ok(Million { pieces, looks, told })
 }
 
-/// What the evidence of a run says of its candidates.
+/// Whether the evidence of a run reports capped candidates.
 async fn is_said_capped(connection: &mut Connection, run: &str) -> Result<bool> {
     let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
-    let artifacts = graph.get("evidence_artifacts").and_then(Value::as_array).context("evidence without artifacts")?;
+    let artifacts =
+        graph.get("evidence_artifacts").and_then(Value::as_array).context("the evidence has no artifacts")?;
     let event =
         artifacts.iter().find(|one| one.get("artifact_kind").and_then(Value::as_str) == Some("retrieval_event"));
     let event = event.and_then(|one| one.get("artifact_id")).and_then(Value::as_str);
-    let path = format!("/v1/executions/{run}/evidence-artifacts/{}", event.context("a run that looked nothing up")?);
+    let path = format!("/v1/executions/{run}/evidence-artifacts/{}", event.context("the run has no retrieval event")?);
     let event = connection.json(get(&path)).await?;
-    event.pointer("/content/candidates_capped").and_then(Value::as_bool).context("a lookup that does not say it")
+    event
+        .pointer("/content/candidates_capped")
+        .and_then(Value::as_bool)
+        .context("the retrieval event does not report capping")
 }
 
 impl Million {
@@ -196,7 +200,7 @@ impl Million {
         self.all().map(|all| Duration::from_micros(all.value_at_quantile(0.95)))
     }
 
-    /// What was measured, for people.
+    /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(String, String)> {
         let of = |times: &Histogram<u64>| {
             let at = |quantile| Duration::from_micros(times.value_at_quantile(quantile)).as_secs_f64() * 1e3;
@@ -208,7 +212,7 @@ impl Million {
             .collect()
     }
 
-    /// The same for programs.
+    /// The results as JSON.
     pub(crate) fn value(&self) -> Value {
         let looks = self.looks.iter().map(|(looked, times)| {
             json!({
@@ -223,7 +227,7 @@ impl Million {
     }
 }
 
-/// The bars, measured or not.
+/// The targets, measured or not.
 pub(crate) fn judge(seen: Option<&Million>) -> Vec<Judged> {
     let seen = seen.filter(|seen| seen.pieces >= PIECES);
     let p95 = seen.and_then(Million::p95);

@@ -1,9 +1,10 @@
--- Many pieces in one knowledge base, beside the one document that was added through the API. Run by the owner with these set:
--- `fairway_fill.base`, the asset; `fairway_fill.prefix`, what its words stand behind; `fairway_fill.pieces`, how many pieces.
+-- Stores many chunks in a knowledge base that has one document from the API. Runs as the owner with these settings:
+-- `fairway_fill.base`, the asset; `fairway_fill.prefix`, the prefix of its indexed words; `fairway_fill.pieces`, the
+-- number of chunks.
 --
--- A piece has some forty words: three sentences out of two thousand, whose words are as unevenly spread as those of a language
--- (the most frequent lie in nearly every piece), and words whose numbers are known: `often` in every tenth piece,
--- `sometimes0` to `sometimes99` in every hundredth each, and rare ones, `rarely0` and on, in ten pieces each.
+-- A chunk has about forty words: three sentences out of 2,000, with a skewed word frequency as in a language (the
+-- most frequent words occur in nearly every chunk), and words with known frequencies: `often` in 10 % of the chunks,
+-- `sometimes0` to `sometimes99` in 1 % each, and `rarely0` and up in ten chunks each.
 
 SELECT setseed(0.5);
 
@@ -31,7 +32,7 @@ INSERT INTO knowledge_ingest (tenant_id, asset_id, revision, ingest_id, chunk_st
         chunks + current_setting('fairway_fill.pieces')::bigint, now(), 'system:fill'
     FROM fill_base;
 
--- Documents of a hundred pieces.
+-- Documents of 100 chunks.
 CREATE TEMP TABLE fill_document AS
     SELECT number, gen_random_uuid() AS entry_id, 'filled-' || number AS document_id
     FROM generate_series(0, (current_setting('fairway_fill.pieces')::bigint - 1) / 100) AS number;
@@ -43,11 +44,11 @@ INSERT INTO knowledge_document (tenant_id, entry_id, asset_id, document_id, revi
 INSERT INTO knowledge_document_text (tenant_id, entry_id, metadata, body)
     SELECT tenant_id, entry_id, '{}', 'Its pieces say it.' FROM fill_document, fill_base;
 
--- Without the index, which is made anew as it was: row by row that takes an hour.
+-- The index is dropped and created again afterwards, because updating it row by row takes an hour.
 CREATE TEMP TABLE fill_index AS
     SELECT pg_get_indexdef('knowledge_chunk_by_word'::regclass) AS said;
 DROP INDEX knowledge_chunk_by_word;
--- Counted at once below: the trigger would copy every piece.
+-- The counts are updated in bulk below; the trigger would copy every chunk.
 ALTER TABLE knowledge_chunk DISABLE TRIGGER count_added;
 INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
         from_revision, embedded_by, words, body)
@@ -78,7 +79,7 @@ SELECT fairway_change_index_models(ARRAY[tenant_id], ARRAY[asset_id], ARRAY[''],
     FROM fill_base;
 DO $$ BEGIN EXECUTE (SELECT said FROM fill_index); END $$;
 
--- How many pieces hold each word, as an ingest counts them.
+-- The number of chunks for each word, as an ingest counts them.
 INSERT INTO knowledge_word (tenant_id, asset_id, word, revision, chunks)
     SELECT base.tenant_id, base.asset_id, held.word, base.revision, held.pieces + coalesce((
         SELECT before.chunks FROM knowledge_word AS before

@@ -1,10 +1,11 @@
-//! What happens when five times as much is asked for as can be done.
+//! Behaviour at five times the capacity.
 //!
-//! First the rate at which as many clients as the bars are about are served in a closed loop. Then many more clients ask
-//! at fixed times, five times as often together, whatever they are answered; somebody else asks for little beside them.
+//! First, the usual number of closed-loop clients measures the server's capacity. Then many clients send requests on
+//! a fixed schedule, at five times that rate in total, regardless of the responses. Another caller sends a few
+//! requests at the same time.
 //!
-//! The judged p99 is that of every accepted request of every client. The clients are spread over threads, because an answer
-//! that lies in the queue of one busy thread would be counted as slow, and no thread's clients are judged apart.
+//! The judged p99 covers every accepted request of every client. The clients are spread over threads, because a
+//! response waiting in a busy client thread would count as slow.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -26,56 +27,56 @@ use crate::load::histogram;
 use crate::meter::most_resident;
 use crate::row::ticket;
 
-/// What `--only` calls this.
+/// The name for `--only`.
 pub(crate) const NAME: &str = "overload";
-/// How many times as much is asked for.
+/// The multiple of the capacity that is requested.
 const TIMES: f64 = 5.0;
-/// Clients that ask for it: so many that each has time for an answer before it asks again.
+/// Number of clients: enough that each has its response before its next request.
 const CROWD: usize = 400;
-/// Threads that they are spread over.
+/// Number of client threads.
 const THREADS: usize = 8;
-/// How long the rate is looked for, and how long too much is asked for.
+/// Duration of the capacity measurement, and of the overload.
 const NORMAL: Duration = Duration::from_secs(5);
 const TOO_MUCH: Duration = Duration::from_secs(15);
-/// Between two requests of somebody else.
+/// Pause between two requests of the other caller.
 const OTHERS_PAUSE: Duration = Duration::from_millis(20);
-/// Good answers in a row by which the server is over it.
+/// Consecutive successful and fast responses that mark the end of the recovery.
 const WELL: u32 = 20;
-/// The longest wait for that.
+/// Timeout of the recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most times that an accepted request may take of what it usually takes.
+/// Maximum slowdown of an accepted request.
 const SLOWER: f64 = 2.0;
-/// Most memory, in bytes.
+/// Maximum memory in bytes.
 const MEMORY: u64 = 512 << 20;
-/// Longest recovery.
+/// Maximum recovery time.
 const RECOVERY: Duration = Duration::from_secs(10);
-/// Least share of what somebody else asks for that is served.
+/// Minimum share of the other caller's requests that succeed.
 const OTHERS: f64 = 0.8;
 
-/// What was seen.
+/// The result.
 pub(crate) struct Overload {
-    /// Answers a second and their p99 in microseconds, in the closed loop.
+    /// Responses per second and their p99 in microseconds, in the closed loop.
     pub(crate) usual: (f64, u64),
-    /// Requests a second that were sent.
+    /// Requests per second that were sent.
     pub(crate) offered: f64,
-    /// Good answers a second of all clients, and their p99 in microseconds.
+    /// Successful responses per second of all clients, and their p99 in microseconds.
     pub(crate) accepted: (f64, u64),
-    /// Answers of 429 or 503 with `Retry-After`.
+    /// Responses with 429 or 503 and `Retry-After`.
     pub(crate) refused: u64,
-    /// Answers that are neither.
+    /// All other responses.
     pub(crate) strange: u64,
     /// Connections that were closed between two requests.
     pub(crate) closed: u64,
-    /// What somebody else asked for, and got.
+    /// The other caller's requests, and how many succeeded.
     pub(crate) others: (u64, u64),
-    /// The most memory that the server ever held, in bytes.
+    /// The server's peak memory in bytes.
     pub(crate) memory: u64,
-    /// How long after the end every answer is good and as fast as usual.
+    /// Time from the end of the overload until all responses are successful and as fast as usual.
     pub(crate) recovery: Duration,
 }
 
-/// What is asked for: a run of one workload. Each request is the same bytes, which costs the crowd least.
+/// The request: a run of one workload. All requests are identical bytes, to minimize the clients' work.
 #[derive(Clone)]
 struct Question {
     path: String,
@@ -94,10 +95,10 @@ impl Question {
     }
 }
 
-/// Clients that ask at fixed times, each after a pause of its own.
+/// A fixed schedule for a group of clients.
 #[derive(Clone)]
 struct Pace {
-    /// Which of the crowd they are.
+    /// The indexes of the clients.
     clients: Range<usize>,
     pause: Duration,
     until: Instant,
@@ -111,7 +112,7 @@ struct Counts {
     closed: Cell<u64>,
 }
 
-/// What clients saw together.
+/// The results of a group of clients.
 struct Tally {
     sent: u64,
     refused: u64,
@@ -121,7 +122,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// What the clients of all threads saw.
+    /// Merges the results of all threads.
     fn sum(threads: impl IntoIterator<Item = Self>) -> Result<Self> {
         let mut all = Self { sent: 0, refused: 0, strange: 0, closed: 0, accepted: histogram()? };
         for thread in threads {
@@ -135,7 +136,7 @@ impl Tally {
     }
 }
 
-/// Does something on a thread of its own, with clients of its own.
+/// Runs work on a separate thread with its own runtime.
 async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     spawn_blocking(move || {
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -144,13 +145,13 @@ async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send +
     .await?
 }
 
-/// Measures it on the route that executes.
+/// Measures the overload of the execute route.
 ///
 /// # Errors
-/// When a connection breaks, or the server is not well again within a minute.
+/// When a connection fails, or the server does not recover within a minute.
 pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Furniture) -> Result<Overload> {
     let question = Question::of(furniture)?;
-    // The first of them only make everything warm.
+    // The first measurement is a warm-up.
     drop(closed(address, &question).await?);
     let asked = question.clone();
     let usual = apart(async move || closed(address, &asked).await).await?;
@@ -186,7 +187,7 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
     })
 }
 
-/// The usual clients, each with its next request when the last one is answered.
+/// The capacity measurement with closed-loop clients.
 async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u64>> {
     let until = Instant::now() + NORMAL;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
@@ -199,7 +200,7 @@ async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u6
                 let since = Instant::now();
                 let answer = connection.send(question.ask()).await?;
                 if !answer.is_success() {
-                    bail!("{} was answered {answer}", question.path);
+                    bail!("{} responded with {answer}", question.path);
                 }
                 seen.saturating_record(micros(since.elapsed()));
             }
@@ -213,7 +214,7 @@ async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u6
     Ok(all)
 }
 
-/// Clients of one thread; they do not ask all at the same moment.
+/// The clients of one thread, with staggered start times.
 async fn crowd(address: SocketAddr, question: Question, pace: Pace) -> Result<Tally> {
     let counts = Rc::new(Counts::default());
     let accepted = Rc::new(RefCell::new(histogram()?));
@@ -237,7 +238,7 @@ async fn crowd(address: SocketAddr, question: Question, pace: Pace) -> Result<Ta
     })
 }
 
-/// One of the crowd: asks at its times, or as soon as it has its last answer.
+/// A client of the overload: sends at its scheduled times, or after its previous response if that is later.
 async fn paced(
     (address, mut connection): (SocketAddr, Connection),
     question: Question,
@@ -252,7 +253,7 @@ async fn paced(
             return Ok(());
         }
         counts.sent.set(counts.sent.get() + 1);
-        // Whoever is refused before its body was read may find its connection closed, and opens another one.
+        // The server may close the connection of a request that it refuses before reading the body.
         let Ok(answer) = connection.send(question.ask()).await else {
             counts.closed.set(counts.closed.get() + 1);
             connection = Connection::open(address).await.context("connecting a client again")?;
@@ -267,7 +268,7 @@ async fn paced(
     }
 }
 
-/// Somebody else, who reads something now and then: what was asked for, and what was got.
+/// The other caller, which reads occasionally: the requests, and how many succeeded.
 async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
     let mut connection = Connection::open(address).await?;
     let (mut asked, mut got) = (0_u64, 0_u64);
@@ -285,7 +286,7 @@ async fn recovered(address: SocketAddr, question: &Question, (ended, usual): (In
     let (mut well, mut since) = (0, ended);
     while well < WELL {
         if ended.elapsed() > PATIENCE {
-            bail!("the server is not well {} s after the load ended", PATIENCE.as_secs());
+            bail!("the server has not recovered {} s after the overload", PATIENCE.as_secs());
         }
         let sent = Instant::now();
         let answer = connection.send(question.ask()).await?;
@@ -303,7 +304,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 impl Overload {
-    /// How many times its usual p99 an accepted request takes.
+    /// The p99 of accepted requests, relative to the usual p99.
     pub(crate) fn slower(&self) -> f64 {
         self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
     }
@@ -312,24 +313,27 @@ impl Overload {
         self.others.1 as f64 / (self.others.0 as f64).max(1.0)
     }
 
-    /// What was measured, for people.
+    /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
-            ("usual: answers a second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
-            ("overload: requests a second", format!("{:.0}", self.offered)),
-            ("overload: accepted a second, p99", format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1))),
+            ("usual: responses per second, p99", format!("{:.0}, {:.1} ms", self.usual.0, millis(self.usual.1))),
+            ("overload: requests per second", format!("{:.0}", self.offered)),
             (
-                "overload: refused with 429 or 503 and `Retry-After`, other answers",
+                "overload: accepted per second, p99",
+                format!("{:.0}, {:.1} ms", self.accepted.0, millis(self.accepted.1)),
+            ),
+            (
+                "overload: refused with 429 or 503 and `Retry-After`, other responses",
                 format!("{}, {}", self.refused, self.strange),
             ),
             ("overload: connections closed between requests", self.closed.to_string()),
-            ("overload: most memory", format!("{:.1} MiB", mebibytes(self.memory))),
+            ("overload: peak memory", format!("{:.1} MiB", mebibytes(self.memory))),
         ]
     }
 }
 
-/// The bars, measured or not.
+/// The targets, measured or not.
 pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
     let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
         what: format!("{NAME}: {what}"),
@@ -339,7 +343,7 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
     };
     vec![
         judged(
-            "p99 of accepted requests of the whole crowd against the usual one",
+            "p99 of accepted requests of all clients against the usual one",
             format!("at most {SLOWER} times"),
             seen.map(|seen| format!("{:.2}", seen.slower())),
             seen.map(|seen| seen.slower() <= SLOWER),
@@ -347,7 +351,7 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
         judged(
             "all other requests are refused with 429 or 503 and `Retry-After`",
             "always".to_owned(),
-            seen.map(|seen| format!("{} others, {} connections closed", seen.strange, seen.closed)),
+            seen.map(|seen| format!("{} other responses, {} connections closed", seen.strange, seen.closed)),
             seen.map(|seen| seen.strange == 0 && seen.closed == 0),
         ),
         judged(
@@ -363,7 +367,7 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
             seen.map(|seen| seen.recovery <= RECOVERY),
         ),
         judged(
-            "what somebody else asks for and gets",
+            "share of another caller's requests that succeed",
             format!("at least {OTHERS}"),
             seen.map(|seen| format!("{:.2} of {}", seen.others_served(), seen.others.0)),
             seen.map(|seen| seen.others_served() >= OTHERS),
@@ -405,7 +409,7 @@ mod tests {
         assert!(judge(None).iter().all(|one| one.verdict == Verdict::NotMeasured));
     }
 
-    /// 32 clients that are served fast do not hide 368 that are not.
+    /// 32 fast clients must not hide 368 slow ones.
     #[test]
     fn the_p99_is_that_of_every_client() {
         let clients = |times: &[(u64, u64)]| {

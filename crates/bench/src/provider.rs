@@ -1,7 +1,6 @@
-//! A provider of models that takes no time: it speaks OpenAI's protocol and says the same to everybody.
+//! A stub model provider: it speaks OpenAI's protocol and responds at once with a constant answer.
 //!
-//! What it says in parts begins with the moment at which it said it, so that whoever hears the first part knows how long it
-//! was on its way.
+//! The first part of a streamed answer is its send time, from which the client computes the latency.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,26 +15,26 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use tokio::time::sleep;
 
-/// What routes call the account at it.
+/// The account slot for routes to this provider.
 pub(crate) const ACCOUNT: &str = "elsewhere";
-/// A path that answers when it listens.
+/// A path that responds when the provider is ready.
 pub(crate) const READY: &str = "/v1/models";
-/// What it says.
+/// The answer.
 pub(crate) const SAID: &str = "billing";
-/// Between the first part of what it says and the rest.
+/// Pause between the first part of an answer and the rest.
 const PAUSE: Duration = Duration::from_millis(30);
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Where to listen
+    /// The address to listen on
     #[arg(long)]
     bind: SocketAddr,
 }
 
-/// Serves it until the process is asked to end.
+/// Serves requests until the process receives a signal.
 ///
 /// # Errors
-/// When the address is taken.
+/// When the address is in use.
 pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     let server = HttpServer::new(|| {
         App::new().route(READY, web::get().to(ready)).route("/v1/chat/completions", web::post().to(complete))
@@ -44,12 +43,12 @@ pub(crate) fn serve(arguments: &Arguments) -> Result<()> {
     Ok(actix_web::rt::System::new().block_on(server)?)
 }
 
-/// The moment at which a first part was said.
+/// Parses the send time in a first part.
 ///
 /// # Errors
-/// When the text is no such moment.
+/// When the text is not a timestamp.
 pub(crate) fn said_at(part: &str) -> Result<OffsetDateTime> {
-    let nanoseconds = part.parse().with_context(|| format!("`{part}` is no moment"))?;
+    let nanoseconds = part.parse().with_context(|| format!("`{part}` is not a timestamp"))?;
     Ok(OffsetDateTime::from_unix_timestamp_nanos(nanoseconds)?)
 }
 
@@ -88,7 +87,7 @@ fn in_parts() -> HttpResponse {
     HttpResponse::Ok().content_type("text/event-stream").streaming(Box::pin(parts))
 }
 
-/// What is said next.
+/// The next part of the stream.
 #[derive(Clone, Copy)]
 enum Part {
     First,

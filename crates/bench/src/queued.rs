@@ -1,8 +1,8 @@
-//! Runs that wait in line: a server that runs nothing by itself, and two workers, over the database of the other rows.
+//! Benchmark of queued runs: a server without a worker, and two worker processes, over the shared database.
 //!
-//! First those whose clients are answered as soon as they are in line, until the last of them has ended, beside the floor's
-//! commits. Then in a closed loop, each client waiting for the end of its run. Then one client at its leisure: how long a
-//! run lies in line, and how long after its end whoever follows it hears of that.
+//! The first measurement submits runs with immediate responses and waits until the last has ended, next to the
+//! baseline's commits. The second uses closed-loop clients that wait for their runs. Then a single client measures
+//! the queueing time, and the delay from a run's end to its follower.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -21,50 +21,50 @@ use crate::furniture::Furniture;
 use crate::load::histogram;
 use crate::row::ticket;
 
-/// What `--only` calls this.
+/// The name for `--only`.
 pub(crate) const NAME: &str = "queued";
-/// Processes that work.
+/// Number of worker processes.
 pub(crate) const WORKERS: usize = 2;
-/// Runs of one client at its leisure, and between two of them.
+/// Runs of the single client, with this pause between them.
 const LEISURELY: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often to look whether the last run has ended.
+/// Poll interval for the end of the last run.
 const LOOK: Duration = Duration::from_millis(5);
-/// Longest time that the workers may take for what lies in line.
+/// Timeout for draining the queue.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Least share of the floor's commits.
+/// Minimum throughput as a share of the baseline's commits.
 const SHARE: f64 = 0.25;
-/// Longest time in line, at low load.
+/// Maximum queueing time at low load.
 const IN_LINE: Duration = Duration::from_millis(20);
-/// Longest time from what is stored to whoever follows.
+/// Maximum delay from a run's end to its follower.
 const HEARD: Duration = Duration::from_millis(5);
 
-/// What was seen.
+/// The result.
 pub(crate) struct Queued {
-    /// Runs a second whose clients are answered at once, from the first request to the last end.
+    /// Runs per second with immediate responses, from the first request to the last end.
     pub(crate) drained: f64,
-    /// Runs a second whose clients wait for the end, and their p99 in microseconds.
+    /// Runs per second with clients that wait for the end, and their p99 in microseconds.
     pub(crate) runs: (f64, u64),
-    /// The floor's commits a second, around it.
+    /// The baseline's commits per second, measured before and after.
     pub(crate) floor: f64,
-    /// p99 from acceptance to the decision under which a run begins, in microseconds.
+    /// p99 from acceptance to the policy decision at the start, in microseconds.
     pub(crate) in_line: u64,
-    /// p99 from the moment at which a run ended to when its follower heard of it, in microseconds; storing the end is in it.
+    /// p99 from a run's end to its follower, including persistence, in microseconds.
     pub(crate) heard: u64,
 }
 
 impl Queued {
-    /// What share of the floor's commits so many runs a second are.
+    /// A run rate as a share of the baseline's commit rate.
     fn share(&self, runs: f64) -> f64 {
         runs / self.floor.max(f64::MIN_POSITIVE)
     }
 }
 
-/// Runs a second that are asked for by `clients`, each `runs` times, answered 202, and worked on until the last has ended.
+/// Runs per second for `clients` clients that submit `runs` runs each with a 202 response, until the last has ended.
 ///
 /// # Errors
-/// When an answer is no 202, a run does not complete, or some have not ended after a minute.
+/// When a response is not 202, a run does not complete, or the queue is not empty after a minute.
 pub(crate) async fn drained(
     server: SocketAddr,
     furniture: &Furniture,
@@ -86,7 +86,7 @@ pub(crate) async fn drained(
             for number in 0..runs {
                 let request = with_header(post(path, &ticket(number)), "prefer", "respond-async");
                 let answer = connection.send(request).await?;
-                anyhow::ensure!(answer.status == 202, "a run was not put in line: {answer}");
+                anyhow::ensure!(answer.status == 202, "a run was not queued: {answer}");
             }
             Ok(())
         }
@@ -94,20 +94,20 @@ pub(crate) async fn drained(
     .await?;
     let left = "SELECT EXISTS (SELECT FROM execution_queue) OR EXISTS (SELECT FROM execution_lease)";
     while database.query_one(left, &[]).await?.try_get(0)? {
-        anyhow::ensure!(since.elapsed() < PATIENCE, "runs lie in line still");
+        anyhow::ensure!(since.elapsed() < PATIENCE, "runs are still queued");
         sleep(LOOK).await;
     }
     let took = since.elapsed();
     let all = u64::try_from(clients)?.saturating_mul(runs);
     let ended = completed().await?.saturating_sub(before);
-    anyhow::ensure!(u64::try_from(ended)? == all, "of {all} runs {ended} completed");
+    anyhow::ensure!(u64::try_from(ended)? == all, "{ended} of {all} runs completed");
     Ok(all as f64 / took.as_secs_f64())
 }
 
-/// One client at its leisure: p99 of the time in line, and of the time until the end was heard of, in microseconds.
+/// p99 of the queueing time and of the follower's delay for a single client, in microseconds.
 ///
 /// # Errors
-/// When a run fails, or PostgreSQL does not answer.
+/// When a run fails, or PostgreSQL does not respond.
 pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database: &Client) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let slug = &furniture.workloads.first().context("no workload was made")?.slug;
@@ -142,21 +142,21 @@ pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database
 }
 
 impl Queued {
-    /// What was measured, for people.
+    /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
         let millis = |micros: u64| micros as f64 / 1e3;
         vec![
-            ("queued: runs a second, clients answered at once", format!("{:.0}", self.drained)),
+            ("queued: runs per second, clients answered at once", format!("{:.0}", self.drained)),
             (
-                "queued: runs a second, clients that wait for the end, and p99",
+                "queued: runs per second, clients that wait for the end, and p99",
                 format!("{:.0}, {:.1} ms", self.runs.0, millis(self.runs.1)),
             ),
-            ("queued: the floor's commits a second", format!("{:.0}", self.floor)),
+            ("queued: the baseline's commits per second", format!("{:.0}", self.floor)),
         ]
     }
 }
 
-/// The bars, measured or not.
+/// The targets, measured or not.
 pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
     let millis = |micros: u64| format!("{:.1} ms", micros as f64 / 1e3);
     let judged = |what: &str, bar: String, measured: Option<String>, met: Option<bool>| Judged {
@@ -168,25 +168,25 @@ pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
     let within = |micros: u64, most: Duration| Duration::from_micros(micros) < most;
     vec![
         judged(
-            "share of the floor: commit of two inserts, clients answered at once",
+            "share of the baseline: commit of two inserts, clients answered at once",
             format!("at least {SHARE}"),
             seen.map(|seen| format!("{:.2}", seen.share(seen.drained))),
             seen.map(|seen| seen.share(seen.drained) >= SHARE),
         ),
         judged(
-            "share of the floor: commit of two inserts, clients that wait for the end",
+            "share of the baseline: commit of two inserts, clients that wait for the end",
             format!("at least {SHARE}"),
             seen.map(|seen| format!("{:.2}", seen.share(seen.runs.0))),
             seen.map(|seen| seen.share(seen.runs.0) >= SHARE),
         ),
         judged(
-            "p99 in line at low load",
+            "p99 queueing time at low load",
             format!("under {} ms", IN_LINE.as_millis()),
             seen.map(|seen| millis(seen.in_line)),
             seen.map(|seen| within(seen.in_line, IN_LINE)),
         ),
         judged(
-            "p99 from a run's end to its follower, storing included",
+            "p99 from a run's end to its follower, including persistence",
             format!("under {} ms", HEARD.as_millis()),
             seen.map(|seen| millis(seen.heard)),
             seen.map(|seen| within(seen.heard, HEARD)),

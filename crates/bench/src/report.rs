@@ -1,4 +1,4 @@
-//! What a run found out, as Markdown for people and as JSON for programs.
+//! The results of a run, as Markdown and as JSON.
 
 mod json;
 mod machine;
@@ -10,7 +10,7 @@ use crate::bar::{self, Judged};
 use crate::known_misses::{KNOWN_MISSES, Outcome, outcome};
 use crate::run::Findings;
 
-/// Findings with the verdicts on them.
+/// The measurements with their verdicts.
 pub(crate) struct Report {
     findings: Findings,
     judged: Vec<Judged>,
@@ -22,17 +22,17 @@ impl Report {
         Report { findings, judged }
     }
 
-    /// A few Markdown tables.
+    /// The Markdown tables.
     pub(crate) fn markdown(&self) -> String {
         markdown::write(&self.findings, &self.judged)
     }
 
-    /// Which targets were missed.
+    /// The missed targets.
     pub(crate) fn outcome(&self) -> Outcome {
         outcome(&self.judged, KNOWN_MISSES)
     }
 
-    /// Everything that was measured.
+    /// All measurements as JSON.
     pub(crate) fn json(&self) -> serde_json::Value {
         json::value(&self.findings, &self.judged)
     }

@@ -1,4 +1,4 @@
-//! Whether a change of rights shows with the next request, although the read is answered from a cache.
+//! Checks that changed permissions apply to the next request, although reads are cached.
 
 use std::net::SocketAddr;
 
@@ -8,29 +8,29 @@ use serde_json::{Value, json};
 use crate::connection::{Connection, Ready, delete, get, post, with_header};
 use crate::furniture::{ENVIRONMENT, Furniture};
 
-/// Who reads. Nobody else in a run uses this name, so it has no other rights.
+/// The reading actor. No other scenario uses this name, so it has no other bindings.
 const READER: &str = "user:bench-reader";
-/// How often the right is given and taken.
+/// How often the role is granted and revoked.
 const ROUNDS: u32 = 50;
 
-/// What the reader saw.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) rounds: u32,
-    /// Reads that were still answered, or still refused, by the rights of before.
+    /// Reads that were answered by the previous permissions.
     pub(crate) late: u32,
 }
 
-/// Gives and takes a role and reads in between, warm cache included.
+/// Grants and revokes a role, with reads in between that fill the cache.
 ///
 /// # Errors
-/// When the roles themselves cannot be given or taken.
+/// When a role cannot be granted or revoked.
 pub(crate) async fn check(address: SocketAddr, furniture: &Furniture) -> Result<Seen> {
     let mut connection = Connection::open(address).await?;
     let workload = furniture.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);
     let read = || with_header(get(&path), "x-actor-ref", READER);
-    // Once bound somewhere, the reader has exactly its bindings: this one leaves it with nothing to read.
+    // A bound actor has only its bindings, so this one leaves nothing to read.
     grant(&mut connection, "runtime_user", &workload.id).await?;
     let mut seen = Seen { rounds: ROUNDS, late: 0 };
     for _ in 0..ROUNDS {
@@ -38,7 +38,7 @@ pub(crate) async fn check(address: SocketAddr, furniture: &Furniture) -> Result<
         let (first, second) = (status(&mut connection, read()).await?, status(&mut connection, read()).await?);
         let taken = connection.send(delete(&format!("/v1/role-bindings/{granted}"))).await?;
         if !taken.is_success() {
-            bail!("taking a role away answered {taken}");
+            bail!("revoking a role responded with {taken}");
         }
         let third = status(&mut connection, read()).await?;
         let is_late = first != 200 || second != 200 || !matches!(third, 403 | 404);

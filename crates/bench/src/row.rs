@@ -1,4 +1,4 @@
-//! The rows of the table: what their clients send, and which floor stands beside them.
+//! The scenarios: the requests of their clients, and their baselines.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,86 +13,86 @@ use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, WORKSPACE, prompt};
 use crate::growth::Grown;
 use crate::load::Script;
 
-/// One row.
+/// A scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Row {
-    /// A route that does nothing: what is left is HTTP and everything that stands before handlers.
+    /// A route without work, which measures HTTP and all middleware.
     Hello,
-    /// The release that serves a workload.
+    /// Reads the active release of a workload.
     ActiveRelease,
-    /// A new version of an asset.
+    /// Adds a version to an asset.
     VersionCreate,
-    /// A release between draft and review.
+    /// Moves a release between draft and review.
     Transition,
-    /// A release that takes a lane from another one.
+    /// Activates a release on a lane that another one holds.
     Activation,
-    /// A page of the assets of one kind in one state, seen from one workspace, out of a hundred thousand assets.
+    /// Lists a page of assets of one kind and state in a workspace, out of 100,000 assets.
     AssetList { page: Depth },
-    /// What stands behind a run, out of many runs.
+    /// Reads the evidence of a run, out of many runs.
     Evidence,
-    /// What went into the answer of a run, out of many runs.
+    /// Reads the context lineage of a run, out of many runs.
     Lineage,
-    /// A page of runs.
+    /// Lists a page of runs.
     RunList { which: Runs },
-    /// The first page of the audit log.
+    /// Reads the first page of the audit log.
     AuditList,
-    /// Whether a release should be taken back, by its last runs.
+    /// Reads the rollback recommendation of a release, based on its last runs.
     Recommendation,
-    /// A synchronous run of three steps.
+    /// Executes a synchronous run with three steps.
     ExecuteSteps,
-    /// A synchronous run, as a tool over the Model Context Protocol.
+    /// Executes a synchronous run as an MCP tool.
     CallTool,
-    /// A synchronous run.
+    /// Executes a synchronous run.
     Execute { keys: Keys, workloads: Workloads },
 }
 
-/// Whether requests carry an idempotency key, a fresh one each.
+/// Whether requests carry a fresh idempotency key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Keys {
     Off,
     On,
 }
 
-/// How deep in a list.
+/// The depth of a page in a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Depth {
-    /// Its first page.
+    /// The first page.
     First,
-    /// Its thousandth, by cursor.
+    /// The thousandth page, by cursor.
     Thousandth,
 }
 
-/// Which runs a list shows.
+/// The listed runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
-    /// The newest.
+    /// The newest runs.
     Newest,
-    /// Those half a million runs back, by cursor, or as far back as there are any.
+    /// Runs at a depth of half a million, by cursor, or the deepest that exist.
     Deep,
-    /// The newest that failed.
+    /// The newest failed runs.
     Failed,
 }
 
-/// Over how many workloads requests are spread.
+/// The number of workloads that requests are spread over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Workloads {
     One,
     All,
 }
 
-/// What the floor does.
+/// A baseline operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Floor {
-    /// One point read.
+    /// A point read.
     Read,
-    /// One transaction of two inserts.
+    /// A transaction with two inserts.
     Commit,
     /// The same two inserts in one statement.
     CommitAtOnce,
 }
 
 impl Row {
-    /// All rows, in the order of the table.
+    /// All scenarios, in the order of the table.
     pub(crate) const ALL: [Row; 20] = [
         Row::Hello,
         Row::ActiveRelease,
@@ -141,7 +141,7 @@ impl Row {
         }
     }
 
-    /// The floor that the row's bar is a share of.
+    /// The baseline of the scenario's target.
     pub(crate) fn floor(self) -> Floor {
         match self {
             Row::Hello
@@ -161,26 +161,26 @@ impl Row {
         }
     }
 
-    /// Whether it lists what takes a while to make.
+    /// Whether it needs the catalogue, which takes a while to create.
     pub(crate) fn needs_catalogue(self) -> bool {
         matches!(self, Row::AssetList { .. })
     }
 
-    /// Whether it reads runs that are stored before.
+    /// Whether it reads stored runs.
     pub(crate) fn needs_runs(self) -> bool {
         matches!(self, Row::Evidence | Row::Lineage | Row::RunList { .. } | Row::AuditList | Row::Recommendation)
     }
 
-    /// Whether what it reads is there. The deep page is only where a year was stored.
+    /// Whether its data exists. The deep page exists only after a year of runs was stored.
     pub(crate) fn is_there(self, furniture: &Furniture) -> bool {
         let deep = || furniture.grown.as_ref().is_some_and(|grown| grown.deep.is_some());
         self != Row::RunList { which: Runs::Deep } || deep()
     }
 
-    /// A script for each client. Clients share nothing that they would wait for each other on, but for the workload.
+    /// A script for each client. Clients contend on nothing except the workload.
     ///
     /// # Errors
-    /// When there are more clients than things to share out.
+    /// When there are more clients than fixtures.
     pub(crate) fn scripts(self, furniture: &Furniture, clients: usize) -> Result<Vec<Script>> {
         (0..clients).map(|client| self.script(furniture, client, clients)).collect()
     }
@@ -221,7 +221,7 @@ impl Row {
                 Ok(Script { next: Box::new(next), expects: "\"lane\":\"guided\"" })
             }
             Row::AssetList { page } => {
-                let catalogue = furniture.catalogue.as_ref().context("no catalogue was made")?;
+                let catalogue = furniture.catalogue.as_ref().context("no catalogue was created")?;
                 let path = match page {
                     Depth::First => catalogue.first.clone(),
                     Depth::Thousandth => catalogue.thousandth.clone(),
@@ -236,7 +236,7 @@ impl Row {
                 };
                 let path = |id: &String| format!("/v1/executions/{id}/{route}");
                 let grown = grown(furniture)?;
-                // Each client reads runs of its own, in an order that has nothing to do with their age.
+                // Each client starts at a different run; the order is independent of age.
                 let start = client * grown.executions.len() / clients.max(1);
                 let mut paths = Turns::of(grown.executions.iter().map(path).collect(), start)?;
                 Ok(Script { next: Box::new(move || get(paths.next())), expects })
@@ -262,7 +262,7 @@ impl Row {
                 Ok(Script { next: Box::new(next), expects: "\"status\":\"completed\"" })
             }
             Row::CallTool => {
-                let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+                let slug = &furniture.workloads.first().context("no workload was created")?.slug;
                 let tool = format!("run_{}", slug.replace('-', "_"));
                 let next = move || {
                     let call = json!({"name": tool, "arguments": {"text": said(number())}});
@@ -299,7 +299,7 @@ fn grown(furniture: &Furniture) -> Result<&Grown> {
     furniture.grown.as_ref().context("no runs were stored")
 }
 
-/// Inputs that every workload here takes.
+/// The inputs of every workload in the benchmark.
 pub(crate) fn ticket(number: u64) -> Value {
     json!({"environment": ENVIRONMENT, "inputs": {"text": said(number)}})
 }
@@ -313,9 +313,9 @@ impl Floor {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Floor::Read => "floor: point read",
-            Floor::Commit => "floor: commit of two inserts",
-            Floor::CommitAtOnce => "floor: two inserts in one statement",
+            Floor::Read => "baseline: point read",
+            Floor::Commit => "baseline: commit of two inserts",
+            Floor::CommitAtOnce => "baseline: two inserts in one statement",
         }
     }
 
@@ -336,21 +336,21 @@ impl Floor {
     }
 }
 
-/// Things taken in turn, for ever.
+/// An endless cycle of items.
 struct Turns<T> {
     now: T,
     others: VecDeque<T>,
 }
 
 impl<T> Turns<T> {
-    /// Begins behind the thing at `start`.
+    /// Starts after the item at `start`.
     ///
     /// # Errors
-    /// When there is nothing to take.
+    /// When there are no items.
     fn of(things: Vec<T>, start: usize) -> Result<Turns<T>> {
         let mut others: VecDeque<T> = things.into();
         others.rotate_left(start.checked_rem(others.len()).unwrap_or(0));
-        let now = others.pop_front().context("there are more clients than things to work on")?;
+        let now = others.pop_front().context("there are more clients than fixtures")?;
         Ok(Turns { now, others })
     }
 

@@ -1,4 +1,4 @@
-//! One run: everything started, every row measured between its floors, everything stopped.
+//! A benchmark run: starts all processes, measures every scenario between its baselines, and stops the processes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,28 +29,28 @@ use crate::stage::{
     DATABASE, Home, Postgres, YOUNG_DATABASE, start_asking, start_floor, start_gateway, start_queue, start_server,
 };
 
-/// Load before the measured time: connections open, statements are prepared, caches fill.
+/// Warm-up before a measurement, for connections, prepared statements and caches.
 const WARM_UP: Duration = Duration::from_millis(600);
-/// Runs of each client that are put in line before those that are measured.
+/// Unmeasured queued runs of each client before the measured ones.
 const UNMEASURED: u64 = 20;
-/// Runs that each client puts in line for each second of a row.
+/// Queued runs of each client for each second of a scenario.
 const QUEUED_A_SECOND: u64 = 60;
-/// How long statements are counted for a row.
+/// Duration of counting statements for a scenario.
 const COUNTED: Duration = Duration::from_millis(1_500);
-/// Clients while statements are counted: one, because what several ask at the same time goes in one statement.
+/// A single client, because concurrent requests share statements.
 const COUNTING_CLIENTS: usize = 1;
-/// How long a row is measured in one turn, on each of two databases.
+/// Duration of one alternating measurement on each of two databases.
 const TURN: Duration = Duration::from_millis(1_200);
-/// How long a server is watched that has nothing to do.
+/// Duration of observing the idle server.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// One stretch of load.
+/// One measurement under load.
 pub(crate) struct Stretch {
     pub(crate) tally: Tally,
     pub(crate) cost: Cost,
 }
 
-/// A row at one number of clients, with the floors around it.
+/// A scenario at one number of clients, with its baselines before and after.
 pub(crate) struct Measured {
     pub(crate) row: Row,
     pub(crate) clients: usize,
@@ -58,46 +58,46 @@ pub(crate) struct Measured {
     pub(crate) floors: Vec<(Floor, Stretch)>,
 }
 
-/// The server with nothing to do.
+/// The idle server.
 pub(crate) struct Idle {
-    /// What it and PostgreSQL did meanwhile.
+    /// The cost of the server and PostgreSQL while idle.
     pub(crate) cost: Cost,
     /// Resident memory after start, in bytes.
     pub(crate) memory: u64,
 }
 
-/// Everything that a run found out.
+/// All results of a benchmark run.
 pub(crate) struct Findings {
     pub(crate) machine: Machine,
     pub(crate) seconds: f64,
     pub(crate) cold_start: ColdStart,
     pub(crate) idle: Idle,
     pub(crate) measured: Vec<Measured>,
-    /// The same in turn with a young database; empty where no year was stored.
+    /// Alternating measurements with a small database; empty when no year was stored.
     pub(crate) beside: Vec<Beside>,
     pub(crate) accounts: Vec<(Row, Option<Account>)>,
-    /// Whether changed rights showed at once, where the row that promises it was measured.
+    /// Whether changed permissions applied at once, if the active-release scenario was measured.
     pub(crate) rights: Option<Seen>,
-    /// Reads of what is somebody else's beside reads of nothing; empty where they were not asked for.
+    /// Timing of reads of hidden resources; empty when not selected.
     pub(crate) existence: Vec<Compared>,
-    /// What happened when too much was asked for, where that was asked for.
+    /// The overload benchmark, if selected.
     pub(crate) overload: Option<Overload>,
-    /// Runs that wait in line, where they were asked for.
+    /// Queued runs, if selected.
     pub(crate) queued: Option<Queued>,
-    /// Scripts, where they were asked for.
+    /// Scripts, if selected.
     pub(crate) code_mode: Option<CodeMode>,
-    /// Runs whose model is asked over HTTP, where they were asked for.
+    /// Runs with an HTTP model provider, if selected.
     pub(crate) asking: Option<Asking>,
-    /// Lookups among a million pieces, where they were asked for.
+    /// Document retrieval from a million chunks, if selected.
     pub(crate) million: Option<Million>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
 
-/// Starts everything, measures, stops what it started.
+/// Starts all processes, measures, and stops the processes.
 ///
 /// # Errors
-/// When something does not start, an answer is not as it must be, or a counter cannot be read.
+/// When a process does not start, a response is unexpected, or a counter cannot be read.
 pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
@@ -111,7 +111,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
         million::NAME,
     ];
     if rows.is_empty() && !parts.iter().any(|name| part_is_asked_for(name, plan)) {
-        bail!("no row has such a name");
+        bail!("no scenario has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
     let accounting = Accounting::open(meter.client()).await?;
@@ -123,7 +123,7 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     sleep(Duration::from_secs(1)).await;
     let memory = resident(server.id())?;
     let idle = Idle { cost: watch(&meter, &server).await?, memory };
-    say("making workloads and releases");
+    say("creating workloads and releases");
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
@@ -165,13 +165,13 @@ struct Bench<'a> {
     floor: Running,
     server: Running,
     furniture: Furniture,
-    /// What the same rows are measured on that is not filled.
+    /// The small database and its server for the same scenarios.
     young: Option<Young>,
     home: &'a Home,
     postgres: &'a Postgres,
 }
 
-/// A server over a database that stays young.
+/// A server with a small database.
 struct Young {
     server: Running,
     database: tokio_postgres::Client,
@@ -181,12 +181,12 @@ struct Young {
 impl Young {
     async fn start(home: &Home, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<Young> {
         let (server, _) = start_server(home, (postgres, YOUNG_DATABASE), &plan.server).await?;
-        say("making workloads and releases in the young database");
+        say("creating workloads and releases in the small database");
         let [database, _] = postgres.databases(YOUNG_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
         let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
         let mut young = Young { server, database, furniture };
-        say("storing the runs of the young database");
+        say("storing the runs of the small database");
         growth::YOUNG.store(&young.database).await?;
         young.furniture.grown = Some(Grown::find(&young.database, None).await?);
         Ok(young)
@@ -214,14 +214,14 @@ impl Bench<'_> {
                 continue;
             }
             findings.measured.extend(measured);
-            let account = self.account(*row).await.with_context(|| format!("{}, counted", row.name()))?;
+            let account = self.account(*row).await.with_context(|| format!("counting statements of {}", row.name()))?;
             findings.accounts.push((*row, account));
             if *row == Row::ActiveRelease {
                 findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
             }
         }
         if part_is_asked_for(existence::NAME, self.plan) {
-            say("reads of what is somebody else's");
+            say("reads of hidden resources");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
         }
         if part_is_asked_for(code_mode::NAME, self.plan) {
@@ -229,24 +229,24 @@ impl Bench<'_> {
             findings.code_mode = Some(code_mode::measure(&self.server, &self.furniture).await?);
         }
         if part_is_asked_for(overload::NAME, self.plan) {
-            say("five times as much as can be done");
+            say("five times the capacity");
             let server = (self.server.address, self.server.id());
             findings.overload = Some(overload::measure(server, &self.furniture).await?);
         }
         findings.memory_after = resident(self.server.id())?;
         let ended = self.server.stop().await?;
         if !ended.success() {
-            bail!("the server ended with {ended}");
+            bail!("the server exited with {ended}");
         }
         if part_is_asked_for(queued::NAME, self.plan) {
-            say("runs in line");
+            say("queued runs");
             findings.queued = Some(self.queued().await?);
         }
         if [asking::NAME, asking::FIRST_PART].iter().any(|name| part_is_asked_for(name, self.plan)) {
-            say("runs whose model is asked over HTTP");
+            say("runs with an HTTP model provider");
             findings.asking = Some(self.asking().await?);
         }
-        // Storing them takes minutes, as storing a year of runs does.
+        // Skipped by default, because storing the chunks takes minutes.
         if part_is_asked_for(million::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.million = Some(self.million().await?);
         }
@@ -254,7 +254,7 @@ impl Bench<'_> {
         Ok(Report::of(findings))
     }
 
-    /// The server of the other rows has stopped: it would take runs out of the line too.
+    /// Requires that the main server has stopped, because it would also take queued runs.
     async fn queued(&self) -> Result<Queued> {
         let (mut server, mut workers) = start_queue(self.home, self.postgres, &self.plan.server).await?;
         let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
@@ -279,7 +279,7 @@ impl Bench<'_> {
         })
     }
 
-    /// On a server of its own: the others are measured without any account.
+    /// Uses a separate server, because the other scenarios run without a provider account.
     async fn asking(&self) -> Result<Asking> {
         let (mut provider, mut server) = start_asking(self.home, self.postgres, &self.plan.server).await?;
         let workload = self.furniture.asking_elsewhere(server.address, "bench-asking").await?;
@@ -304,7 +304,7 @@ impl Bench<'_> {
             }
             None => None,
         };
-        let local = self.furniture.workloads.first().context("no workload was made")?;
+        let local = self.furniture.workloads.first().context("no workload was created")?;
         let scripts = |workload| asking::running(&self.furniture, workload, CLIENTS);
         let time = self.plan.time() / 2;
         let mut rounds = Vec::new();
@@ -325,17 +325,17 @@ impl Bench<'_> {
 
     async fn million(&self) -> Result<Million> {
         let pieces = self.plan.pieces;
-        say(&format!("storing {pieces} pieces of documents"));
+        say(&format!("storing {pieces} document chunks"));
         let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
         let [fairway, _] = &self.databases;
         let workload = million::fill(&server, &self.furniture, fairway, pieces).await?;
-        say("looking documents up");
+        say("retrieving documents");
         let million = million::measure(&server, &workload, pieces).await.with_context(|| server.end_of_log())?;
         server.stop().await?;
         Ok(million)
     }
 
-    /// Stores runs, and finds those that are read.
+    /// Stores runs, and selects those to read.
     async fn grow(&mut self, filling: Filling, walk: Option<SocketAddr>) -> Result<()> {
         say(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
@@ -344,7 +344,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// The row at each number of clients; nothing where what it reads is not there.
+    /// Measures a scenario at each number of clients; empty when its data does not exist.
     async fn measured(&self, row: Row) -> Result<Vec<Measured>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_there(&self.furniture)) {
@@ -355,11 +355,11 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// The row on the young database and beside a year of runs, in turn.
+    /// Measures a scenario on the small and the large database in alternating rounds.
     async fn in_turn(&self, young: &Young, row: Row) -> Result<Vec<Beside>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_there(&young.furniture)) {
-            say(&format!("{}, {clients} clients, in turn with the young database", row.name()));
+            say(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
                 let of = |furniture| row.scripts(furniture, *clients);
@@ -371,10 +371,10 @@ impl Bench<'_> {
         Ok(all)
     }
 
-    /// Floors before and after, so that whatever else the machine does hits both.
+    /// Measures a scenario with baselines before and after it, so that other load affects both.
     ///
-    /// Statistics are made first: PostgreSQL makes them by itself within a minute, and a run fills tables in seconds
-    /// that would otherwise fill in days.
+    /// Updates statistics first: the benchmark fills tables in seconds, and autovacuum would update them only within
+    /// a minute.
     async fn measure(&self, row: Row, clients: usize) -> Result<Measured> {
         let around: &[Floor] = match row.floor() {
             Floor::Read => &[Floor::Read],
@@ -396,7 +396,7 @@ impl Bench<'_> {
         Ok(Measured { row, clients, fairway, floors })
     }
 
-    /// Every stretch begins with a checkpoint, so that each bears the same share of full-page images.
+    /// Starts with a checkpoint, so that every measurement has a comparable share of full-page images.
     async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Stretch> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
         let span = Span { warm_up: WARM_UP, time };
@@ -418,7 +418,7 @@ impl Bench<'_> {
     }
 }
 
-/// What the server and PostgreSQL do when nobody asks anything.
+/// The cost of the server and PostgreSQL while idle.
 async fn watch(meter: &Meter, server: &Running) -> Result<Cost> {
     let before = meter.read(server.id()).await?;
     sleep(IDLE).await;
@@ -430,12 +430,12 @@ fn is_asked_for(row: Row, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| row.name().contains(part))
 }
 
-/// Parts of a run that are no rows of the table.
+/// Whether a benchmark outside the table of scenarios is selected.
 fn part_is_asked_for(name: &str, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
 }
 
-/// Progress goes to standard error, one line each; standard output holds the report alone.
+/// Prints progress on standard error; standard output contains only the report.
 fn say(what: &str) {
     eprintln!("bench: {what}");
 }

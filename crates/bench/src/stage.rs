@@ -1,4 +1,4 @@
-//! What a run stands on: a directory, a private PostgreSQL, the floor and the server as processes of their own.
+//! The environment of a run: a directory, a private PostgreSQL, and the baseline and server processes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,30 +23,30 @@ use crate::meter::connect;
 use crate::provider;
 use crate::queued::WORKERS;
 
-/// Fairway's database.
+/// The database of the measured server.
 pub(crate) const DATABASE: &str = "fairway";
-/// The one that stays young while the other one is filled.
+/// The small database, which stays small while the other one is filled.
 pub(crate) const YOUNG_DATABASE: &str = "young";
-/// The floor's.
+/// The baseline's database.
 const FLOOR_DATABASE: &str = "floor";
-/// Connections of each of the floor's worker threads, as many as the server opens.
+/// Connections of each worker thread of the baseline, as in the server.
 pub(crate) const CONNECTIONS: usize = 8;
 
-/// The directory that holds everything of one run. Removed when dropped.
+/// The directory of one run; removed when dropped.
 pub(crate) struct Home {
     path: PathBuf,
     state: PathBuf,
 }
 
 impl Home {
-    /// A fresh directory below the state directory, after what killed runs left there is removed.
+    /// Creates a directory below the state directory, and removes those of killed runs.
     pub(crate) fn new() -> Result<Home> {
         let state = state::directory().context("finding the state directory")?;
         let parent = state.join("bench");
         fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
         for entry in fs::read_dir(&parent)?.flatten() {
             if !Path::new("/proc").join(entry.file_name()).exists() {
-                // What cannot be removed now is tried again next time.
+                // Removal is retried in the next run.
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
@@ -62,23 +62,23 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; the next run tries again.
+        // The next run retries the removal.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// The private PostgreSQL of a run, with PostgreSQL's own durability. Stopped when dropped.
+/// The private PostgreSQL of a run with default durability; stopped when dropped.
 pub(crate) struct Postgres {
     server: PrivateServer,
     major: u32,
 }
 
 impl Postgres {
-    /// Starts it, with the counting of statements loaded where this build of PostgreSQL has it.
+    /// Starts PostgreSQL, with pg_stat_statements if the build has it.
     pub(crate) fn start(home: &Home, settings: &[String]) -> Result<Postgres> {
         let binaries = Binaries::find(&home.state)?;
         let major = binaries.major();
-        // What is set here cannot be changed while the server runs, so the counting is switched later.
+        // The library can only be loaded at start, so tracking is enabled later.
         let counting = [("shared_preload_libraries", "pg_stat_statements")];
         let own: Vec<(&str, &str)> = settings.iter().filter_map(|setting| setting.split_once('=')).collect();
         let options = |counting: &[(&str, &str)]| Options {
@@ -99,7 +99,7 @@ impl Postgres {
         Ok(Postgres { server, major })
     }
 
-    /// The address of the administrative database.
+    /// The URL of the administrative database.
     pub(crate) fn url(&self) -> String {
         self.server.url("postgres")
     }
@@ -112,7 +112,7 @@ impl Postgres {
         self.major
     }
 
-    /// Makes all databases, and fills the floor's.
+    /// Creates all databases, and fills the baseline's.
     pub(crate) async fn make_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
         for name in [DATABASE, YOUNG_DATABASE, FLOOR_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
@@ -120,18 +120,18 @@ impl Postgres {
         floor::prepare(&connect(&self.server.url(FLOOR_DATABASE)).await?).await
     }
 
-    /// A connection to a database of Fairway's, and to the floor's.
+    /// Connections to a Fairway database and to the baseline's.
     pub(crate) async fn databases(&self, fairway: &str) -> Result<[tokio_postgres::Client; 2]> {
         Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(FLOOR_DATABASE)).await?])
     }
 }
 
-/// Worker threads of the floor, as many as the server starts.
+/// Worker threads of the baseline, as in the server.
 pub(crate) fn workers() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts this program again, as the floor.
+/// Starts this program as the baseline.
 pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Running> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
@@ -140,20 +140,20 @@ pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Runn
     command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
     command.env(floor::URL_VARIABLE, postgres.server.url(FLOOR_DATABASE));
     let mut floor = Running::start(command, address, home.join("floor.log"))?;
-    floor.answers(&floor::path_of(1), Instant::now()).await.context("starting the floor")?;
+    floor.answers(&floor::path_of(1), Instant::now()).await.context("starting the baseline")?;
     Ok(floor)
 }
 
-/// How long a server took from being started to its first answers.
+/// Time from a server's start to its first responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FirstAnswers {
-    /// Of the process's health.
+    /// Time to the health check.
     pub(crate) health: Duration,
-    /// Of a read that needs the database.
+    /// Time to a read from the database.
     pub(crate) read: Duration,
 }
 
-/// Starts `program` over one of the databases and waits for its first answers.
+/// Starts a server over a database, and waits for its first responses.
 pub(crate) async fn start_server(
     home: &Home,
     (postgres, database): (&Postgres, &str),
@@ -165,11 +165,11 @@ pub(crate) async fn start_server(
     let since = Instant::now();
     let mut server = Running::start(command, address, home.join(&format!("server-{database}.log")))?;
     let health = server.answers("/healthz", since).await.context("starting the server")?;
-    let read = server.answers("/v1/workspaces?limit=1", since).await.context("asking the server")?;
+    let read = server.answers("/v1/workspaces?limit=1", since).await.context("reading from the server")?;
     Ok((server, FirstAnswers { health, read }))
 }
 
-/// Starts a server that runs nothing by itself, and workers beside it.
+/// Starts a server without a worker, and separate workers.
 pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Vec<Running>)> {
     let start = |arguments: &[&str], log: &str| -> Result<Running> {
         let address = free_address()?;
@@ -183,7 +183,7 @@ pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path
     Ok((server, workers.collect::<Result<_>>()?))
 }
 
-/// Starts this program again, as a provider of models, and a server with an account at it.
+/// Starts this program as a model provider, and a server with an account for it.
 pub(crate) async fn start_asking(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Running)> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
@@ -206,7 +206,7 @@ pub(crate) async fn start_asking(home: &Home, postgres: &Postgres, program: &Pat
     Ok((provider, server))
 }
 
-/// Starts a gateway that others wrote, with that many processes, over these settings.
+/// Starts a LiteLLM gateway with this number of workers and these settings.
 pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
     let folder = home.join("gateway");
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
@@ -216,7 +216,7 @@ pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers
     let mut command = deathbound::command(python, Farewell::Terminate);
     command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
-    // It would ask others for prices otherwise.
+    // Prevents a download of model prices.
     command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("NO_PROXY", "*").env("LITELLM_MASTER_KEY", GATEWAY_KEY);
     command.current_dir(&folder).env("HOME", &folder).process_group(0);
     let mut gateway = Gateway(Running::start(command, address, home.join("gateway.log"))?);
@@ -224,18 +224,18 @@ pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers
     Ok(gateway)
 }
 
-/// A gateway and the processes that it starts, all ended when dropped.
+/// A gateway with its worker processes; all are killed when dropped.
 pub(crate) struct Gateway(pub(crate) Running);
 
 impl Drop for Gateway {
     fn drop(&mut self) {
         let Ok(group) = i32::try_from(self.0.id()) else { return };
-        // A destructor has nobody to tell; a group that has ended already refuses this, rightly.
+        // The call fails if the group has ended, which is harmless.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
 }
 
-/// The program with the settings of this run, over a database of this run.
+/// The server command with the settings of this run and one of its databases.
 fn fairway(home: &Home, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
     let mut command = deathbound::command(program, Farewell::Terminate);
     command.current_dir(&home.path);
@@ -248,7 +248,7 @@ fn fairway(home: &Home, (postgres, database): (&Postgres, &str), program: &Path,
     command
 }
 
-/// The server is measured with its defaults, whatever the caller's environment holds.
+/// Removes settings from the environment, so that the server runs with defaults.
 fn without_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"FAIRWAY_") || name.as_encoded_bytes().starts_with(b"OTEL_") {

@@ -1,4 +1,4 @@
-//! Workloads like the others, but for some of what their releases bind.
+//! Workloads whose releases differ in some bindings.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use super::{Furniture, Maker, Parts, Workload, asking, text};
 use crate::connection::Connection;
 use crate::provider::ACCOUNT;
 
-/// A version and its asset.
+/// A version with its asset.
 pub(crate) struct Made {
     pub(crate) asset: String,
     pub(crate) version: String,
 }
 
 impl Parts {
-    /// The same with another version of this kind, or with one where there was none.
+    /// Replaces or adds the binding of this kind.
     pub(super) fn with(&self, kind: &'static str, version: &str) -> Parts {
         let mut parts = self.clone();
         parts.versions.retain(|(role, _)| *role != kind);
@@ -26,7 +26,7 @@ impl Parts {
 }
 
 impl Maker {
-    /// The first version of a new asset.
+    /// Creates an asset with its first version.
     pub(super) async fn version(&mut self, slug: &str, (kind, content): (&str, Value)) -> Result<Made> {
         let asset = self.asset(slug, kind).await?;
         let made = self.post(&format!("/v1/assets/{asset}/versions"), json!({"content": content})).await?;
@@ -35,10 +35,11 @@ impl Maker {
 }
 
 impl Furniture {
-    /// A workload whose model is asked through the account of [`crate::provider`], on a server that has the account.
+    /// Creates a workload whose model is called through the account of [`crate::provider`], on a server with that
+    /// account.
     ///
     /// # Errors
-    /// When the server refuses any of it.
+    /// When the server refuses a request.
     pub(crate) async fn asking_elsewhere(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
         let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
         let content = asking("openai", "small", ACCOUNT);
@@ -46,10 +47,10 @@ impl Furniture {
         maker.workload(slug, &self.parts.with("model_policy", &models.version)).await
     }
 
-    /// A workload that lets scripts run, which have no inputs: the policy of the others looks at these.
+    /// Creates a workload for scripts. Its policy reads no inputs, because scripts have none.
     ///
     /// # Errors
-    /// When the server refuses any of it.
+    /// When the server refuses a request.
     pub(crate) async fn scripted(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
         let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
         let content = json!({"rules": [{
@@ -60,10 +61,10 @@ impl Furniture {
         maker.workload(slug, &parts).await
     }
 
-    /// A workload that answers with what it finds in a knowledge base, which is made with one document.
+    /// Creates a workload that retrieves documents from a new knowledge base with one document.
     ///
     /// # Errors
-    /// When the server refuses any of it.
+    /// When the server refuses a request.
     pub(crate) async fn finding(
         &self,
         address: SocketAddr,

@@ -5,31 +5,31 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
+/// A tick of processor accounting; Linux reports hundredths of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What one line of `/proc/<pid>/stat` says.
+/// The relevant fields of `/proc/<pid>/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
-    /// User and system time, in ticks.
+    /// User and system time in ticks.
     own: u32,
     /// The same of children that ended and were waited for.
     ended_children: u32,
 }
 
-/// Processor time of one process.
+/// Processor time of a process.
 pub(super) fn time(process: u32) -> Result<Duration> {
-    let stat = stat(process).with_context(|| format!("process {process} is not there any more"))?;
+    let stat = stat(process).with_context(|| format!("process {process} does not exist"))?;
     Ok(TICK.saturating_mul(stat.own))
 }
 
-/// Processor time of a process and all its children, those that ended included.
+/// Processor time of a process and all its children, including ended ones.
 pub(super) fn time_with_children(process: u32) -> Result<Duration> {
-    let main = stat(process).with_context(|| format!("process {process} is not there any more"))?;
+    let main = stat(process).with_context(|| format!("process {process} does not exist"))?;
     let mut ticks = main.own.saturating_add(main.ended_children);
     for entry in fs::read_dir("/proc")? {
-        // Processes end while the folder is read; those are in the time of ended children.
+        // Processes that end during the iteration count as ended children.
         let Some(child) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).and_then(stat) else {
             continue;
         };
@@ -40,30 +40,30 @@ pub(super) fn time_with_children(process: u32) -> Result<Duration> {
     Ok(TICK.saturating_mul(ticks))
 }
 
-/// Processor time that the whole machine spent on anything but waiting.
+/// Busy processor time of the whole machine.
 pub(super) fn machine_time() -> Result<Duration> {
     let text = fs::read_to_string("/proc/stat")?;
-    let ticks = busy_ticks(&text).context("/proc/stat does not begin with the sum of all processors")?;
+    let ticks = busy_ticks(&text).context("/proc/stat has no total of all processors")?;
     Ok(TICK.saturating_mul(ticks))
 }
 
-/// Memory of a process that is in RAM, in bytes.
+/// Resident memory of a process in bytes.
 pub(crate) fn resident(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
-    resident_bytes(&text).context("the process's status does not say how much memory is resident")
+    resident_bytes(&text).context("the process status has no resident memory")
 }
 
-/// The most memory that a process ever had in RAM, in bytes.
+/// Peak resident memory of a process in bytes.
 pub(crate) fn most_resident(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
-    kibibytes(&text, "VmHWM:").context("the process's status does not say how much memory was resident")
+    kibibytes(&text, "VmHWM:").context("the process status has no peak resident memory")
 }
 
 fn stat(process: u32) -> Option<Stat> {
     parse_stat(&fs::read_to_string(format!("/proc/{process}/stat")).ok()?)
 }
 
-/// The program's name is in parentheses and may hold anything, so fields are counted from the last one.
+/// The program name is in parentheses and may contain anything, so fields are counted after the last one.
 fn parse_stat(line: &str) -> Option<Stat> {
     let (_, rest) = line.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -74,13 +74,13 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { parent, own, ended_children })
 }
 
-/// User, nice, system, then idle and waiting (left out), then interrupts and what the host took away (left out: nobody
-/// here spent it).
+/// Sums user, nice, system, and interrupt times. Excludes idle, I/O wait, and steal time, which no local process
+/// spent.
 fn busy_ticks(text: &str) -> Option<u32> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let busy = line.split_whitespace().enumerate().filter(|(index, _)| matches!(index, 0..=2 | 5 | 6));
     let ticks: Option<Vec<u64>> = busy.map(|(_, field)| field.parse().ok()).collect();
-    // Only differences count, and a second has a hundred ticks, so what wraps around does so after a year.
+    // Only differences matter. At a hundred ticks per second and processor, the sum wraps after a year.
     u32::try_from(ticks?.iter().sum::<u64>() % u64::from(u32::MAX)).ok()
 }
 

@@ -1,4 +1,4 @@
-//! The same for programs.
+//! The JSON report.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::million::Million;
 use crate::run::{Findings, Measured, Stretch};
 use crate::stage::FirstAnswers;
 
-/// Durations are in milliseconds, memory and log in bytes, rates a second.
+/// Durations are in milliseconds, memory and log in bytes, rates per second.
 pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
     let machine = &findings.machine;
     let idle = &findings.idle;

@@ -1,11 +1,11 @@
-//! What the figures were measured on.
+//! The machine on which the results were measured.
 
 use std::fs;
 use std::thread;
 
-/// The machine in a few words.
+/// A short description of the machine.
 pub(crate) struct Machine {
-    /// Processors that this program may use.
+    /// Number of processors available to this program.
     pub(crate) processors: usize,
     /// The processor's name.
     pub(crate) processor: String,
@@ -15,12 +15,12 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// The major version of PostgreSQL.
     pub(crate) postgres: u32,
-    /// The mean number of processes that wanted to run in the minute before.
+    /// The load average of the preceding minute.
     pub(crate) load: String,
 }
 
 impl Machine {
-    /// This machine, before the run makes it busy.
+    /// Describes this machine; called before the benchmark loads it.
     pub(crate) fn here(postgres: u32) -> Machine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: String, name: &str| {

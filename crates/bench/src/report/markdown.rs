@@ -1,4 +1,4 @@
-//! The tables.
+//! The Markdown report.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::queued::Queued;
 use crate::row::Floor;
 use crate::run::{Findings, Measured, Stretch};
 
-/// Writes all tables. Writing to a `String` cannot fail, so its results say nothing.
+/// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
 pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
     let mut out = String::new();
     machine(&mut out, findings);
@@ -34,8 +34,8 @@ fn machine(out: &mut String, findings: &Findings) {
     let strangers = mean(findings.measured.iter().map(|measured| measured.fairway.strangers())).unwrap_or_default();
     let _ = writeln!(
         out,
-        "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s a row. Load before: {}; \
-         {strangers:.2} processors were busy with something else while rows were measured.\n",
+        "{} processors ({}), {} GiB, Linux {}, PostgreSQL {} with its default durability; {} s for each scenario. Load before: {}; \
+         {strangers:.2} processors were busy with other programs during the measurements.\n",
         machine.processors,
         machine.processor,
         machine.memory,
@@ -48,8 +48,8 @@ fn machine(out: &mut String, findings: &Findings) {
 
 fn rates(out: &mut String, measured: &[Measured]) {
     out.push_str(
-        "| row | clients | requests/s | p50 ms | p95 ms | p99 ms | CPU ms (server + PostgreSQL) | floor/s | \
-         share of floor | share by CPU | share of one-statement floor |\n\
+        "| row | clients | requests/s | p50 ms | p95 ms | p99 ms | CPU ms (server + PostgreSQL) | baseline/s | \
+         share of baseline | share by CPU | share of one-statement baseline |\n\
          |---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for one in measured {
@@ -69,14 +69,14 @@ fn rates(out: &mut String, measured: &[Measured]) {
     out.push('\n');
 }
 
-/// Each row on a young database and beside a year of runs.
+/// Each scenario on a small database, and with a year of runs.
 fn growth(out: &mut String, findings: &Findings) {
     if findings.beside.is_empty() {
         return;
     }
     let _ = writeln!(
         out,
-        "| row on a young database and beside a year of runs, in {ROUNDS} turns | clients | requests/s | | p50 ms | \
+        "| scenario on a small database and with a year of runs, in {ROUNDS} rounds | clients | requests/s | | p50 ms | \
          | PostgreSQL ms | | times | least | most |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
     for one in &findings.beside {
@@ -104,8 +104,8 @@ fn growth(out: &mut String, findings: &Findings) {
 
 fn floors(out: &mut String, measured: &[Measured]) {
     out.push_str(
-        "| floor (mean of its stretches) | clients | requests/s | lowest | highest | p50 ms | p99 ms | \
-         CPU ms (floor + PostgreSQL) |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
+        "| baseline (mean of its measurements) | clients | requests/s | lowest | highest | p50 ms | p99 ms | \
+         CPU ms (baseline + PostgreSQL) |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for floor in Floor::ALL {
         let mut clients: Vec<usize> = measured.iter().map(|one| one.clients).collect();
@@ -132,10 +132,10 @@ fn floors(out: &mut String, measured: &[Measured]) {
     out.push('\n');
 }
 
-/// What a request costs the database, at the greatest number of clients.
+/// The database cost of a request, at the highest number of clients.
 fn requests(out: &mut String, findings: &Findings) {
     out.push_str(
-        "| per request | round trips | statements, relays included | commits of the request | commit records, relays \
+        "| per request | round trips | statements, background tasks included | commits of the request | commit records, background tasks \
          included | WAL KiB | of it records | of it full-page images |\n|---|--:|--:|--:|--:|--:|--:|--:|\n",
     );
     for (row, account) in &findings.accounts {
@@ -171,13 +171,13 @@ fn process(out: &mut String, findings: &Findings) {
         ("cold start to the first 200 of a read, best / median", spread(findings.cold_start.read())),
         ("first start, which migrates an empty database", format!("{} ms", millis(findings.cold_start.migrating.read))),
         ("resident memory, idle after start", format!("{:.1} MiB", mebibytes(findings.idle.memory))),
-        ("resident memory after all rows", format!("{:.1} MiB", mebibytes(findings.memory_after))),
+        ("resident memory after all scenarios", format!("{:.1} MiB", mebibytes(findings.memory_after))),
         (
-            "idle: CPU a second (server + PostgreSQL)",
+            "idle: CPU per second (server + PostgreSQL)",
             format!("{:.1} + {:.1} ms", share(idle.program), share(idle.postgres)),
         ),
-        ("idle: commits a second that write", number(commits, 1)),
-        ("idle: WAL a second", format!("{:.0} bytes", per_second(idle.log_bytes, idle.elapsed))),
+        ("idle: writing commits per second", number(commits, 1)),
+        ("idle: WAL per second", format!("{:.0} bytes", per_second(idle.log_bytes, idle.elapsed))),
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
@@ -193,12 +193,12 @@ fn process(out: &mut String, findings: &Findings) {
     out.push('\n');
 }
 
-/// Reads of what is somebody else's beside reads of nothing.
+/// Reads of hidden resources and of unused identifiers.
 fn existence(out: &mut String, findings: &Findings) {
     if findings.existence.is_empty() {
         return;
     }
-    out.push_str("| read by identifier | median ms | of one that nobody has | apart |\n|---|--:|--:|--:|\n");
+    out.push_str("| read by identifier | median ms | of an unused identifier | difference |\n|---|--:|--:|--:|\n");
     for one in &findings.existence {
         let (foreign, random) = (one.foreign.as_secs_f64() * 1e3, one.random.as_secs_f64() * 1e3);
         let _ = writeln!(out, "| {} | {foreign:.3} | {random:.3} | {:.1} % |", one.name(), one.apart() * 100.0);
@@ -207,13 +207,13 @@ fn existence(out: &mut String, findings: &Findings) {
 }
 
 fn bars(out: &mut String, judged: &[Judged]) {
-    out.push_str("| bar (32 clients) | asked | measured | |\n|---|--:|--:|---|\n");
+    out.push_str("| target (32 clients) | required | measured | |\n|---|--:|--:|---|\n");
     for one in judged {
         let _ = writeln!(out, "| {} | {} | {} | {} |", one.what, one.bar, one.measured, one.verdict.name());
     }
 }
 
-/// Requests a second, latencies and processor time, as cells.
+/// Requests per second, latencies and processor time, as cells.
 fn speed(stretch: &Stretch) -> String {
     let (program, postgres) = stretch.processor();
     format!(
@@ -260,7 +260,7 @@ pub(super) mod tests {
     use crate::run::Idle;
     use crate::stage::FirstAnswers;
 
-    /// A run in which everything took the same.
+    /// Findings with constant measurements.
     pub(in crate::report) fn findings() -> Findings {
         let stretch = |requests: u64| Stretch {
             tally: tally(requests),
@@ -335,14 +335,14 @@ pub(super) mod tests {
         );
         assert!(
             text.contains(
-                "| transition: share of the floor: commit of two inserts | at least 0.4 | n/a | not measured |"
+                "| transition: share of the baseline: commit of two inserts | at least 0.4 | n/a | not measured |"
             ),
             "{text}"
         );
         assert!(text.contains("| existence: workload of another tenant | 0.500 | 0.520 | 4.0 % |"), "{text}");
         assert!(
             text.contains(
-                "| existence: workload of another tenant, medians against nobody's | under 10 % apart | 4.0 % | met |"
+                "| existence: workload of another tenant, medians against an unused identifier | under 10 % apart | 4.0 % | met |"
             ),
             "{text}"
         );
