@@ -1,4 +1,4 @@
-//! The account under which the server's programs run.
+//! The operating system account of the server's programs.
 
 use std::fs::Metadata;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -8,18 +8,18 @@ use std::process::Command;
 
 use nix::unistd::{User, geteuid};
 
-/// Who runs PostgreSQL: the caller, or an account without rights when the caller is root.
+/// The account that runs PostgreSQL: the caller's, or an unprivileged one if the caller is root.
 ///
-/// PostgreSQL refuses to run as root, and rightly so.
+/// PostgreSQL refuses to run as root.
 #[derive(Debug, Clone)]
 pub(crate) enum Account {
-    /// The caller itself; nothing has to change hands.
+    /// The caller's account; no ownership changes.
     Caller,
-    /// An unprivileged account of this machine, by its ids.
+    /// An unprivileged account, by its ids.
     Dropped { uid: u32, gid: u32 },
 }
 
-/// Neither of the accounts that root could hand the server to exists.
+/// The machine has no unprivileged account for root to use.
 #[derive(Debug, thiserror::Error)]
 #[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
 pub(crate) struct NoAccount;
@@ -38,7 +38,7 @@ impl Account {
             .ok_or(NoAccount)
     }
 
-    /// Lets `command` run under this account. The standard library empties the supplementary groups by itself.
+    /// Runs `command` under this account. The standard library clears the supplementary groups.
     pub(crate) fn apply(&self, command: &mut Command) {
         match self {
             Account::Caller => {}
@@ -48,7 +48,7 @@ impl Account {
         }
     }
 
-    /// Gives `path` to this account.
+    /// Makes this account the owner of `path`.
     pub(crate) fn own(&self, path: &Path) -> std::io::Result<()> {
         match self {
             Account::Caller => Ok(()),
@@ -56,9 +56,9 @@ impl Account {
         }
     }
 
-    /// Whether this account can walk down to `directory`: it, and all folders above it, can be entered.
+    /// Whether this account may enter `directory` and all its parents.
     ///
-    /// The caller is taken to reach what it named: if it does not, the error that follows says so better.
+    /// The caller's account is assumed to: otherwise the following error is more precise.
     pub(crate) fn reaches(&self, directory: &Path) -> bool {
         match self {
             Account::Caller => true,
@@ -72,7 +72,7 @@ impl Account {
     }
 }
 
-/// The search bit that the kernel would look at for this user and group.
+/// Whether the permission bits let this user and group enter a folder, as the kernel evaluates them.
 fn enters(metadata: &Metadata, uid: u32, gid: u32) -> bool {
     let mode = metadata.permissions().mode();
     let bit = if metadata.uid() == uid {

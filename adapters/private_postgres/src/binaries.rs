@@ -1,4 +1,4 @@
-//! Where PostgreSQL's programs are on this machine.
+//! The location of PostgreSQL's programs on this machine.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,13 +8,14 @@ use std::process::{Command, Stdio};
 
 use crate::account::Account;
 
-/// The oldest major version Fairway works with.
+/// The oldest supported major version.
 pub const OLDEST_MAJOR: u32 = 15;
 
-/// Names the one directory to use; nothing else is looked at.
+/// The variable with the only directory to use; no other is searched.
 pub const BIN_VARIABLE: &str = "FAIRWAY_POSTGRES_BIN";
 
-/// Set to `npm`, makes the search look at the npm package alone. For trying that path on machines with another one.
+/// The variable that limits the search to the npm package if set to `npm`, to try that path on machines with another
+/// installation.
 pub const SOURCE_VARIABLE: &str = "FAIRWAY_POSTGRES_SOURCE";
 
 /// A directory with the programs `initdb`, `pg_ctl` and `postgres`, of one version.
@@ -24,28 +25,28 @@ pub struct Binaries {
     major: u32,
 }
 
-/// Why no usable PostgreSQL was found.
+/// Reason why no usable PostgreSQL was found.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FindError {
-    /// `FAIRWAY_POSTGRES_BIN` names a directory that does not hold working programs.
-    #[error("FAIRWAY_POSTGRES_BIN names {}, which holds no working initdb, pg_ctl and postgres", .0.display())]
+    /// `FAIRWAY_POSTGRES_BIN` names a directory without working programs.
+    #[error("FAIRWAY_POSTGRES_BIN names {}, which has no working initdb, pg_ctl and postgres", .0.display())]
     NotPostgres(PathBuf),
-    /// Programs were found, but none is new enough.
-    #[error("{} holds PostgreSQL {major}; version {OLDEST_MAJOR} or newer is needed", .directory.display())]
+    /// Programs exist, but all are too old.
+    #[error("{} holds PostgreSQL {major}; version {OLDEST_MAJOR} or newer is required", .directory.display())]
     TooOld {
-        /// The directory of the newest that was found.
+        /// The directory of the newest version found.
         directory: PathBuf,
         /// Its major version.
         major: u32,
     },
-    /// Nothing was found.
+    /// No programs were found.
     #[error("no PostgreSQL {OLDEST_MAJOR} or newer was found on this machine")]
     Missing,
 }
 
 impl FindError {
-    /// A stable name of the refusal.
+    /// The stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             FindError::NotPostgres(_) => "postgres_bin_invalid",
@@ -56,13 +57,13 @@ impl FindError {
 }
 
 impl Binaries {
-    /// Finds PostgreSQL 15 or newer: the directory in `FAIRWAY_POSTGRES_BIN`, else `PATH`, else the folders in which
-    /// distributions keep it (the highest version first), else the npm package below `state_directory`.
+    /// Finds PostgreSQL 15 or newer: in the directory of `FAIRWAY_POSTGRES_BIN`, else in `PATH`, else in the folders
+    /// of distributions (highest version first), else in the npm package below `state_directory`.
     ///
-    /// Directories the server's account cannot enter are passed over.
+    /// Directories that the server's account cannot enter are skipped.
     ///
     /// # Errors
-    /// See [`FindError`]; a directory named explicitly is never replaced by another one.
+    /// See [`FindError`]; an explicitly named directory is never replaced by another one.
     pub fn find(state_directory: &Path) -> Result<Binaries, FindError> {
         Search {
             explicit: env::var_os(BIN_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from),
@@ -74,7 +75,7 @@ impl Binaries {
         .run()
     }
 
-    /// The programs in exactly this directory; `None` where they are missing, do not run or do not tell a version.
+    /// The programs of exactly this directory; `None` if they are missing, do not run or report no version.
     pub fn at(directory: &Path) -> Option<Binaries> {
         let directory = directory.canonicalize().ok()?;
         let complete = ["initdb", "pg_ctl", "postgres"].iter().all(|name| directory.join(name).is_file());
@@ -105,9 +106,9 @@ impl Binaries {
     }
 }
 
-/// Where the npm package with the programs for this machine lies below the state directory, installed or not.
+/// The directory of the npm package for this machine below the state directory, installed or not.
 ///
-/// `None` where no such package is published for this machine.
+/// `None` if no package exists for this machine.
 pub fn npm_directory(state_directory: &Path) -> Option<PathBuf> {
     Some(state_directory.join("npm/node_modules").join(npm_package()?))
 }
@@ -123,7 +124,7 @@ pub fn npm_package() -> Option<&'static str> {
     }
 }
 
-/// Everything a search depends on, so that tests need not touch this process's environment.
+/// The inputs of a search, so that tests do not depend on this process's environment.
 struct Search {
     explicit: Option<PathBuf>,
     npm_alone: bool,
@@ -161,7 +162,7 @@ fn first_new_enough(candidates: impl IntoIterator<Item = Binaries>) -> Result<Bi
     Err(newest_old.map_or(FindError::Missing, |old| FindError::TooOld { directory: old.directory, major: old.major }))
 }
 
-/// The folders of Debian, of the PostgreSQL project's own RPMs and of Homebrew that exist here, newest first.
+/// The existing folders of Debian, the PostgreSQL project's RPMs and Homebrew, newest first.
 fn distribution_folders() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for (parent, prefix, below) in [
@@ -178,7 +179,7 @@ fn distribution_folders() -> Vec<PathBuf> {
     folders.into_iter().map(|(_, folder)| folder).collect()
 }
 
-/// Subfolders named `prefix` and a whole number, with that number.
+/// Subfolders named by `prefix` and an integer, with that integer.
 fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries
@@ -191,7 +192,7 @@ fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
         .collect()
 }
 
-/// Asks the program itself: folder names may lie, and a program that cannot load its libraries must not be chosen.
+/// Runs the program for its version: folder names may be wrong, and a program with missing libraries is not usable.
 fn major_of(postgres: &Path) -> Option<u32> {
     let output = Command::new(postgres).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     if !output.status.success() {
@@ -200,7 +201,7 @@ fn major_of(postgres: &Path) -> Option<u32> {
     parse_major(&String::from_utf8_lossy(&output.stdout))
 }
 
-/// The number after `postgres (PostgreSQL) `, up to the first character that is not a digit (`18beta1`, `15.18`).
+/// The number after `postgres (PostgreSQL) `, up to the first non-digit (`18beta1`, `15.18`).
 fn parse_major(answer: &str) -> Option<u32> {
     let version = answer.split_whitespace().find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
     let digits = version.find(|character: char| !character.is_ascii_digit()).map_or(version, |end| {
@@ -217,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that answers like the PostgreSQL of this version.
+    /// A folder with programs that report this version.
     fn pretend(folder: &Path, version: &str) -> PathBuf {
         fs::create_dir_all(folder).unwrap();
         for name in ["initdb", "pg_ctl", "postgres"] {

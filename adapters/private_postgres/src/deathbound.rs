@@ -1,15 +1,15 @@
-//! Child processes that do not outlive the process that started them.
+//! Child processes that end with their parent.
 
 use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The signal a child receives when its parent is gone.
+/// The signal that a child receives when its parent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Farewell {
     /// `SIGINT`: PostgreSQL's fast shutdown.
     Interrupt,
-    /// `SIGTERM`: the ordinary request to end.
+    /// `SIGTERM`: the default request to terminate.
     Terminate,
 }
 
@@ -22,11 +22,11 @@ impl Farewell {
     }
 }
 
-/// A command for `program` that the kernel signals when the spawning **thread** ends, where this machine can do that.
+/// A command for `program` that the kernel signals when the spawning **thread** ends, if this machine supports it.
 ///
-/// It can on Linux with util-linux, whose `setpriv` asks the kernel and then becomes the program, so the process id is
-/// the program's own. Elsewhere the plain command is returned: callers must bear a child that lives on. Because the
-/// kernel watches the thread, spawn from one that lives as long as the child should.
+/// Linux with util-linux does: `setpriv` registers the signal and then becomes the program, so the process id is the
+/// program's own. Elsewhere the plain command is returned, and the child may outlive its parent. The kernel watches
+/// the thread, so spawn from one that lives as long as the child should.
 pub fn command(program: impl AsRef<OsStr>, farewell: Farewell) -> Command {
     if !is_possible() {
         return Command::new(program);
@@ -36,11 +36,11 @@ pub fn command(program: impl AsRef<OsStr>, farewell: Farewell) -> Command {
     command
 }
 
-/// Whether [`command`] binds its children here. Asked of the machine once per process.
+/// Whether [`command`] binds its children on this machine. Determined once per process.
 pub fn is_possible() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
-        // Other makers' `setpriv` lack the option, so the option itself is tried.
+        // Other implementations of `setpriv` lack the option, so the option itself is tested.
         cfg!(target_os = "linux")
             && Command::new("setpriv")
                 .args(["--pdeathsig", "INT", "--", "true"])

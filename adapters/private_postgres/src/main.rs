@@ -1,7 +1,7 @@
-//! Holds one private server in the foreground until its standard input ends.
+//! Runs one managed server in the foreground until its standard input ends.
 //!
-//! `private-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill it to see what the next
-//! owner finds; by hand it is a PostgreSQL for a quick look at a data directory.
+//! `private-postgres DIRECTORY` prints the server's URL and process id on one line. Tests kill it to test the next
+//! owner; by hand it is a PostgreSQL for inspecting a data directory.
 
 use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};

@@ -1,4 +1,4 @@
-//! One private server: its options, its life, its end.
+//! A managed server: its options, start and stop.
 
 mod cluster;
 mod port;
@@ -18,39 +18,39 @@ use cluster::{Cluster, Found};
 pub(crate) use postmaster::settle;
 use process::Process;
 
-/// The database superuser of every private server.
+/// The database superuser of every managed server.
 pub const SUPERUSER: &str = "fairway";
 
-/// How often another port is tried after a stranger took the one that was free a moment ago.
+/// Attempts to find a port, because another program may take a free one.
 const ATTEMPTS: u32 = 5;
 
-/// What the server's data is worth.
+/// The durability of a server's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// PostgreSQL's own defaults, and a password: what was acknowledged survives a power cut.
+    /// PostgreSQL's defaults with a password: committed data survives a power loss.
     Default,
-    /// No `fsync`, no password, and the directory is removed when the server stops. For tests alone.
+    /// No `fsync` and no password; the directory is removed when the server stops. For tests only.
     Throwaway,
 }
 
-/// How to start a private server.
+/// The options of a managed server.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The programs to run.
     pub binaries: Binaries,
-    /// The directory that holds all of the server: `cluster/`, `password`, `log`, `lock`. Created when missing; see
-    /// [`PrivateServer::data_dir`] for where it ends up when root's server could not reach it.
+    /// The directory with all files of the server: `cluster/`, `password`, `log`, `lock`. Created if missing.
+    /// [`ManagedServer::data_dir`] tells the actual location if the server's account cannot enter it.
     pub data_dir: PathBuf,
-    /// The port on 127.0.0.1; a free one is chosen when there is none.
+    /// The port on 127.0.0.1; `None` chooses a free one.
     pub port: Option<u16>,
-    /// Configuration parameters by name; they win over this crate's own.
+    /// Configuration parameters by name; they override the defaults of this crate.
     pub settings: Vec<(String, String)>,
-    /// What the data is worth.
+    /// The durability of the data.
     pub durability: Durability,
 }
 
 impl Options {
-    /// The server that belongs to Fairway's own data directory (`FAIRWAY_DATA_DIR`): durable, on a free port.
+    /// The server of Fairway's data directory (`FAIRWAY_DATA_DIR`): durable, on a free port.
     pub fn of_data_directory(binaries: Binaries, data_directory: &Path) -> Options {
         Options {
             binaries,
@@ -62,7 +62,7 @@ impl Options {
     }
 }
 
-/// Why a server did not start.
+/// Reason why a server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -71,21 +71,21 @@ pub enum StartError {
     InUse {
         /// The directory.
         path: PathBuf,
-        /// The process id of its owner, where it is known.
+        /// The process id of its owner, if known.
         owner: Option<u32>,
     },
-    /// There was to be a cluster, and there is none.
-    #[error("{} holds no PostgreSQL of a Fairway", .0.display())]
+    /// The directory has no cluster, and none is to be created.
+    #[error("{} has no PostgreSQL cluster of a Fairway", .0.display())]
     NoCluster(PathBuf),
-    /// Another process's server accepts nothing at the moment.
-    #[error("the PostgreSQL in {} is starting or stopping just now", .0.display())]
+    /// Another process's server accepts no connections at present.
+    #[error("the PostgreSQL in {} is starting or stopping", .0.display())]
     NotAccepting(PathBuf),
-    /// The caller is root, and there is no account to hand the server to.
+    /// The caller is root, and the machine has no unprivileged account for the server.
     #[error("root cannot run PostgreSQL, and this machine has neither a `postgres` nor a `nobody` account")]
     NoAccount,
-    /// The data was written by another major version.
-    #[error("{} was written by PostgreSQL {written_by}, and {programs} was found: name that one's programs in \
-             FAIRWAY_POSTGRES_BIN, or dump and restore", .path.display())]
+    /// Another major version wrote the data.
+    #[error("{} was written by PostgreSQL {written_by}, and {programs} was found: set FAIRWAY_POSTGRES_BIN to the \
+             programs of that version, or dump and restore", .path.display())]
     OtherMajor {
         /// The directory.
         path: PathBuf,
@@ -94,32 +94,32 @@ pub enum StartError {
         /// The major version of the programs.
         programs: u32,
     },
-    /// A directory that was asked to be removed on stop holds somebody's data already.
-    #[error("{} exists already, and a throw-away server would delete it", .0.display())]
+    /// The directory of a temporary server, which is removed on stop, already contains data.
+    #[error("{} already has data, and a temporary server would delete it", .0.display())]
     NotEmpty(PathBuf),
-    /// `initdb` refused.
+    /// `initdb` failed.
     #[error("initdb failed: {0}")]
     Initdb(String),
-    /// The server ended instead of starting; the last lines of its log.
+    /// The server ended while starting; with the last lines of its log.
     #[error("PostgreSQL ended while starting: {0}")]
     Ended(String),
-    /// The server runs but accepts nothing; the last lines of its log.
-    #[error("PostgreSQL did not get ready within {} s: {log}", .waited.as_secs())]
+    /// The server runs but accepts no connections; with the last lines of its log.
+    #[error("PostgreSQL was not ready within {} s: {log}", .waited.as_secs())]
     NotReady {
-        /// How long it was waited for.
+        /// How long the start was awaited.
         waited: Duration,
         /// The end of its log.
         log: String,
     },
-    /// The server of a killed owner does not stop.
+    /// The server of a killed owner cannot be stopped.
     #[error("an abandoned PostgreSQL (process {0}) does not stop")]
     Abandoned(u32),
-    /// A file or process could not be handled.
+    /// An operation on a file or process failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was tried.
+        /// The operation.
         doing: &'static str,
-        /// Why it failed.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -129,7 +129,7 @@ fn holder(owner: Option<u32>) -> String {
 }
 
 impl StartError {
-    /// A stable name of the refusal.
+    /// The stable code of the error.
     pub fn code(&self) -> &'static str {
         match self {
             StartError::InUse { .. } => "private_postgres_in_use",
@@ -151,19 +151,19 @@ impl StartError {
     }
 }
 
-/// Why a server did not stop as asked.
+/// Reason why a server did not stop as requested.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StopError {
-    /// It did not finish its shutdown in time and was ended without; the next start replays its log.
-    #[error("PostgreSQL did not shut down in time and was ended; its next start recovers")]
+    /// The shutdown timed out and the server was terminated; the next start replays its log.
+    #[error("PostgreSQL did not shut down in time and was terminated; its next start recovers")]
     Forced,
-    /// It could not be signalled or waited for.
+    /// Signalling or waiting failed.
     #[error("PostgreSQL could not be stopped: {0}")]
     Io(#[from] io::Error),
 }
 
-/// A running private server. Stopped when dropped.
+/// A running managed server. Dropping it stops it.
 pub struct PrivateServer {
     process: Process,
     cluster: Cluster,
@@ -171,11 +171,12 @@ pub struct PrivateServer {
 }
 
 impl PrivateServer {
-    /// Starts the server on its directory, making a new cluster there the first time, and waits until it accepts
-    /// connections. Blocks: from asynchronous code call it on a thread for blocking work.
+    /// Starts the server on its directory, with a new cluster the first time, and waits until it accepts
+    /// connections. Blocks: asynchronous code must call it on a blocking thread.
     ///
-    /// The cluster is UTF-8 in the C locale, in UTC, with the superuser [`SUPERUSER`]; nothing is created in it. It
-    /// listens on 127.0.0.1 alone. A server that a killed owner left behind on the directory is stopped first.
+    /// The cluster is UTF-8 in the C locale and UTC, with the superuser [`SUPERUSER`] and without databases of its
+    /// own. It listens on 127.0.0.1 only. A server that a killed owner left behind on the directory is stopped
+    /// first.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -191,15 +192,15 @@ impl PrivateServer {
             };
             match Process::start(&options, &cluster, port) {
                 Ok(process) => return Ok(PrivateServer { process, cluster, port }),
-                // Between finding a port and listening on it another program may have taken it; and the last children
-                // of a killed postmaster hold its shared memory for a moment.
+                // Another program may take the port before the server listens on it, and the last children of a
+                // killed postmaster briefly hold its shared memory.
                 Err(StartError::Ended(log)) if attempt < ATTEMPTS && passes(&log, options.port) => attempt += 1,
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The same for a cluster that is there already: none is made.
+    /// Starts the server of an existing cluster; never creates one.
     ///
     /// # Errors
     /// [`StartError::NoCluster`], and see [`StartError`].
@@ -209,8 +210,8 @@ impl PrivateServer {
         PrivateServer::start(options)
     }
 
-    /// A `postgres://` URL of `database` on the server that another process runs on this directory. It carries the
-    /// password: not for logs. The server ends with its owner, whoever else is connected.
+    /// A `postgres://` URL of `database` on the server that another process runs on this directory. It contains the
+    /// password and must not be logged. The server ends with its owner, regardless of other connections.
     ///
     /// # Errors
     /// [`StartError::NoCluster`], [`StartError::NotAccepting`], or the password cannot be read.
@@ -222,17 +223,17 @@ impl PrivateServer {
         Ok(url(Some(&found.password()?), port, database))
     }
 
-    /// Starts a throw-away server in a fresh directory below the state directory. What killed runs left there is
-    /// stopped and removed first.
+    /// Starts a temporary server in a new directory below the state directory. Leftovers of killed runs are stopped
+    /// and removed first.
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn throwaway(binaries: Binaries, settings: Vec<(String, String)>) -> Result<PrivateServer, StartError> {
-        let data_dir = throwaway::fresh_directory().map_err(StartError::io("making a throw-away directory"))?;
+        let data_dir = throwaway::fresh_directory().map_err(StartError::io("creating a temporary directory"))?;
         PrivateServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Throwaway })
     }
 
-    /// A `postgres://` URL of `database` for the superuser. It carries the password: not for logs.
+    /// A `postgres://` URL of `database` for the superuser. It contains the password and must not be logged.
     pub fn url(&self, database: &str) -> String {
         url(self.cluster.password(), self.port, database)
     }
@@ -247,26 +248,26 @@ impl PrivateServer {
         self.process.id()
     }
 
-    /// The directory in use: the one asked for, or the substitute below the state directory when the caller is root
-    /// and the server's account cannot reach the one asked for.
+    /// The directory in use: the requested one, or its substitute below the state directory if the server's account
+    /// cannot enter the requested one.
     pub fn data_dir(&self) -> &Path {
         self.cluster.home()
     }
 
-    /// Whether the server still runs.
+    /// Whether the server is running.
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
 
-    /// Stops the server: open connections are ended, everything acknowledged is on disk.
+    /// Stops the server: connections are closed, and committed data is on disk.
     ///
     /// # Errors
-    /// See [`StopError`]; the server is gone in either case of [`StopError::Forced`].
+    /// See [`StopError`]; after [`StopError::Forced`] the server has ended too.
     pub fn stop(mut self) -> Result<(), StopError> {
         self.process.stop()
     }
 
-    /// Ends the server at once, as a crash would: the next start recovers from its log. For fault tests.
+    /// Terminates the server at once, like a crash: the next start recovers from its log. For fault tests.
     ///
     /// # Errors
     /// [`StopError::Io`].
@@ -277,7 +278,7 @@ impl PrivateServer {
 
 impl Drop for PrivateServer {
     fn drop(&mut self) {
-        // A destructor has nobody to tell; whatever stays behind is settled by the next start.
+        // A destructor cannot report errors; the next start cleans up.
         let _ = self.process.stop();
         match self.cluster.durability() {
             Durability::Default => {}
@@ -304,13 +305,13 @@ fn url(password: Option<&str>, port: u16, database: &str) -> String {
     format!("postgres://{SUPERUSER}{password}@127.0.0.1:{port}/{}", percent_encoded(database))
 }
 
-/// Whether the cause of a failed start is one that passes by itself.
+/// Whether the cause of a failed start is temporary.
 fn passes(log: &str, fixed_port: Option<u16>) -> bool {
     let port_taken = log.contains("could not bind") && fixed_port.is_none();
     port_taken || log.contains("pre-existing shared memory block")
 }
 
-/// RFC 3986: everything but unreserved characters is escaped.
+/// Percent-encodes all but unreserved characters (RFC 3986).
 fn percent_encoded(text: &str) -> String {
     text.bytes().fold(String::with_capacity(text.len()), |mut encoded, byte| {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {

@@ -1,4 +1,4 @@
-//! Directories for what outlives one run: programs that were installed, and servers' data that lie nowhere else.
+//! Directories for persistent state: installed programs, and servers' data without another place.
 
 use std::env;
 use std::fs::{self, DirBuilder, Permissions};
@@ -10,17 +10,17 @@ use nix::unistd::geteuid;
 
 use crate::account::Account;
 
-/// Names the state directory explicitly.
+/// The variable with the state directory.
 pub const STATE_VARIABLE: &str = "FAIRWAY_STATE_DIR";
 
-/// The state directory of this user; it is created when it is missing.
+/// The state directory of this user, created if missing.
 ///
-/// `FAIRWAY_STATE_DIR`; else for root `/var/lib/fairway`, which the server's unprivileged account can enter (root's
-/// home is usually closed to it), for everybody else `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`. Where that
-/// cannot be created, a folder in `/tmp` that belongs to this user alone.
+/// In order: `FAIRWAY_STATE_DIR`; for root `/var/lib/fairway`, which the server's unprivileged account can enter,
+/// unlike root's home; for other users `$XDG_STATE_HOME/fairway` or `~/.local/state/fairway`; a folder in `/tmp`
+/// that belongs to this user.
 ///
 /// # Errors
-/// When none of them can be created, or the one in `/tmp` was made by somebody else.
+/// When none of them can be created, or another user owns the one in `/tmp`.
 pub fn directory() -> io::Result<PathBuf> {
     if let Some(named) = env::var_os(STATE_VARIABLE).filter(|value| !value.is_empty()) {
         return create(&std::path::absolute(PathBuf::from(named))?);
@@ -43,7 +43,7 @@ fn usual() -> Option<PathBuf> {
         .map(|state| state.join("fairway"))
 }
 
-/// `/tmp` is everybody's: a folder with our name that another user prepared is refused.
+/// `/tmp` is shared: a folder of that name that another user prepared is refused.
 fn last_resort() -> io::Result<PathBuf> {
     let path = PathBuf::from(format!("/tmp/fairway-{}", geteuid()));
     match DirBuilder::new().mode(0o711).create(&path) {
@@ -54,11 +54,11 @@ fn last_resort() -> io::Result<PathBuf> {
     if metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0 {
         Ok(path)
     } else {
-        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} belongs to somebody else", path.display())))
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} belongs to another user", path.display())))
     }
 }
 
-/// Creates a folder that others may pass through but not list, and answers its real path.
+/// Creates a folder that others may enter but not list, and returns its real path.
 pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
     if !path.is_dir() {
         DirBuilder::new().recursive(true).mode(0o755).create(path)?;
@@ -67,10 +67,10 @@ pub(crate) fn create(path: &Path) -> io::Result<PathBuf> {
     path.canonicalize()
 }
 
-/// The folder to use for what was asked to lie at `wanted`: that one, when the server's account can reach it, else one
-/// below the state directory that stays the same for the same `wanted`.
+/// The folder to use for `wanted`: itself if the server's account can enter it, else a fixed substitute below the
+/// state directory.
 ///
-/// Root's checkout often lies below a home that nobody else may enter.
+/// Root's checkout is often below a home that no other user may enter.
 pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf> {
     let wanted = create(wanted)?;
     if account.reaches(&wanted) {
@@ -82,11 +82,11 @@ pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf>
     }
     Err(io::Error::new(
         io::ErrorKind::PermissionDenied,
-        format!("the server's account can enter neither {} nor {}", wanted.display(), substitute.display()),
+        format!("the account of the server can enter neither {} nor {}", wanted.display(), substitute.display()),
     ))
 }
 
-/// The folder that [`reachable`] answers for the same, if it is there. Nothing is created.
+/// The folder that [`reachable`] returns for the same path, if it exists. Creates nothing.
 pub(crate) fn existing(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
     let Some(wanted) = found(wanted)? else { return Ok(None) };
     if account.reaches(&wanted) {
@@ -95,7 +95,7 @@ pub(crate) fn existing(wanted: &Path, account: &Account) -> io::Result<Option<Pa
     found(&substitute(&directory()?, &wanted))
 }
 
-/// The real path of a folder, if it is there.
+/// The real path of a folder, if it exists.
 fn found(path: &Path) -> io::Result<Option<PathBuf>> {
     match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -108,7 +108,8 @@ fn substitute(state: &Path, wanted: &Path) -> PathBuf {
     state.join("servers").join(format!("{key:016x}"))
 }
 
-/// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must be found again.
+/// FNV-1a, 64 bits. The standard library's hashers may change between releases, and a data directory must keep its
+/// name.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,4 +1,4 @@
-//! Directories of throw-away servers, and the end of those whose owner was killed.
+//! Directories of temporary servers, and the cleanup of those whose owner was killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::server;
 use crate::state;
 
-/// A fresh directory below the state directory. Sweeps the others first.
+/// A new directory below the state directory. Cleans up abandoned ones first.
 pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let parent = state::create(&state::directory()?.join("throwaway"))?;
@@ -21,7 +21,7 @@ pub(crate) fn fresh_directory() -> io::Result<PathBuf> {
     Ok(parent.join(format!("{}-{number}", std::process::id())))
 }
 
-/// Removes every directory that nobody owns any more. What cannot be removed now is tried again next time.
+/// Removes every directory without an owner. The next call retries failures.
 fn sweep(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -36,12 +36,12 @@ fn sweep(parent: &Path) {
     }
 }
 
-/// The process that made the directory, by its name.
+/// The process that created the directory, from its name.
 fn maker(home: &Path) -> Option<i32> {
     home.file_name()?.to_str()?.split('-').next()?.parse().ok()
 }
 
-/// The lock alone does not decide: a directory whose maker is about to lock it is not abandoned.
+/// Whether a process is alive. The lock alone is not sufficient: the creator may not have locked its directory yet.
 fn lives(process: i32) -> bool {
     kill(Pid::from_raw(process), None) != Err(Errno::ESRCH)
 }

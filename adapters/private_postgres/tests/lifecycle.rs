@@ -1,6 +1,6 @@
-//! Real servers, started, stopped, abandoned and taken over.
+//! Real servers: started, stopped, abandoned and taken over.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the first error")]
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,8 +34,8 @@ fn durable(folder: &Path) -> Options {
     }
 }
 
-/// The first message a server answers to a startup packet: `R` asks for authentication (10: SASL) or says it is done
-/// (0); `E` is an error.
+/// The server's first message after a startup packet: `R` requests authentication (10: SASL) or confirms it (0); `E`
+/// is an error.
 fn greeting(port: u16) -> (u8, u32) {
     let mut packet = Vec::from(196_608_u32.to_be_bytes());
     packet.extend_from_slice(b"user\0fairway\0database\0postgres\0\0");
@@ -66,7 +66,7 @@ impl Owner {
         Owner { child, stdout }
     }
 
-    /// Waits for the line that says that the server runs.
+    /// Waits for the line that reports the running server.
     fn ready(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -192,7 +192,7 @@ fn a_live_server_without_an_owner_is_stopped_first() {
     let cluster = server.data_dir().join("cluster");
     let port = server.port();
     server.stop().unwrap();
-    // Started past this crate, so that nothing binds it to any process.
+    // Started without this crate, so that no process owns it.
     let owner = cluster.metadata().unwrap();
     let mut command = Command::new(binaries().directory().join("pg_ctl"));
     command.current_dir("/").arg("-D").arg(&cluster).args(["-s", "-w", "-l", "/dev/null", "-o"]);

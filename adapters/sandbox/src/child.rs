@@ -1,4 +1,4 @@
-//! The child: makes its engine ready, gives everything up, reads one script, runs it, says how it came out, and ends.
+//! The sandbox child: prepares its engine, confines itself, reads one script, runs it, writes the result, and exits.
 
 use crate::{
     confine::{ConfineError, give_up, shut},
@@ -19,29 +19,29 @@ use std::{
     time::Duration,
 };
 
-/// What the child ends with where what it read is no script.
+/// Exit code if the input is not a valid script.
 const UNREAD: u8 = 65;
-/// What the child ends with where nobody handed it anything: it has read nothing.
+/// Exit code if no script arrived: the child has read nothing.
 pub(crate) const UNASKED: u8 = 66;
 
-/// How long the child waits for its script. Whoever started it knows after a few seconds whether there will be one.
+/// How long the child waits for its script. The server decides within seconds whether it sends one.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the one script of this language that comes on the standard input within these limits, and says on the standard output
-/// how it came out.
+/// Runs one script of this language from the standard input within these limits, and writes its result to the
+/// standard output.
 #[must_use]
 pub fn serve(language: &str, limited: &str) -> ExitCode {
     let (Some(language), Some(limits)) = (Language::parse(language), limits::read(limited)) else {
         return ExitCode::from(UNREAD);
     };
-    // What the engine wants to know of the machine it asks once, and later nobody answers.
+    // The engine queries the machine while it is created; later the filter blocks those calls.
     let engine = Engine::of(language, &limits);
-    // Memory that is asked for later counts against the script.
+    // Allocated before the memory limit, so that it does not count against the script.
     let mut order = Vec::with_capacity(64 << 10);
     if let Err(error) = give_up() {
         return unconfined(&error);
     }
-    // The time of the script begins when there is one, and nothing of it is read before everything is shut.
+    // The script's time starts with its arrival, and no byte is read before the confinement is complete.
     match awaits(io::stdin().as_fd(), PATIENCE) {
         Ok(Awaited::Came) => {}
         Ok(Awaited::Nothing) => return ExitCode::from(UNASKED),
@@ -63,22 +63,23 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
     }
 }
 
-/// The end of a child that cannot be confined. The server hears the code; whoever starts the child by hand reads the words.
+/// The exit of a child that cannot be confined. The server uses the code; a person who starts the child reads the
+/// text.
 fn unconfined(error: &ConfineError) -> ExitCode {
     let _unread = writeln!(io::stderr(), "{error}");
     ExitCode::from(error.unconfined().exit_code())
 }
 
-/// What came of waiting.
+/// The result of waiting for input.
 #[derive(PartialEq, Eq, Debug)]
 enum Awaited {
-    /// Something can be read, or the end of it.
+    /// Input or its end is available.
     Came,
-    /// There was nothing in time.
+    /// No input arrived in time.
     Nothing,
 }
 
-/// Waits until there is something to read, and reads nothing of it.
+/// Waits until input is available, without reading it.
 fn awaits(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<Awaited> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
     let came = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
@@ -102,7 +103,7 @@ impl Engine {
 
 fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
     let nothing = |failure| CodeResult { result: Err(failure), stdout: String::new() };
-    // Nobody looks at an engine that panicked.
+    // A panicked engine is never used again.
     let came = panic::catch_unwind(AssertUnwindSafe(|| match engine {
         Engine::Starlark(engine) => engine.run(code, limits.output),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
@@ -111,10 +112,10 @@ fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
     bounded(came.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))), limits.output)
 }
 
-/// What engines say when they panic because a value has no room: none of it comes from the script.
+/// Parts of engine panic messages about missing memory; no script can produce them.
 const NO_ROOM: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
 
-/// Why an engine gave up.
+/// The failure of a panicked engine.
 fn gave_up(panicked: &(dyn Any + Send)) -> ScriptFailure {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();
@@ -133,6 +134,6 @@ mod tests {
         assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(Awaited::Came));
         let (reader, writer) = io::pipe().unwrap();
         drop(writer);
-        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(Awaited::Came), "the next look finds that nobody is there");
+        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(Awaited::Came), "the next read finds the end of input");
     }
 }

@@ -1,35 +1,35 @@
-//! What the child gives up before it reads a script. None of it can be taken back.
+//! Confinement of the sandbox child. None of it can be reverted.
 //!
-//! It is given up in two halves, because a child may have to wait for its script: what others would miss goes before, and what
-//! keeps the script in, its time among it, once there is one to keep.
+//! It has two phases, because a child may have to wait for its script. The first drops resources that others need;
+//! the second, with the time limit, follows when the script arrives.
 
 use fairway_domain::execution::code::ScriptLimits;
 
-/// Why a child cannot be confined; then it runs nothing.
+/// Reason why a child cannot be confined; it then runs no script.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// A limit cannot be set.
+    /// A resource limit cannot be set.
     #[error("a limit cannot be set")]
     Limit(#[from] nix::Error),
-    /// What is open cannot be listed.
+    /// The open file descriptors cannot be listed.
     #[error("open descriptors cannot be listed")]
     Descriptors,
-    /// How much the child has already cannot be read.
-    #[error("how much memory is taken cannot be read")]
+    /// The memory in use cannot be read.
+    #[error("the memory in use cannot be read")]
     Memory,
-    /// Nothing would end the child when whoever started it has gone.
+    /// The child would outlive its parent.
     #[error("the kernel does not end the child with its parent")]
     Parent,
-    /// The filter of system calls cannot be put in place.
+    /// The system call filter cannot be installed.
     #[error("system calls cannot be filtered: {0}")]
     Filter(String),
-    /// This system has no such filter.
+    /// This operating system has no such filter.
     #[error("this system cannot confine a process")]
     Unsupported,
 }
 
 impl ConfineError {
-    /// What a child that cannot be confined has to say: it ends with a code for each.
+    /// The exit code of a child that cannot be confined.
     pub(crate) const fn unconfined(&self) -> Unconfined {
         match self {
             Self::Limit(_) => Unconfined::Limit,
@@ -42,7 +42,7 @@ impl ConfineError {
     }
 }
 
-/// Which of the errors kept a child from running anything, as its end tells.
+/// The reason why a child ran no script, as its exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unconfined {
     Limit,
@@ -57,7 +57,7 @@ impl Unconfined {
     pub(crate) const ALL: [Self; 6] =
         [Self::Limit, Self::Descriptors, Self::Memory, Self::Parent, Self::Filter, Self::Unsupported];
 
-    /// What the child ends with.
+    /// The exit code of the child.
     pub(crate) const fn exit_code(self) -> u8 {
         match self {
             Self::Limit => 70,
@@ -69,49 +69,49 @@ impl Unconfined {
         }
     }
 
-    /// What it could not give up.
+    /// A description of the reason.
     pub(crate) const fn cause(self) -> &'static str {
         match self {
             Self::Limit => "a limit cannot be set",
             Self::Descriptors => "open descriptors cannot be listed",
-            Self::Memory => "how much memory is taken cannot be read",
+            Self::Memory => "the memory in use cannot be read",
             Self::Parent => "the kernel does not end the child with its parent",
             Self::Filter => "system calls cannot be filtered",
             Self::Unsupported => "this system cannot confine a process",
         }
     }
 
-    /// Which one a child ended with; `None` where it ended with something else.
+    /// The reason of an exit code; `None` for any other code.
     pub(crate) fn of_exit_code(code: i32) -> Option<Self> {
         Self::ALL.into_iter().find(|unconfined| i32::from(unconfined.exit_code()) == code)
     }
 }
 
-/// Gives up memory, time, files, other processes, and every system call but those that thinking needs. Whoever makes another
-/// one is ended by the kernel at once. Input is read from the standard input alone, and said on the standard output and error.
-/// The kernel ends the process with the thread that started it.
+/// Confines the process: limits memory and time, closes files, and forbids other processes and all system calls
+/// except those for computation. The kernel kills the process on any other call. Only standard input can be read,
+/// only standard output and error written. The kernel kills the process when the thread that started it ends.
 ///
 /// # Errors
-/// When any of it cannot be given up.
+/// When any part of the confinement fails.
 pub fn confine() -> Result<(), ConfineError> {
     give_up()?;
     shut(&ScriptLimits::GREATEST)
 }
 
-/// The first half: gives up its place in line, its files, and a life beyond that of the thread that started it.
+/// The first phase: lowers the priority, closes files, and binds the process to the thread that started it.
 pub(crate) fn give_up() -> Result<(), ConfineError> {
     imp::step_back();
     imp::close()?;
     imp::die_with_parent()
 }
 
-/// The second half: gives up memory, time, and every system call but those that thinking needs.
+/// The second phase: limits memory, time and system calls.
 pub(crate) fn shut(limits: &ScriptLimits) -> Result<(), ConfineError> {
     imp::limit(limits)?;
     imp::filter()
 }
 
-/// Seconds after which the kernel ends a child whose parent has gone: a little later than the parent would.
+/// Seconds after which the kernel kills an orphaned child: slightly later than its parent would.
 fn last(limits: &ScriptLimits) -> u64 {
     limits.wall.as_secs().saturating_add(1)
 }
@@ -137,35 +137,34 @@ mod imp {
     };
     use std::collections::BTreeMap;
 
-    /// Memory that the program itself may still come to need, and what allocators leave unused, in bytes.
+    /// Memory that the program itself may still need, and that allocators leave unused, in bytes.
     const SLACK: u64 = 16 << 20;
-    /// Stack, in bytes: what systems usually give, also where this one gives more.
+    /// Maximum stack, in bytes: the usual default.
     const STACK: u64 = 8 << 20;
-    /// The lowest priority that there is.
+    /// The lowest scheduling priority.
     const LAST_IN_LINE: i32 = 19;
-    /// What makes a process the first one that the kernel ends when the machine has no memory left.
+    /// The highest out-of-memory score: the kernel kills this process first.
     const FIRST_TO_GO: &str = "1000";
 
-    /// Lets everything else on the machine go first, in time and in memory. A child that may not say so runs nevertheless: its
-    /// limits hold.
+    /// Lowers the process's scheduling and memory priority. Failures are ignored, because the limits still hold.
     pub(super) fn step_back() {
         let _as_it_was = rustix::process::setpriority_process(None, LAST_IN_LINE);
         let _as_it_was = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
     }
 
-    /// Has the kernel end this process when the thread that started it ends, whatever the process does about signals. The
-    /// threads that serve last as long as the server.
+    /// Has the kernel kill this process when the thread that started it ends, regardless of blocked signals. Serving
+    /// threads live as long as the server.
     pub(super) fn die_with_parent() -> Result<(), ConfineError> {
         set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
-    /// Closes whatever the server had open and did not keep for itself: it would be open here too.
+    /// Closes inherited file descriptors of the server.
     pub(super) fn close() -> Result<(), ConfineError> {
         let open = std::fs::read_dir("/proc/self/fd").map_err(|_| ConfineError::Descriptors)?;
         let open: Vec<i32> =
             open.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(|fd| *fd > 2).collect();
         for descriptor in open {
-            // One of them was the folder's own, and is closed already.
+            // One of them belonged to the directory listing and is closed already.
             let _gone = nix::unistd::close(descriptor);
         }
         Ok(())
@@ -177,7 +176,7 @@ mod imp {
         let (_, stack) = getrlimit(Resource::RLIMIT_STACK)?;
         for (resource, most) in [
             (Resource::RLIMIT_DATA, memory),
-            // A limit that is lower already stays.
+            // A lower existing limit stays.
             (Resource::RLIMIT_STACK, stack.min(STACK)),
             (Resource::RLIMIT_CPU, last),
             (Resource::RLIMIT_FSIZE, 0),
@@ -196,20 +195,20 @@ mod imp {
         Ok(())
     }
 
-    /// Has the kernel end this process once it has taken the script's processor time from now on. The limit of the process
-    /// counts whole seconds, and what the engine took to get ready.
+    /// Has the kernel end this process after the script's processor time. The process limit counts whole seconds,
+    /// including the engine's setup.
     fn end_after(limits: &ScriptLimits) -> Result<(), ConfineError> {
         let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
-        // A timer that is set to nothing is not set at all.
+        // A timer of zero would be disarmed.
         let time = limits.cpu.max(std::time::Duration::from_millis(1));
         timer.set(Expiration::OneShot(time.into()), TimerSetTimeFlags::empty())?;
-        // Nothing takes it away again: the filter of system calls lets nobody.
+        // The timer stays armed: the system call filter forbids its removal.
         std::mem::forget(timer);
         Ok(())
     }
 
-    /// Memory that counts against the limit and is taken already, in bytes.
+    /// Memory in use that counts against the limit, in bytes.
     fn taken() -> Result<u64, ConfineError> {
         let status = std::fs::read_to_string("/proc/self/status").map_err(|_| ConfineError::Memory)?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).ok_or(ConfineError::Memory)?;
@@ -226,7 +225,7 @@ mod imp {
             .map_err(|error| failed(&error))?
             .try_into()
             .map_err(|error: seccompiler::BackendError| failed(&error))?;
-        // Sets `no_new_privs` too.
+        // Also sets `no_new_privs`.
         seccompiler::apply_filter(&program).map_err(|error| failed(&error))
     }
 
@@ -234,19 +233,19 @@ mod imp {
         let when = |argument, length, op, value| SeccompCondition::new(argument, length, op, value);
         let is =
             |argument, value| SeccompRule::new(vec![when(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?]);
-        // Memory that is written is never run.
+        // Writable memory is never executable.
         let never_runs = |argument| {
             let mask = SeccompCmpOp::MaskedEq(u64::from(libc::PROT_EXEC.cast_unsigned()));
             when(argument, SeccompCmpArgLen::Dword, mask, 0)
         };
-        // The limit of memory counts what is private and written, and neither what is shared nor what grows as stacks do.
+        // The memory limit counts only private writable memory, neither shared memory nor growing stacks.
         let counted = {
             let mask = libc::MAP_TYPE | libc::MAP_ANONYMOUS | libc::MAP_GROWSDOWN;
             let mask = SeccompCmpOp::MaskedEq(u64::from(mask.cast_unsigned()));
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             when(3, SeccompCmpArgLen::Dword, mask, u64::from(flags.cast_unsigned()))?
         };
-        // What the runtime and `abort` put back in front of the end. Nobody makes a process deaf to its alarm.
+        // The runtime and `abort` restore these handlers before exit. No rule allows to ignore the alarm.
         let ending =
             [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS].map(|signal| is(0, u64::from(signal.cast_unsigned())));
         let [abort, segment, bus] = ending;
@@ -258,10 +257,10 @@ mod imp {
             (libc::SYS_writev, says()?),
             (libc::SYS_mmap, vec![SeccompRule::new(vec![never_runs(2)?, counted])?]),
             (libc::SYS_mprotect, vec![SeccompRule::new(vec![never_runs(2)?])?]),
-            // The allocator gives its memory a name.
+            // The allocator names its memory.
             (libc::SYS_prctl, vec![is(0, u64::from(libc::PR_SET_VMA.cast_unsigned()))?]),
             (libc::SYS_rt_sigaction, vec![abort?, segment?, bus?]),
-            // What ends the process when it has no memory left.
+            // Used to abort when memory is exhausted.
             (libc::SYS_tgkill, vec![is(0, own)?]),
         ]);
         for free in [

@@ -1,5 +1,5 @@
-//! The embedded gateway: one child for each script. It is started before it may be handed one, because starting takes longer
-//! than most scripts do.
+//! The embedded gateway: one child process per script. Children are started in advance, because a start takes longer
+//! than most scripts.
 
 use crate::{
     child::UNASKED,
@@ -30,52 +30,52 @@ use tokio::{
     time::timeout,
 };
 
-/// The program that runs, also where its file was replaced meanwhile: the kernel keeps it.
+/// The running program, even if its file was replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// What the program is told, so that it is a child.
+/// The subcommand that makes the program a child.
 const SUBCOMMAND: &str = "sandbox";
-/// The allocator of the child takes memory as it needs it, and nothing in advance: what it took before the limits stand would
-/// not count. The child's environment holds nothing else.
+/// The allocator setting of the child: no memory is reserved in advance, because memory allocated before the limits
+/// does not count. The child's environment has no other variable.
 const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
 
-/// Children at once for each processor.
+/// Concurrent children per processor.
 const FOR_EACH_PROCESSOR: usize = 2;
 
-/// Runs scripts in children of this program: two at once for each processor, and four at least, whoever's they are. Further
-/// ones wait as long as one script may take, and run nothing where no place comes free. Clones share the places.
+/// Runs scripts in children of this program: at most two per processor, at least four in total, for all tenants.
+/// Further scripts wait up to the maximum run time, and are refused without a free slot. Clones share the slots.
 #[derive(Clone, Debug)]
 pub struct Embedded {
     program: PathBuf,
     places: Arc<Semaphore>,
 }
 
-/// Children at once on a machine of so many processors: as many as one tenant may have, at least.
+/// Maximum number of concurrent children for a number of processors: at least the limit of one tenant.
 fn most_at_once(processors: usize) -> usize {
     processors.saturating_mul(FOR_EACH_PROCESSOR).max(MOST_AT_ONCE)
 }
 
 impl Embedded {
-    /// Children of the program that runs.
+    /// A gateway with children of the running program.
     #[must_use]
     pub fn new() -> Self {
         Self::of(PathBuf::from(THIS_PROGRAM))
     }
 
-    /// Children of another program that serves like this one.
+    /// A gateway with children of another compatible program.
     #[must_use]
     pub fn of(program: PathBuf) -> Self {
         let places = most_at_once(available_parallelism().map_or(1, NonZero::get));
         Self { program, places: Arc::new(Semaphore::new(places)) }
     }
 
-    /// A place for one more child, in the order in which they were asked for.
+    /// Acquires a slot for a child, in the order of requests.
     async fn place(&self) -> Result<OwnedSemaphorePermit, GatewayFailure> {
         match timeout(LONGEST, Arc::clone(&self.places).acquire_owned()).await {
             Ok(Ok(place)) => Ok(place),
-            // Nobody closes it.
+            // The semaphore is never closed.
             Ok(Err(_)) => Err(GatewayFailure::Unreachable),
             Err(_) => {
-                tracing::warn!("no place for a sandbox came free in time");
+                tracing::warn!("no sandbox slot became free in time; refusing the script");
                 Err(GatewayFailure::Unreachable)
             }
         }
@@ -99,7 +99,7 @@ impl Embedded {
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| {
-                tracing::error!(%error, "no sandbox can be started");
+                tracing::error!(%error, "failed to start a sandbox; refusing the script");
                 GatewayFailure::Unreachable
             })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
@@ -118,12 +118,12 @@ impl CodeGateway for Embedded {
         "embedded"
     }
 
-    /// Its child goes with whoever waits for it.
+    /// Dropping the future kills the child.
     fn when_given_up(&self) -> GivenUp {
         GivenUp::Ends
     }
 
-    /// Starts a child where a place is free. Where none is, the script waits for one when it comes.
+    /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok();
         let early = place.map(|place| self.start(language, &limits, place));
@@ -131,7 +131,7 @@ impl CodeGateway for Embedded {
     }
 }
 
-/// A child that waits for its script, or where there was no place, nobody yet.
+/// A child that waits for its script; `None` if no slot was free.
 struct Prepared {
     of: Embedded,
     language: Language,
@@ -148,7 +148,7 @@ impl Prepared {
         {
             return Ok(started);
         }
-        // Nobody came, or one that has ended meanwhile and was handed nothing.
+        // No child was started, or it has ended without a script.
         self.of.start(language, limits, self.of.place().await?)
     }
 }
@@ -161,7 +161,7 @@ impl PreparedGateway for Prepared {
         match timeout(request.limits.wall, started.talk(&order)).await {
             Ok(Ok(Heard { answer, status })) => heard(&answer, status, request.limits.output),
             Ok(Err(error)) => {
-                tracing::error!(%error, "a sandbox cannot be heard");
+                tracing::error!(%error, "failed to communicate with a sandbox; its outcome is unknown");
                 Err(GatewayFailure::Lost)
             }
             Err(_) => Ok(failed(ScriptFailure::TimedOut)),
@@ -169,11 +169,11 @@ impl PreparedGateway for Prepared {
     }
 }
 
-/// A child, which does not outlive this.
+/// A child process; dropping this kills it.
 struct Started {
     child: Child,
     group: Option<Pid>,
-    /// Its place among the children of this process.
+    /// Its slot.
     _place: OwnedSemaphorePermit,
 }
 
@@ -183,11 +183,11 @@ struct Heard {
 }
 
 impl Started {
-    /// Hands the script over, takes what is said, and waits for the end.
+    /// Sends the script, reads the response, and waits for the exit.
     async fn talk(&mut self, order: &[u8]) -> std::io::Result<Heard> {
         let (stdin, stdout) = (self.child.stdin.take(), self.child.stdout.take());
         if let Some(mut stdin) = stdin {
-            // A child that ends before it has read all says by its end why.
+            // The exit code tells why a child ended before it read everything.
             let _unread = stdin.write_all(order).await;
         }
         let mut answer = Vec::new();
@@ -202,7 +202,7 @@ impl Started {
 
     fn kill(&self) {
         if let Some(group) = self.group {
-            // Nobody of that name: it has ended by itself.
+            // A missing group means that the child has ended.
             let _gone = killpg(group, Signal::SIGKILL);
         }
     }
@@ -210,14 +210,15 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // Once the child was waited for, its group may be somebody else's.
+        // After the child was waited for, its group id may be reused.
         if self.child.id().is_some() {
             self.kill();
         }
     }
 }
 
-/// What a child's last words and its end come to. One that ended by itself answered; whatever else ended it says why.
+/// Evaluates the response and exit status of a child. A successful exit has a response; any other status tells the
+/// reason.
 fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult, GatewayFailure> {
     if answer.len() > MOST_ANSWER {
         return Ok(failed(ScriptFailure::TooMuchOutput));
@@ -226,17 +227,17 @@ fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult,
         return Answer::read(answer, output);
     }
     if status.code() == Some(i32::from(UNASKED)) {
-        tracing::error!("a sandbox was handed nothing for so long that it has ended");
+        tracing::error!("a sandbox exited because no script arrived in time");
         return Err(GatewayFailure::Unreachable);
     }
     if let Some(unconfined) = status.code().and_then(Unconfined::of_exit_code) {
-        tracing::error!(cause = unconfined.cause(), "a sandbox cannot be confined, so it runs nothing");
+        tracing::error!(cause = unconfined.cause(), "a sandbox could not be confined; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
     let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
-    tracing::info!(%status, "a sandbox was ended");
+    tracing::info!(%status, "a sandbox was terminated");
     Ok(failed(match signal {
-        // Without memory a program gives up, and beyond its stack it is stopped.
+        // A program aborts without memory, and is killed beyond its stack.
         Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,
         Some(Signal::SIGXCPU | Signal::SIGALRM | Signal::SIGKILL) => ScriptFailure::TimedOut,
         Some(_) | None => ScriptFailure::Stopped,

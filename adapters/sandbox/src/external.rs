@@ -1,4 +1,5 @@
-//! A gateway of somebody else, over HTTP. Nothing is sent twice; the wire format stands in `docs/operations/gateway.md`.
+//! An external runtime gateway over HTTP. No request is sent twice; `docs/operations/gateway.md` specifies the wire
+//! format.
 
 use crate::wire::{Answer, MOST_ANSWER};
 use async_trait::async_trait;
@@ -13,19 +14,19 @@ use fairway_egress::{
 use serde_json::json;
 use std::{fmt, time::Duration};
 
-/// How much longer than the script its gateway may take.
+/// Time that the gateway may take in addition to the script's limit.
 const ROOM: Duration = Duration::from_secs(5);
 
-/// Hands scripts to a gateway at an address.
+/// Sends scripts to a gateway at an address.
 #[derive(Clone)]
 pub struct External {
     endpoint: Endpoint,
     opens: Option<HeaderValue>,
 }
 
-/// A token that no header can carry.
+/// A token that is not a valid header value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the token has characters that no header has")]
+#[error("the token has characters that a header cannot contain")]
 pub struct UnusableToken;
 
 impl fmt::Debug for External {
@@ -35,11 +36,11 @@ impl fmt::Debug for External {
 }
 
 impl External {
-    /// The gateway at this address. Whoever runs the server named it, so the guard lets requests of this gateway through to
-    /// exactly it, and nobody else's. It is told nobody's token until it has one.
+    /// The gateway at this address. The operator configured it, so this gateway's guard allows its exact origin. It
+    /// receives no token until [`Self::with_token`].
     ///
     /// # Errors
-    /// When it is no address that requests can be sent to.
+    /// When requests cannot be sent to the address.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
         let limits = Limits { time: LONGEST + ROOM, body: MOST_ANSWER };
         let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
@@ -47,10 +48,10 @@ impl External {
         Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
     }
 
-    /// The same gateway, opened by this token.
+    /// The same gateway with an access token.
     ///
     /// # Errors
-    /// When it has characters that no header has.
+    /// When the token is not a valid header value.
     pub fn opened_by(self, token: &Secret) -> Result<Self, UnusableToken> {
         let mut opens = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
         opens.set_sensitive(true);
@@ -76,7 +77,7 @@ impl External {
         if answer.status() != StatusCode::OK {
             tracing::info!(
                 status = answer.status().as_u16(),
-                "the runtime gateway answered with another status than 200"
+                "the runtime gateway returned another status than 200; the outcome of the script is unknown"
             );
             return Err(GatewayFailure::Lost);
         }
@@ -107,9 +108,10 @@ impl PreparedGateway for External {
     }
 }
 
-/// A failure to whoever asked; the log has its cause. What was not sent did not run, and of everything else nobody knows.
+/// Converts a failure for the caller; the log gets its cause. A script that was not sent did not run; otherwise its
+/// outcome is unknown.
 fn told(error: EgressError) -> GatewayFailure {
-    tracing::info!(error = &error as &dyn std::error::Error, "the runtime gateway has no answer");
+    tracing::info!(error = &error as &dyn std::error::Error, "a call of the runtime gateway failed");
     match error {
         EgressError::Refused(_) | EgressError::Unresolved | EgressError::Unreachable => GatewayFailure::Unreachable,
         EgressError::TimedOut => GatewayFailure::TimedOut,

@@ -1,5 +1,4 @@
-//! JavaScript by QuickJS, without its clocks and its chance. The result is the last expression, and where that is a promise,
-//! what it comes to.
+//! JavaScript by QuickJS, without clocks and randomness. The result is the last expression; a promise is awaited.
 
 use crate::said::Said;
 use fairway_domain::execution::code::{CodeResult, ScriptFailure, ScriptLimits};
@@ -15,7 +14,7 @@ use std::rc::Rc;
 /// Stack of the engine, in bytes.
 const STACK: usize = 1 << 20;
 
-/// The language without `Date`, `performance` and what tells when memory is freed.
+/// The language without `Date`, `performance` and observers of garbage collection.
 type Plain = (
     intrinsic::Eval,
     intrinsic::RegExpCompiler,
@@ -27,7 +26,7 @@ type Plain = (
     intrinsic::Promise,
 );
 
-/// An engine that has everything but a script.
+/// An engine that is ready for a script.
 pub(crate) struct Engine {
     context: Context,
     said: Rc<Said>,
@@ -35,7 +34,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Makes one within these limits.
+    /// Creates an engine with these limits.
     pub(crate) fn new(limits: &ScriptLimits) -> Result<Self, ScriptFailure> {
         let engine = Runtime::new().map_err(|_| ScriptFailure::Memory)?;
         engine.set_memory_limit(limits.memory);
@@ -73,18 +72,18 @@ impl Engine {
 
     fn is_almost_full(&self) -> bool {
         let taken = self.context.runtime().memory_usage().malloc_size;
-        // Beyond three quarters of its memory an engine that throws null is out of it.
+        // An engine that throws null above three quarters of its memory limit is out of memory.
         usize::try_from(taken).is_ok_and(|taken| taken > self.memory / 4 * 3)
     }
 }
 
-/// What the engine alone throws when it has no memory: scripts are not given the name of such errors.
+/// The error type that only the engine throws without memory: scripts cannot access its constructor.
 struct EngineErrors<'js>(Object<'js>);
 
 impl<'js> EngineErrors<'js> {
     const NAME: &'static str = "InternalError";
 
-    /// Takes them away from the script that is about to run.
+    /// Removes the type from the global scope before the script runs.
     fn of(ctx: &Ctx<'js>) -> Result<Self, Error> {
         let globals = ctx.globals();
         let prototype: Object<'js> = globals.get::<_, Object<'js>>(Self::NAME)?.get("prototype")?;
@@ -98,24 +97,24 @@ impl<'js> EngineErrors<'js> {
     }
 }
 
-/// What was under way when something was thrown.
+/// The phase in which an error was thrown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// The script.
+    /// Running the script.
     Script,
-    /// Making JSON of what it came to.
+    /// Converting its result to JSON.
     Result,
 }
 
-/// What a script ended with.
+/// The error that ended a script.
 enum Thrown {
-    /// Something that says what it is.
+    /// A classified failure.
     Known(ScriptFailure),
-    /// Null: the script's own, or the engine's, where it has no memory left for an error.
+    /// Null: thrown by the script, or by the engine without memory for an error object.
     Null,
 }
 
-/// What a script comes to.
+/// The result of a script.
 fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {
     let mut options = EvalOptions::default();
     options.strict = false;
@@ -124,7 +123,7 @@ fn result<'js>(ctx: &Ctx<'js>, code: &str) -> Result<JsValue<'js>, Error> {
     result.finish()
 }
 
-/// A result as JSON; `None` where it is nothing that JSON knows.
+/// A result as JSON; `None` if JSON cannot represent it.
 fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, Error> {
     if result.is_undefined() {
         return Ok(Some("null".to_owned()));
@@ -132,7 +131,7 @@ fn text_of<'js>(ctx: &Ctx<'js>, result: JsValue<'js>) -> Result<Option<String>, 
     ctx.json_stringify(result)?.map(|text| text.to_string()).transpose()
 }
 
-/// Puts in what scripts speak with, and takes out chance.
+/// Adds the output functions, and removes randomness.
 fn furnish<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
     let globals = ctx.globals();
     globals.get::<_, Object<'_>>("Math")?.remove("random")?;
@@ -156,10 +155,11 @@ fn speak<'js>(ctx: &Ctx<'js>, said: &Said, words: Vec<JsValue<'js>>) -> Result<(
         }
         line.push_str(&spelled(ctx, word)?);
     }
-    said.line(&line).map_err(|_| Exception::throw_range(ctx, "more was said than may be"))
+    said.line(&line).map_err(|_| Exception::throw_range(ctx, "the output limit is exceeded"))
 }
 
-/// Texts as they are, errors as they say, what JSON knows as JSON, and everything else as the language spells it.
+/// The text of an argument: strings as they are, errors as their message, JSON for JSON values, `String()`
+/// otherwise.
 fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
     if !word.is_object() || word.is_function() || word.is_error() {
         let name: Function<'js> = ctx.globals().get("String")?;
@@ -168,7 +168,7 @@ fn spelled<'js>(ctx: &Ctx<'js>, word: JsValue<'js>) -> Result<String, Error> {
     Ok(ctx.json_stringify(word)?.map(|text| text.to_string()).transpose()?.unwrap_or_default())
 }
 
-/// What went wrong, said as an interpreter says it on a terminal.
+/// Writes an error to the output like an interpreter on a terminal, and classifies it.
 fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: &Said) -> Thrown {
     let (message, line) = match error {
         CaughtError::Exception(exception) => {
@@ -178,7 +178,7 @@ fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: 
             let line = format!("{}: {message}\n{}", name.as_deref().unwrap_or("Error"), stack.trim_end());
             (message, line)
         }
-        // Never by what the engine says of it, which has addresses of the process in it.
+        // The engine's own text of a value contains addresses of the process.
         CaughtError::Value(value) => {
             let word = spelled(value.ctx(), value.clone()).unwrap_or_default();
             (String::new(), format!("Uncaught {word}"))
@@ -191,7 +191,7 @@ fn told<'js>(error: &CaughtError<'js>, of: Part, own: &EngineErrors<'js>, said: 
     }
     let is_own = matches!(error, CaughtError::Exception(exception) if own.is_one(exception));
     Thrown::Known(match message.as_str() {
-        // Whoever writes a script may throw these words too, but not such an error.
+        // A script may throw the same text, but not this error type.
         "out of memory" if is_own => ScriptFailure::Memory,
         "Maximum call stack size exceeded" | "stack overflow" => ScriptFailure::Memory,
         "circular reference" | "BigInt are forbidden in JSON.stringify" if of == Part::Result => ScriptFailure::NoJson,

@@ -1,9 +1,9 @@
-//! Runs scripts of agents: in a child of this very program that may do nothing but think ([`Embedded`]), or at a gateway of
-//! somebody else ([`External`]).
+//! Script execution: in a confined child of this program ([`EmbeddedGateway`]), or at an external gateway
+//! ([`ExternalGateway`]).
 //!
-//! The child gets an empty environment, a process group of its own, and pipes for what goes in and comes out. It gives up
-//! everything else before it reads the script: memory, time and files by limits, and every system call that it does not need
-//! to think by a filter that ends it. What it answers is believed as little as if a stranger had sent it.
+//! The child gets an empty environment, its own process group, and pipes for input and output. Before it reads the
+//! script, it confines itself: limits of memory, time and files, and a filter that kills it on any system call
+//! beyond computation. Its response is validated like untrusted input.
 
 mod child;
 mod confine;

@@ -1,21 +1,21 @@
-//! What a script says while it runs, up to what it may say.
+//! The output of a script, up to its limit.
 
 use std::cell::{Cell, RefCell};
 
-/// Longest error of an interpreter that is told whole, in bytes.
+/// Maximum size of an interpreter error that is kept whole, in bytes.
 const MOST_ERROR: usize = 4 << 10;
-/// What stands for the rest of a longer one.
+/// The mark of a truncated error.
 const CUT: &str = " […]\n";
 
-/// What was said.
+/// The captured output.
 pub(crate) struct Said {
     text: RefCell<String>,
-    /// How much may be said, in bytes.
+    /// Maximum size of the output, in bytes.
     most: usize,
     too_much: Cell<bool>,
 }
 
-/// The beginning of a text that has so many bytes at most.
+/// The longest prefix of a text within a number of bytes.
 fn beginning(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -24,16 +24,16 @@ fn beginning(text: &str, most: usize) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// More was said than may be.
+/// The output exceeds its limit.
 pub(crate) struct TooMuch;
 
 impl Said {
-    /// Nothing yet, and at most so many bytes.
+    /// Empty output with a limit in bytes.
     pub(crate) const fn within(most: usize) -> Self {
         Self { text: RefCell::new(String::new()), most, too_much: Cell::new(false) }
     }
 
-    /// Takes a line; beyond the bound, its beginning.
+    /// Appends a line, or its prefix within the limit.
     pub(crate) fn line(&self, line: &str) -> Result<(), TooMuch> {
         let mut text = self.text.borrow_mut();
         let room = self.most.saturating_sub(text.len());
@@ -47,8 +47,8 @@ impl Said {
         Err(TooMuch)
     }
 
-    /// Takes the error that a script ended with. Interpreters repeat the script in it, however long that is: where there is no
-    /// room for all of it, its beginning does, and it is not the script that said too much.
+    /// Appends the error that ended a script. Interpreters quote the script in it, so it may be long: it is
+    /// truncated, and does not count as exceeded output.
     pub(crate) fn end(&self, error: &str) {
         let mut text = self.text.borrow_mut();
         let room = self.most.saturating_sub(text.len()).min(MOST_ERROR);
@@ -61,12 +61,12 @@ impl Said {
         }
     }
 
-    /// Whether more was said than may be.
+    /// Whether the output exceeded its limit.
     pub(crate) const fn is_too_much(&self) -> bool {
         self.too_much.get()
     }
 
-    /// All of it.
+    /// Takes the output.
     pub(crate) fn take(&self) -> String {
         self.text.take()
     }

@@ -1,4 +1,4 @@
-//! Starlark: knows no clock, no chance and no world by itself. The result is the global `result`.
+//! Starlark, which has no clocks, randomness or I/O. The result is the global `result`.
 
 use crate::said::Said;
 use fairway_domain::execution::code::{CodeResult, ScriptFailure};
@@ -10,10 +10,10 @@ use starlark::{
     syntax::{AstModule, Dialect},
 };
 
-/// Calls within calls.
+/// Maximum depth of nested calls.
 const DEPTH: usize = 200;
 
-/// What scripts find beside the language itself.
+/// The library extensions for scripts.
 const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::StructType,
     LibraryExtension::RecordType,
@@ -26,20 +26,20 @@ const LIBRARY: [LibraryExtension; 9] = [
     LibraryExtension::Json,
 ];
 
-/// What scripts find, made once: it takes longer than most scripts do.
+/// The globals of scripts, created in advance because that takes longer than most scripts.
 pub(crate) struct Engine {
     globals: Globals,
 }
 
 impl Engine {
-    /// Makes it, and does once what is done once in a process.
+    /// Creates the engine, including the interpreter's lazy initialization.
     pub(crate) fn new() -> Self {
         let engine = Self { globals: Globals::extended_by(&LIBRARY) };
         let _nothing = evaluated(&engine.globals, "result = None".to_owned(), &Said::within(0));
         engine
     }
 
-    /// Runs a script, which may say so many bytes.
+    /// Runs a script with an output limit in bytes.
     pub(crate) fn run(self, code: String, output: usize) -> CodeResult {
         let said = Said::within(output);
         let result = evaluated(&self.globals, code, &said);
@@ -54,7 +54,7 @@ fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, Scri
     let speaker = Speaker(said);
     let module = Module::new();
     {
-        // Its memory is bounded by the process.
+        // The process limits its memory.
         let mut evaluator = Evaluator::new(&module);
         evaluator.set_max_callstack_size(DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
@@ -66,7 +66,7 @@ fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, Scri
     }
 }
 
-/// What went wrong, said as an interpreter says it on a terminal.
+/// Writes an error to the output like an interpreter on a terminal, and classifies it.
 fn told(error: &Error, said: &Said) -> ScriptFailure {
     let too_deep = matches!(error.kind(), ErrorKind::StackOverflow(_));
     let failure = if too_deep { ScriptFailure::Memory } else { ScriptFailure::Error };

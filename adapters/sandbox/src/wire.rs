@@ -1,17 +1,18 @@
-//! What goes into the child and what comes out: one JSON document each, ended by the end of the pipe.
+//! The protocol between server and child: one JSON document in each direction, ended by the end of the pipe.
 
 use fairway_domain::execution::code::{CodeResult, GatewayFailure, MOST_OUTPUT, Script, ScriptFailure};
 use fairway_domain::json::{self, JsonRefusal};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-/// Most bytes of an answer. A character that is said may take six bytes in JSON; the rest is room for names.
+/// Maximum size of a response, in bytes. A character of output takes up to six bytes in JSON; the rest is for member
+/// names.
 pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
 
-/// How deep a result may be nested: as deep as a request, of which the answer around it takes one level.
+/// Maximum nesting of a result: that of a request, less one level of the response.
 const MOST_NESTING: usize = 63;
 
-/// A script, as the child reads it, which was started for its language.
+/// The request of a child, which was started for its language.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
@@ -46,14 +47,14 @@ pub(crate) mod limits {
     }
 }
 
-/// How a script came out, as whoever ran it says it.
+/// The response of a child or an external gateway.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Answer {
-    /// The code of the failure; null where there was none.
+    /// The code of the failure; null for success.
     #[serde(default)]
     pub(crate) failure: Option<String>,
-    /// Null is a result too.
+    /// A present null is a result.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
     #[serde(default)]
@@ -69,7 +70,7 @@ impl Answer {
         Self { failure, result, stdout: came.stdout }
     }
 
-    /// What was said, within bounds whoever said it: result and `stdout` take at most so many bytes together.
+    /// Parses a response from any source. Result and `stdout` together have at most `output` bytes.
     pub(crate) fn read(bytes: &[u8], output: usize) -> Result<CodeResult, GatewayFailure> {
         let members = match json::read(bytes) {
             Ok(members @ Value::Object(_)) => members,
@@ -94,7 +95,7 @@ fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Err
     Value::deserialize(member).map(Some)
 }
 
-/// The same, or the refusal of what is too long or holds what no database keeps.
+/// The same result, or the failure of one that is too long or cannot be stored.
 pub(crate) fn bounded(came: CodeResult, output: usize) -> CodeResult {
     let CodeResult { result, mut stdout } = came;
     let size = result.as_ref().map_or(0, |result| result.to_string().len());
@@ -104,14 +105,14 @@ pub(crate) fn bounded(came: CodeResult, output: usize) -> CodeResult {
     let result = match result {
         Err(failure) => Err(failure),
         Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
-        // PostgreSQL keeps no such character, and a result that is not the script's own is none.
+        // PostgreSQL cannot store a NUL character, and an altered result would not be the script's own.
         Ok(result) if !is_plain(&result, MOST_NESTING) => Err(ScriptFailure::NoJson),
         Ok(result) => Ok(result),
     };
     CodeResult { result, stdout }
 }
 
-/// Whether a value is no more than so many arrays and objects deep, and every text of it can be kept.
+/// Whether a value has at most this nesting, and every text can be stored.
 fn is_plain(value: &Value, nesting: usize) -> bool {
     let below = nesting.checked_sub(1);
     match value {
@@ -123,7 +124,7 @@ fn is_plain(value: &Value, nesting: usize) -> bool {
     }
 }
 
-/// The beginning of a text that has so many bytes at most.
+/// Truncates a text to a number of bytes at a character boundary.
 fn truncate(text: &mut String, most: usize) {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -199,7 +200,7 @@ mod tests {
             assert_eq!(deepest.result, Ok(nested(MOST_NESTING)));
             assert_eq!(came(MOST_NESTING + 1).result, Err(ScriptFailure::NoJson));
             let bytes = serde_json::to_vec(&Answer::of(deepest.clone())).unwrap();
-            assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(deepest), "what the child may say is read");
+            assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(deepest), "every valid response of a child is accepted");
         }
     }
 

@@ -1,8 +1,8 @@
-//! What is left to a process that was confined. The test starts itself again as a child that tries one thing: confined, the
-//! kernel ends it; not confined, the child comes to its end, so that a test that could not fail would show.
+//! The confinement as seen by a process. The test runs itself as a child that attempts one action. Confined, the
+//! kernel kills it; unconfined, it succeeds, which proves that the attempt works.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test ends at the first surprise, helpers included")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails at the first error, helpers included")]
 
 use nix::{
     libc,
@@ -22,11 +22,11 @@ use std::{
     thread,
 };
 
-/// Says to a child what it tries, and whether it is confined first.
+/// Variables that tell a child what to attempt, and whether to confine itself first.
 const TRIES: &str = "FAIRWAY_TEST_TRIES";
 const CONFINED: &str = "FAIRWAY_TEST_CONFINED";
 
-/// What a child tries; it is ended in the middle of it, or comes to its end.
+/// Performs the action of a child.
 fn attempt(what: &str) {
     match what {
         "read a file" => drop(fs::read("/etc/hostname").unwrap()),
@@ -54,13 +54,13 @@ fn attempt(what: &str) {
     }
 }
 
-#[expect(unsafe_code, reason = "there is no other way to ask for such memory, and nobody uses what comes")]
+#[expect(unsafe_code, reason = "no safe API requests such memory, and it is never used")]
 fn map(flags: MapFlags) {
     let taken = unsafe { mmap_anonymous(None, NonZero::new(4096).unwrap(), ProtFlags::PROT_WRITE, flags) };
     taken.unwrap();
 }
 
-#[expect(unsafe_code, reason = "nothing runs when the signal comes")]
+#[expect(unsafe_code, reason = "the signal has no handler")]
 fn ignore(what: Signal) {
     unsafe { signal(what, SigHandler::SigIgn) }.unwrap();
 }
@@ -87,10 +87,10 @@ const FORBIDDEN: [&str; 19] = [
     "ignore its alarm",
 ];
 
-/// The child's side.
+/// The child's side of a test.
 fn try_it(what: &str) -> ! {
     if what == "start one that stays" {
-        // It has the pipes of this one.
+        // The grandchild inherits its pipes.
         child("stay", true).status().unwrap();
     }
     if env::var_os(CONFINED).is_some() {
@@ -103,7 +103,7 @@ fn try_it(what: &str) -> ! {
     process::exit(0);
 }
 
-/// Turns a deaf ear to whatever a process may, says so, and stays until nobody holds the pipe any more.
+/// Blocks every signal, reports that, and stays until the pipe is closed.
 fn stay() {
     SigSet::all().thread_block().unwrap();
     let mut out = io::stdout();
@@ -112,7 +112,7 @@ fn stay() {
     writeln!(out, "outlived its parent").unwrap();
 }
 
-/// A child that tries something.
+/// A child that attempts an action.
 fn child(what: &str, confined: bool) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["--exact", TEST, "--test-threads=1", "--nocapture"]).env(TRIES, what).env_remove(CONFINED);
@@ -122,20 +122,20 @@ fn child(what: &str, confined: bool) -> Command {
     command
 }
 
-/// How a child ends that tries something: by the code that it ends with, or by the signal that ends it.
+/// The exit of a child: its code, or the signal that killed it.
 fn tried(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
     let mut command = child(what, confined);
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
     (status.code(), status.signal())
 }
 
-/// Reads on until somebody says that it stays.
+/// Reads until a child reports that it stays.
 fn wait_for_stay(said: &mut impl io::BufRead) {
     let mut line = String::new();
-    // The harness says the name of its test on the same line.
+    // The harness prints the test's name on the same line.
     while !line.trim_end().ends_with("stays") {
         line.clear();
-        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it ended before");
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "the child ended before");
     }
 }
 
@@ -150,7 +150,7 @@ fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
         assert_eq!(tried(free, true), (Some(0), None), "{free}");
     }
     for what in FORBIDDEN {
-        assert_eq!(tried(what, false), (Some(0), None), "{what}, at large");
+        assert_eq!(tried(what, false), (Some(0), None), "{what}, unconfined");
         assert_eq!(tried(what, true), (None, Some(libc::SIGSYS)), "{what}");
     }
 }
@@ -165,7 +165,7 @@ fn whoever_is_confined_has_little_and_comes_last() {
     let limit = |name: &str| {
         let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         let most: Vec<u64> = line.split_whitespace().take(2).map(|most| most.parse().unwrap()).collect();
-        assert_eq!(most[0], most[1], "{name}: what is soft could be raised");
+        assert_eq!(most[0], most[1], "{name}: a soft limit could be raised");
         most[0]
     };
     for (name, most) in [
@@ -182,8 +182,8 @@ fn whoever_is_confined_has_little_and_comes_last() {
     }
     assert!((64 << 20..256 << 20).contains(&limit("Max data size")), "{limits}");
     assert_eq!(read("oom_score_adj").trim(), "1000");
-    // The harness lets a test run in a thread of its own, and that one steps back. The nineteenth field is the priority; the
-    // second one may hold spaces and ends with the last parenthesis.
+    // The harness runs a test in its own thread, which lowers its own priority. The nineteenth field is the
+    // priority; the second one may contain spaces and ends with the last parenthesis.
     let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
     let priorities: Vec<String> = threads
         .map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")).unwrap())
@@ -194,7 +194,7 @@ fn whoever_is_confined_has_little_and_comes_last() {
     child.wait().unwrap();
 }
 
-/// A child whose server dies hears nothing, not even its alarm, and may wait for ever: the kernel ends it.
+/// A child whose server dies blocks every signal and could wait forever: the kernel kills it.
 #[test]
 fn whoever_is_confined_does_not_outlive_its_parent() {
     let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -204,7 +204,7 @@ fn whoever_is_confined_does_not_outlive_its_parent() {
     wait_for_stay(&mut said);
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // When somebody's end can be waited for, its children have the signal, and one that has it reads no more.
+    // Once a process can be waited for, its children have received the signal and read no more.
     drop(held);
     let mut rest = String::new();
     said.read_to_string(&mut rest).unwrap();

@@ -1,4 +1,4 @@
-//! The files of one server: its data, its password, its log, and the lock that says whose they are.
+//! The files of one server: data, password, log, and the lock of its owner.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -10,19 +10,19 @@ use super::{Durability, Options, SUPERUSER, StartError};
 use crate::account::Account;
 use crate::state;
 
-/// The directory of one server, owned by this process for as long as this value lives.
+/// The directory of one server. This process owns it while the value lives.
 pub(crate) struct Cluster {
     home: PathBuf,
     data: PathBuf,
     account: Account,
     durability: Durability,
     password: Option<String>,
-    /// INVARIANT: locked for as long as the server may run. The kernel releases it when the process dies, however.
+    /// INVARIANT: locked while the server may run. The kernel releases it whenever the process ends.
     _lock: File,
 }
 
 impl Cluster {
-    /// Takes the directory, and makes a cluster in it when there is none.
+    /// Locks the directory, and creates a cluster if there is none.
     pub(crate) fn open(options: &Options, account: Account) -> Result<Cluster, StartError> {
         let home =
             state::reachable(&options.data_dir, &account).map_err(StartError::io("preparing the data directory"))?;
@@ -48,7 +48,7 @@ impl Cluster {
         &self.home
     }
 
-    /// What PostgreSQL calls its data directory.
+    /// PostgreSQL's data directory.
     pub(crate) fn directory(&self) -> &Path {
         &self.data
     }
@@ -73,7 +73,7 @@ impl Cluster {
         password_file(&self.home)
     }
 
-    /// A fresh log; the one of the start before is kept beside it.
+    /// Creates a log file; that of the previous start is kept as `log.before`.
     pub(crate) fn new_log(&self) -> io::Result<File> {
         let path = self.log_file();
         match fs::rename(&path, self.home.join("log.before")) {
@@ -83,16 +83,19 @@ impl Cluster {
         OpenOptions::new().create_new(true).append(true).mode(0o600).open(path)
     }
 
-    /// Makes the cluster beside its place and moves it there when it is whole: a killed `initdb` leaves nothing that
-    /// looks like data.
+    /// Creates the cluster in a temporary place and moves it when complete: a killed `initdb` leaves no apparent
+    /// data.
     fn make(&mut self, options: &Options) -> Result<(), StartError> {
         let unfinished = self.home.join("cluster.unfinished");
         match fs::remove_dir_all(&unfinished) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StartError::io("removing an unfinished cluster"))?,
         }
-        DirBuilder::new().mode(0o700).create(&unfinished).map_err(StartError::io("making the cluster's directory"))?;
-        self.account.own(&unfinished).map_err(StartError::io("giving the cluster to its account"))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&unfinished)
+            .map_err(StartError::io("creating the cluster's directory"))?;
+        self.account.own(&unfinished).map_err(StartError::io("changing the owner of the cluster"))?;
 
         let mut command = Command::new(options.binaries.initdb());
         command.arg("-D").arg(&unfinished).args(["-U", SUPERUSER, "--encoding=UTF8", "--locale=C"]);
@@ -114,7 +117,7 @@ impl Cluster {
         fs::rename(&unfinished, &self.data).map_err(StartError::io("moving the new cluster to its place"))
     }
 
-    /// 192 random bits in hexadecimal, readable by the server's account alone (which reads it once, in `initdb`).
+    /// 192 random bits in hexadecimal, readable only by the server's account, which `initdb` reads once.
     fn new_password(&self) -> io::Result<String> {
         let mut bytes = [0_u8; 24];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
@@ -140,14 +143,14 @@ fn password(home: &Path) -> Result<String, StartError> {
     fs::read_to_string(password_file(home)).map_err(StartError::io("reading the server's password"))
 }
 
-/// A cluster that was made before, whoever owns its directory now.
+/// An existing cluster, regardless of its directory's owner.
 pub(crate) struct Found {
     home: PathBuf,
     data: PathBuf,
 }
 
 impl Found {
-    /// Looks for it where a server of these options would have made it; makes nothing.
+    /// Finds the cluster of these options; creates nothing.
     pub(crate) fn look(data_dir: &Path, account: &Account) -> Result<Found, StartError> {
         let doing = "looking for the data directory";
         let none = || StartError::NoCluster(data_dir.to_owned());
@@ -161,7 +164,7 @@ impl Found {
         &self.home
     }
 
-    /// What PostgreSQL calls its data directory.
+    /// PostgreSQL's data directory.
     pub(crate) fn directory(&self) -> &Path {
         &self.data
     }
@@ -171,7 +174,7 @@ impl Found {
     }
 }
 
-/// Locks the directory for this process, and writes its id there for the message a second one prints.
+/// Locks the directory for this process, and records its id for the error message of a second one.
 fn lock(home: &Path) -> Result<File, StartError> {
     let doing = "locking the data directory";
     let path = home.join("lock");
@@ -193,7 +196,7 @@ fn lock(home: &Path) -> Result<File, StartError> {
     Ok(file)
 }
 
-/// The major version that made the cluster; `None` where there is none.
+/// The major version of the cluster; `None` if there is none.
 fn written_by(data: &Path) -> io::Result<Option<u32>> {
     match fs::read_to_string(data.join("PG_VERSION")) {
         Ok(text) => text.trim().parse().map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -202,7 +205,8 @@ fn written_by(data: &Path) -> io::Result<Option<u32>> {
     }
 }
 
-/// Nothing of the caller's `PG…` variables, language or folder may reach the server's programs.
+/// Removes the caller's `PG…` variables, language and working directory from the environment of the server's
+/// programs.
 pub(crate) fn quiet_environment(command: &mut Command, data: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
@@ -210,11 +214,11 @@ pub(crate) fn quiet_environment(command: &mut Command, data: &Path) {
         }
     }
     command.env("LC_ALL", "C").env("TZ", "UTC");
-    // The programs complain about a working directory that their account cannot enter.
+    // The programs warn about a working directory that their account cannot enter.
     command.current_dir(data.ancestors().last().unwrap_or(data));
 }
 
-/// The end of a log, on one line: an error message is one line.
+/// The end of a log on one line, because an error message is one line.
 pub(crate) fn last_lines(log: &str) -> String {
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let kept = lines.len().saturating_sub(6);

@@ -1,4 +1,4 @@
-//! A port nobody listens on.
+//! Free ports.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};

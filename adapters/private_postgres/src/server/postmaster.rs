@@ -1,4 +1,4 @@
-//! The server process as its `postmaster.pid` file tells it.
+//! The server process according to its `postmaster.pid` file.
 
 use std::fs;
 use std::io;
@@ -12,11 +12,11 @@ use nix::unistd::Pid;
 
 use super::StartError;
 
-/// How long an abandoned server gets to write its last checkpoint, and then to end without one.
+/// Timeouts of an abandoned server: for a fast shutdown with a checkpoint, then for an immediate one.
 const FAST: Duration = Duration::from_secs(30);
 const IMMEDIATE: Duration = Duration::from_secs(10);
 
-/// What the file says; PostgreSQL documents its lines in `pidfile.h`.
+/// The content of the file; PostgreSQL documents its lines in `pidfile.h`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PidFile {
     pub(crate) process: u32,
@@ -27,14 +27,14 @@ pub(crate) struct PidFile {
 }
 
 impl PidFile {
-    /// Reads the file of a data directory; `None` when there is none, or none that is whole.
+    /// Reads the file of a data directory; `None` if it is missing or incomplete.
     pub(crate) fn read(data: &Path) -> Option<PidFile> {
         PidFile::parse(&fs::read_to_string(data.join("postmaster.pid")).ok()?)
     }
 
     fn parse(text: &str) -> Option<PidFile> {
         let mut lines = text.lines();
-        // A server in single-user mode writes its id as a negative number; it is nobody's to stop.
+        // A server in single-user mode writes a negative id; it must not be stopped.
         let process = lines.next()?.trim().parse().ok()?;
         let port = lines.nth(2).and_then(|port| port.trim().parse().ok());
         let is_ready = lines.nth(3).is_some_and(|status| status.trim() == "ready");
@@ -42,13 +42,13 @@ impl PidFile {
     }
 }
 
-/// The port of the server that runs on this directory and accepts connections.
+/// The port of a server that accepts connections on this directory.
 pub(crate) fn accepting(data: &Path) -> Option<u16> {
     let PidFile { process, port, is_ready } = PidFile::read(data)?;
     port.filter(|_| is_ready && serves(process, data))
 }
 
-/// Sees to it that no server runs on this directory. Call it with the directory's lock held, so that whatever runs has
+/// Ensures that no server runs on this directory. The caller holds the directory's lock, so a running server has
 /// lost its owner.
 pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
     let file = data.join("postmaster.pid");
@@ -60,8 +60,8 @@ pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
     {
         return stop_abandoned(process, data);
     }
-    // The server is gone. PostgreSQL removes the file of a dead process itself, but not when the id has been given to
-    // another process (the rule in containers, where ids start again) or when a power cut left the file empty.
+    // The server has ended. PostgreSQL removes the file of a dead process itself, but not if another process has its
+    // id (common in containers, where ids restart) or if a power loss left the file empty.
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -83,7 +83,7 @@ fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
     Err(StartError::Abandoned(process))
 }
 
-/// Sends a signal; a process that is gone already is no error.
+/// Sends a signal; a process that has ended is not an error.
 pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
     let Ok(process) = i32::try_from(process) else { return Err(io::ErrorKind::InvalidInput.into()) };
     match kill(Pid::from_raw(process), signal) {
@@ -92,7 +92,8 @@ pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Whether this process is a server on this directory: ids are reused, so its command line must name the directory.
+/// Whether this process is a server on this directory: ids are reused, so its command line must contain the
+/// directory.
 fn serves(process: u32, data: &Path) -> bool {
     command_line(process).is_some_and(|line| {
         let directory = data.as_os_str().as_encoded_bytes();
@@ -100,7 +101,7 @@ fn serves(process: u32, data: &Path) -> bool {
     })
 }
 
-/// The command line of a process; `None` for one that is gone. A zombie's is empty.
+/// The command line of a process; `None` if it has ended. A zombie's is empty.
 fn command_line(process: u32) -> Option<Vec<u8>> {
     if Path::new("/proc/self/cmdline").exists() {
         return fs::read(format!("/proc/{process}/cmdline")).ok();
@@ -133,7 +134,7 @@ mod tests {
     fn a_strangers_process_is_left_alone_and_its_file_removed() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("postmaster.pid");
-        // This test's own process id: alive, and no server on that folder.
+        // The id of this test process: alive, and not a server on that folder.
         fs::write(&file, format!("{}\n{}\n", std::process::id(), folder.path().display())).unwrap();
         settle(folder.path()).unwrap();
         assert!(!file.exists());
@@ -142,12 +143,12 @@ mod tests {
     #[test]
     fn an_abandoned_process_on_the_directory_is_stopped() {
         let folder = tempfile::tempdir().unwrap();
-        // Any program whose command line names the directory, as a server's does.
+        // A program whose command line contains the directory, like a server's.
         let script = "trap 'exit 0' INT; while :; do read -r line < \"$0/pipe\"; done";
         nix::unistd::mkfifo(&folder.path().join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
         let mut child = Command::new("sh").arg("-c").arg(script).arg(folder.path()).spawn().unwrap();
         fs::write(folder.path().join("postmaster.pid"), format!("{}\n", child.id())).unwrap();
-        // A program just started has no command line for a moment.
+        // A new process briefly has no command line.
         while !serves(child.id(), folder.path()) {
             thread::yield_now();
         }

@@ -15,17 +15,17 @@ use super::postmaster::{PidFile, send};
 use super::{Durability, Options, StartError, StopError};
 use crate::deathbound::{self, Farewell};
 
-/// Recovery after a crash replays a log, which may take a while.
+/// Timeout of a start: recovery after a crash may replay a long log.
 const START_PATIENCE: Duration = Duration::from_secs(300);
-/// A fast shutdown writes a checkpoint.
+/// Timeout of a stop: a fast shutdown writes a checkpoint.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The server process, and the thread it is bound to.
+/// The server process, with the thread that it is bound to.
 pub(crate) struct Process {
     child: Child,
     /// Dropping it ends the thread that spawned the server. That thread must live as long as the server, because the
-    /// kernel ends the server with the thread, not with the process.
+    /// kernel signals the server when the thread ends.
     _keeper: Sender<()>,
 }
 
@@ -61,7 +61,7 @@ impl Process {
     }
 
     pub(crate) fn stop_immediately(&mut self) -> Result<(), StopError> {
-        // The id stays ours until the child has been waited for, so no stranger can be hit.
+        // The id is not reused before the child was waited for, so the signal cannot hit another process.
         if self.is_running() {
             send(self.id(), Signal::SIGQUIT)?;
             if !self.ends_within(STOP_PATIENCE)? {
@@ -94,7 +94,7 @@ impl Process {
                 return Err(StartError::Ended(log()));
             }
             if since.elapsed() > START_PATIENCE {
-                // The refusal about the start is the one that matters to the caller.
+                // The start failure matters more to the caller than a stop failure.
                 let _ = self.stop_immediately();
                 return Err(StartError::NotReady { waited: START_PATIENCE, log: log() });
             }
@@ -121,7 +121,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
             ("synchronous_commit", "off"),
             ("full_page_writes", "off"),
             ("max_wal_size", "4GB"),
-            // Tests run beside one another, each with a pool of its own.
+            // Tests run in parallel, each with its own pool.
             ("max_connections", "300"),
         ],
     };
@@ -132,17 +132,18 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
     command.arg("-p").arg(port.to_string());
     quiet_environment(&mut command, cluster.directory());
     cluster.account().apply(&mut command);
-    // Its own group: the terminal sends Ctrl-C to the foreground group, and the owner must drain before this ends.
+    // A process group of its own: Ctrl-C in the terminal signals the foreground group, and the owner must drain
+    // first.
     command.process_group(0);
     command
 }
 
-/// Spawns on a thread that then waits until the process is dropped.
+/// Spawns on a thread that waits until the process is dropped.
 fn spawn(mut command: Command) -> io::Result<Process> {
     let (hand_over, spawned) = channel();
     let (keeper, released) = channel::<()>();
     thread::Builder::new().name("private-postgres".to_owned()).spawn(move || {
-        // A failed hand-over means that nobody waits any more; nothing is ever sent on the other channel.
+        // A failed send means that the receiver is gone; nothing is ever sent on the other channel.
         let _ = hand_over.send(command.spawn());
         let _ = released.recv();
     })?;

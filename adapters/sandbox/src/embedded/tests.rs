@@ -10,7 +10,7 @@ use tracing::subscriber::with_default;
 use tracing_subscriber::fmt::MakeWriter;
 use uuid::Uuid;
 
-/// Answers nothing that is JSON, and so tells a child that was started from one that was not.
+/// A program whose output is not JSON, which distinguishes a started child from none.
 const ECHO: &str = "/bin/echo";
 
 fn gateway(places: usize) -> Embedded {
@@ -41,7 +41,7 @@ fn a_machine_has_two_places_for_each_processor_and_four_at_least() {
 async fn a_script_without_a_place_starts_no_child() {
     let began = Instant::now();
     let script = script();
-    assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "it did not run");
+    assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "the script did not run");
     assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
 }
 
@@ -60,29 +60,29 @@ async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
         assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(third.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(gateway.places.available_permits(), 0);
-        assert_eq!(first.await, Err(GatewayFailure::Lost), "what it says is no answer");
-        assert_eq!(third.await, Err(GatewayFailure::Lost), "it has the place of the first one");
-        assert_eq!(gateway.places.available_permits(), 1, "the second one is under way");
+        assert_eq!(first.await, Err(GatewayFailure::Lost), "its output is not a response");
+        assert_eq!(third.await, Err(GatewayFailure::Lost), "it has the slot of the first one");
+        assert_eq!(gateway.places.available_permits(), 1, "the second one is still running");
     }
-    assert_eq!(gateway.places.available_permits(), 2, "whoever stops waiting gives the place back");
+    assert_eq!(gateway.places.available_permits(), 2, "a dropped run releases its slot");
 }
 
-/// A child that was handed nothing has a place like every other, and gives it back where nothing comes.
+/// A child without a script holds a slot, and releases it when dropped.
 #[tokio::test]
 async fn a_prepared_child_holds_a_place_and_no_longer_than_it_is_wanted() {
     let gateway = gateway(1);
     let script = script();
     let prepared = gateway.prepare(script.language, ScriptLimits::GREATEST);
     assert_eq!(gateway.places.available_permits(), 0);
-    // Where no place is free nobody is started early; a place that comes free is taken later.
+    // Without a free slot no child is started in advance; a slot that becomes free is used later.
     let waiting = gateway.prepare(script.language, ScriptLimits::GREATEST);
     drop(prepared);
     assert_eq!(gateway.places.available_permits(), 1);
-    assert_eq!(waiting.run(request(&script)).await, Err(GatewayFailure::Lost), "it was started after all");
+    assert_eq!(waiting.run(request(&script)).await, Err(GatewayFailure::Lost), "a child was started after all");
     assert_eq!(gateway.places.available_permits(), 1);
 }
 
-/// What is written to the log meanwhile.
+/// Captured log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -124,9 +124,9 @@ fn a_child_that_cannot_be_confined_says_why() {
         assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
         causes.push((unconfined.exit_code(), unconfined.cause()));
     }
-    assert_eq!(ended(UNASKED).0, Err(GatewayFailure::Unreachable), "it has read nothing");
+    assert_eq!(ended(UNASKED).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
     causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
-    assert_eq!(causes.len(), Unconfined::ALL.len(), "each has a code and words of its own");
+    assert_eq!(causes.len(), Unconfined::ALL.len(), "each has a distinct code and text");
     for code in (1..=u8::MAX).filter(|code| *code != UNASKED && !causes.iter().any(|(of, _)| of == code)) {
         assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
     }

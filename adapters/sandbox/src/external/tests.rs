@@ -13,7 +13,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// What a gateway does once it has read a script.
+/// The behaviour of a gateway after it has read a script.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Does {
     Answers(u16),
@@ -24,7 +24,7 @@ enum Does {
     Hangs,
 }
 
-/// Scripts that came, by name, with how often they did; and the connections that they came over.
+/// Received scripts by name with their counts, and the connections.
 #[derive(Debug, Default)]
 struct Came {
     scripts: HashMap<String, usize>,
@@ -39,7 +39,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway that does to a script what is said for its name.
+    /// A gateway whose behaviour depends on the script's name.
     async fn start(does: impl Fn(&str) -> Does + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
@@ -98,7 +98,7 @@ async fn converse(
             Does::Garbles => stream.write_all(b"\x16\x03\x01 no HTTP at all\r\n\r\n").await?,
             Does::HalfCloses => {
                 stream.shutdown().await?;
-                // Its other half stays open until whoever asked leaves.
+                // The other direction stays open until the client disconnects.
                 stream.read_to_end(&mut Vec::new()).await?;
                 return Ok(());
             }
@@ -154,20 +154,20 @@ async fn an_answer_has_status_200_and_no_other() {
     }
 }
 
-/// Scripts that go out side by side, and how often they do, with other faults each time: each fault comes up a thousand times.
+/// Number of concurrent scripts and of rounds with different faults: each fault occurs a thousand times.
 const TOGETHER: usize = 300;
 const ROUNDS: usize = 17;
-/// How long is waited for who hangs, and for everybody else, whatever else the machine does.
+/// Timeouts for hanging gateways, and for all others on a loaded machine.
 const HASTY: Duration = Duration::from_millis(1_500);
 const PATIENT: Duration = Duration::from_secs(60);
 
-/// R4: whatever happens to scripts that go out side by side, over connections that others used before, each is handed over
-/// once, and its caller is told what is known.
+/// R4: concurrent scripts over reused connections are sent once each under any fault, and each caller gets the known
+/// outcome.
 #[tokio::test]
 async fn scripts_that_go_out_together_are_handed_over_once_each() {
     const FAULTS: [Does; 5] = [Does::Answers(200), Does::Garbles, Does::HalfCloses, Does::Resets, Does::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
-    // The faults are dealt by the name, and names are multiples of a seed: the same ones in each run of the test.
+    // A fault depends on the name, and names are multiples of a seed: every run has the same ones.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
     let is_warm_up = |name: Uuid| name.as_u128() <= TOGETHER as u128;
     let gateway = Gateway::start(move |name| match Uuid::parse_str(name).unwrap() {
@@ -205,7 +205,7 @@ async fn scripts_that_go_out_together_are_handed_over_once_each() {
     assert!(told.len() == FAULTS.len() && told.values().all(|times| *times >= 1_000), "{told:?}");
     let came = gateway.came.lock().unwrap();
     let scripts = TOGETHER * (ROUNDS + 1);
-    assert!(came.connections < scripts, "connections were used again");
+    assert!(came.connections < scripts, "connections were reused");
     assert_eq!(came.scripts.len(), scripts);
     assert!(came.scripts.values().all(|times| *times == 1), "{:?}", came.scripts);
 }
