@@ -83,8 +83,7 @@ impl Tail {
     }
 }
 
-/// Placeholders `$1` to `$6`: the facts of a batch, one array for each column of `asked`. [`FactColumns::with`] binds
-/// them.
+/// Placeholders `$1` to `$6`: the facts of a batch, one array for each column. [`FactColumns::with`] binds them.
 macro_rules! fact_columns {
     () => {
         "$1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]"

@@ -77,8 +77,8 @@ pub async fn holds_schema(url: &str) -> Result<bool, MigrationError> {
     Ok(client.query_opt(held, &[]).await?.is_some())
 }
 
-/// Whether the schema has the version that this program was built with. Tools check this before they write beside
-/// running servers.
+/// Whether the schema has the version that this program was built with. Tools check this before they write while
+/// servers run.
 ///
 /// # Errors
 /// When the server is unreachable or rejects the statement.

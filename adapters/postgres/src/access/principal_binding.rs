@@ -39,7 +39,7 @@ fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
     })
 }
 
-/// Raises the access revision, which validates caches, if the CTE `held` wrote a row.
+/// Raises the access revision, which validates caches, if the CTE `locked` wrote a row.
 macro_rules! raised {
     () => {
         "raised AS (

@@ -45,7 +45,7 @@ macro_rules! place_sql {
     };
 }
 
-/// The CTE `go` that all inserts read. Without an idempotency key it is the revision check itself.
+/// The CTE `admitted` that all inserts read. Without an idempotency key it is the revision check itself.
 macro_rules! go_sql {
     ($room:expr) => {
         concat!("WITH go ", place_sql!($room))

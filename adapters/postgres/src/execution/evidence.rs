@@ -92,7 +92,7 @@ fn artifacts(asked: Asked) -> String {
 enum Asked {
     /// One run as a parameter: PostgreSQL opens the one monthly partition that contains it.
     One,
-    /// Each run of `asked`. The first and the last identifier let PostgreSQL prune monthly partitions.
+    /// Each run of the input rows. The first and the last identifier let PostgreSQL prune monthly partitions.
     Each,
 }
 

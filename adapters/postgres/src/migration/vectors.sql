@@ -14,7 +14,7 @@ BEGIN
         BEGIN
             CREATE EXTENSION vector;
         EXCEPTION WHEN insufficient_privilege THEN
-            RAISE NOTICE 'the extension vector is on this server, and this role may not create it';
+            RAISE NOTICE 'the extension vector is available, but this role lacks the privilege to create it';
             RETURN;
         END;
     END IF;

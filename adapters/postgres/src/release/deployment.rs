@@ -144,8 +144,8 @@ fn takes_lanes(change: &DeploymentChange) -> bool {
 }
 
 /// Commits a batch of lane changes that supersede no release, return none and belong to no rollout, as most
-/// single-lane changes do. `held` checks and locks all rows first, so a change is applied as a whole or not at all.
-/// Deployments are locked in one order, so that concurrent batches do not deadlock.
+/// single-lane changes do. The CTE `locked` checks and locks all rows first, so a change is applied as a whole or not
+/// at all. Deployments are locked in one order, so that concurrent batches do not deadlock.
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
