@@ -171,8 +171,8 @@ impl Guardrails {
     /// Returns an error when the content is not a guardrail configuration.
     pub fn add(&mut self, asset: &str, content: &Value) -> Result<(), Malformed> {
         let asset: Arc<str> = asset.into();
-        for said in said(content)? {
-            self.rails.extend(rail(&asset, said));
+        for config in said(content)? {
+            self.rails.extend(rail(&asset, config));
         }
         Ok(())
     }
@@ -221,13 +221,13 @@ impl Guardrails {
 /// Returns an error when the content is not a guardrail configuration.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     let mut pointers = Vec::new();
-    for (index, said) in said(content)?.into_iter().enumerate().filter(|(_, said)| said.is_on()) {
+    for (index, config) in said(content)?.into_iter().enumerate().filter(|(_, config)| config.is_on()) {
         let pointer = |field: &str| format!("/guardrails/{index}/{field}");
-        match said.detector() {
+        match config.detector() {
             Detector::Unavailable { field } => pointers.push(pointer(field)),
-            Detector::JsonSchema(_) if said.action == Action::Mask => pointers.push(pointer("action")),
+            Detector::JsonSchema(_) if config.action == Action::Mask => pointers.push(pointer("action")),
             Detector::Pii(_) => {
-                let unknown = said.entities.keys().filter(|name| detector::class(name).is_none());
+                let unknown = config.entities.keys().filter(|name| detector::class(name).is_none());
                 pointers.extend(unknown.map(|name| pointer(&format!("entities/{name}"))));
             }
             Detector::Regex(_) | Detector::MaxLength(_) | Detector::JsonSchema(_) => {}
@@ -266,33 +266,33 @@ impl Said {
 }
 
 fn said(content: &Value) -> Result<Vec<Said>, Malformed> {
-    SaidTogether::deserialize(content).map(|said| said.guardrails).map_err(|_| Malformed)
+    SaidTogether::deserialize(content).map(|config| config.guardrails).map_err(|_| Malformed)
 }
 
 /// Builds a guardrail; `None` for an inactive one.
-fn rail(asset: &Arc<str>, said: Said) -> Option<Rail> {
-    if !said.is_on() {
+fn rail(asset: &Arc<str>, config: Said) -> Option<Rail> {
+    if !config.is_on() {
         return None;
     }
-    let effect = match said.mode {
+    let effect = match config.mode {
         Some(Mode::LoggingOnly) => Effect::Watches,
         Some(Mode::PreCall | Mode::DuringCall | Mode::PostCall) | None => Effect::Acts,
     };
-    let detector = said.detector();
+    let detector = config.detector();
     // A value of the wrong shape has no masked form, so the guardrail blocks instead.
-    let action = match (&detector, said.action) {
+    let action = match (&detector, config.action) {
         (Detector::JsonSchema(_), Action::Mask) => Action::Block,
         (_, action) => action,
     };
     Some(Rail {
         asset: Arc::clone(asset),
-        id: said.id,
-        stage: said.stage,
+        id: config.id,
+        stage: config.stage,
         effect,
         detector,
         action,
-        on_error: said.on_error,
-        reason_code: said.reason_code,
+        on_error: config.on_error,
+        reason_code: config.reason_code,
     })
 }
 

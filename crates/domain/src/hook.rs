@@ -185,17 +185,17 @@ impl Hook {
     /// # Errors
     /// Returns an error when the content is not a hook.
     pub fn of(asset: &str, content: &Value, policy: Option<CompiledPolicy>) -> Result<Self, Malformed> {
-        let said = Said::deserialize(content).map_err(|_| Malformed)?;
-        let handler = match (said.handler.kind.as_str(), policy, said.handler.reference.as_str()) {
+        let definition = Said::deserialize(content).map_err(|_| Malformed)?;
+        let handler = match (definition.handler.kind.as_str(), policy, definition.handler.reference.as_str()) {
             ("policy", Some(policy), _) => Handler::Policy(Box::new(policy)),
             ("http", _, Some(address)) => Handler::Http(address.to_owned()),
             _ => Handler::Unavailable,
         };
-        let matcher = match said.matcher.as_deref() {
+        let matcher = match definition.matcher.as_deref() {
             None | Some("" | "*") => Matcher::All,
             Some(pattern) => whole(pattern).map_or(Matcher::Unreadable, Matcher::Named),
         };
-        let condition = match said.condition.as_deref() {
+        let condition = match definition.condition.as_deref() {
             None => Condition::Always,
             Some(source) => {
                 let compiled = CompiledPolicy::compile(&condition_content(source));
@@ -204,14 +204,14 @@ impl Hook {
         };
         Ok(Self {
             asset: asset.into(),
-            event: said.event,
+            event: definition.event,
             handler,
-            timeout: Duration::from_millis(said.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)),
-            mode: said.mode,
-            on_error: said.on_error,
+            timeout: Duration::from_millis(definition.timeout_ms.unwrap_or(DEFAULT_TIMEOUT_MS)),
+            mode: definition.mode,
+            on_error: definition.on_error,
             // By default a hook only allows or denies.
-            may: said.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
-            order: said.order,
+            may: definition.may.unwrap_or_else(|| vec![Decision::Allow, Decision::Deny]),
+            order: definition.order,
             matcher,
             condition,
         })
@@ -302,17 +302,17 @@ impl Hooks {
 /// # Errors
 /// Returns an error when the content is not a hook.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
-    let said = Said::deserialize(content).map_err(|_| Malformed)?;
+    let definition = Said::deserialize(content).map_err(|_| Malformed)?;
     let mut pointers = Vec::new();
-    match (said.handler.kind.as_str(), &said.handler.reference) {
+    match (definition.handler.kind.as_str(), &definition.handler.reference) {
         ("policy", Value::Object(_)) | ("http", Value::String(_)) => {}
         ("policy" | "http", _) => pointers.push("/handler/ref".to_owned()),
         _ => pointers.push("/handler/type".to_owned()),
     }
-    if said.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && whole(&pattern).is_none()) {
+    if definition.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && whole(&pattern).is_none()) {
         pointers.push("/matcher".to_owned());
     }
-    if said.condition.is_some_and(|source| CompiledPolicy::compile(&condition_content(&source)).is_err()) {
+    if definition.condition.is_some_and(|source| CompiledPolicy::compile(&condition_content(&source)).is_err()) {
         pointers.push("/if".to_owned());
     }
     Ok(pointers)

@@ -257,10 +257,10 @@ impl KnowledgeBase {
 
     /// Decides an access request and gives every reason. A malformed contract denies every request.
     #[must_use]
-    pub fn decide(&self, asked: &Asked<'_>, standing: ContractStanding) -> ContractDecision {
+    pub fn decide(&self, request: &Asked<'_>, state: ContractStanding) -> ContractDecision {
         match &self.contract {
-            Ok(contract) => contract.decide(asked, standing),
-            Err(malformed) => ContractDecision::malformed(*malformed, asked.mode),
+            Ok(contract) => contract.decide(request, state),
+            Err(malformed) => ContractDecision::malformed(*malformed, request.mode),
         }
     }
 }

@@ -190,8 +190,8 @@ pub fn read(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentR
 }
 
 fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
-    let stated = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
-    Flow::from_content(content).map_err(|problems| problems.into_iter().map(stated).collect())
+    let to_problem = |problem: FlowProblem| ContentProblem::new(problem.pointer, problem.code, problem.message);
+    Flow::from_content(content).map_err(|problems| problems.into_iter().map(to_problem).collect())
 }
 
 /// Problems that the schema and the rules report, without duplicates.

@@ -61,11 +61,11 @@ pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
 }
 
 fn gather(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
-    position::visit(root, content, &mut |place| {
-        if place.schema.get("$ref").and_then(Value::as_str) != Some(SHAPE) {
+    position::visit(root, content, &mut |visited| {
+        if visited.schema.get("$ref").and_then(Value::as_str) != Some(SHAPE) {
             return Descend::Into;
         }
-        found.extend(read(place.value, place.pointer, place.schema));
+        found.extend(read(visited.value, visited.pointer, visited.schema));
         Descend::Past
     });
 }

@@ -126,16 +126,16 @@ impl Detector {
     /// Inspects a value and its context, within a budget. The masked texts have at most `room` bytes.
     pub(super) fn find(
         &self,
-        (value, beside): (&Value, &Value),
+        (value, context): (&Value, &Value),
         action: Action,
         (room, budget): (usize, &mut Budget),
         redactor: &Redactor,
     ) -> Result<Found, Blind> {
         let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
-            Self::Pii(actions) => Ok(personal((value, beside), actions, redactor)),
+            Self::Pii(actions) => Ok(personal((value, context), actions, redactor)),
             Self::Regex(pattern) => {
-                let (mut masked, mut count, mut left) = ((value.clone(), beside.clone()), 0_u64, room);
+                let (mut masked, mut count, mut left) = ((value.clone(), context.clone()), 0_u64, room);
                 let mut search = pattern.searching(budget);
                 let mut change = |text: &str| {
                     let (found, without) = search.replace(text, MASK, left)?;
@@ -150,7 +150,8 @@ impl Detector {
             }
             Self::MaxLength(limit) => {
                 let count = u64::from(texts::characters(value) > *limit);
-                let masked = (action == Action::Mask && count > 0).then(|| (texts::cut(value, *limit), beside.clone()));
+                let masked =
+                    (action == Action::Mask && count > 0).then(|| (texts::cut(value, *limit), context.clone()));
                 Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked })
             }
             Self::JsonSchema(schema) => {
@@ -162,10 +163,10 @@ impl Detector {
     }
 }
 
-fn personal((value, beside): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
+fn personal((value, context): (&Value, &Value), actions: &BTreeMap<Class, Action>, redactor: &Redactor) -> Found {
     let is_masked = |class: &Class| actions.get(class) == Some(&Action::Mask);
     let unmasked: Vec<Class> = Class::ALL.into_iter().filter(|class| !is_masked(class)).collect();
-    let (redactor, mut masked) = (redactor.sparing(&unmasked), (value.clone(), beside.clone()));
+    let (redactor, mut masked) = (redactor.sparing(&unmasked), (value.clone(), context.clone()));
     let mut counts = redactor.redact(&mut masked.0);
     counts.add(&redactor.redact(&mut masked.1));
     let classes: Vec<(Class, u64)> = counts.iter().collect();

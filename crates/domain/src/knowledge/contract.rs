@@ -94,7 +94,7 @@ pub struct Asked<'a> {
     pub mode: AccessMode,
 }
 
-/// Recorded state of a contract, apart from the version that is asked.
+/// Recorded state of a contract, apart from the content of the evaluated version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ContractStanding {
     /// The contract belongs to the knowledge base and is not revoked.
@@ -281,17 +281,17 @@ impl AccessContract {
 
     /// Decides an access request and gives every reason.
     #[must_use]
-    pub fn decide(&self, asked: &Asked<'_>, standing: ContractStanding) -> ContractDecision {
+    pub fn decide(&self, request: &Asked<'_>, state: ContractStanding) -> ContractDecision {
         use ContractReason as Reason;
         let mut reasons = Vec::new();
-        match standing {
+        match state {
             ContractStanding::InForce if self.revoked => reasons.push(Reason::Revoked),
             ContractStanding::InForce => {}
             ContractStanding::Revoked => reasons.push(Reason::Revoked),
             ContractStanding::Unknown => reasons.push(Reason::Unknown),
         }
-        let by_name = asked.principals.iter().any(|principal| self.principals.contains(principal));
-        let by_group = asked.principals.iter().any(|principal| self.groups.contains(principal));
+        let by_name = request.principals.iter().any(|principal| self.principals.contains(principal));
+        let by_group = request.principals.iter().any(|principal| self.groups.contains(principal));
         if by_name {
             reasons.push(Reason::PrincipalAllowed);
         }
@@ -301,14 +301,14 @@ impl AccessContract {
         if !by_name && !by_group {
             reasons.push(Reason::PrincipalNotAllowed);
         }
-        let here = self.workspaces.contains(&asked.workspace);
+        let here = self.workspaces.contains(&request.workspace);
         reasons.push(if here { Reason::WorkspaceAllowed } else { Reason::WorkspaceNotAllowed });
-        let mode = self.modes.contains(&asked.mode);
+        let mode = self.modes.contains(&request.mode);
         reasons.push(if mode { Reason::ModeAllowed } else { Reason::ModeNotAllowed });
         ContractDecision {
             contract_id: Some(self.contract_id.clone()),
             version: Some(self.version.clone()),
-            mode: asked.mode,
+            mode: request.mode,
             citation_required: self.citation_required,
             reasons,
         }

@@ -416,7 +416,7 @@ pub fn marks(metadata: &Map<String, Value>) -> Vec<String> {
 }
 
 impl Ingest {
-    /// Adds documents to a knowledge base; the next index revision after `seen` contains them.
+    /// Adds documents to a knowledge base; the next index revision after `revision` contains them.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or the documents have too many chunks.
@@ -425,7 +425,7 @@ impl Ingest {
         ingest_id: IngestId,
         (chunking, embedded_by): (Chunking, Option<EmbeddingModel>),
         documents: Vec<NewDocument>,
-        (seen, stamp): (IndexRevision, &Stamp),
+        (revision, stamp): (IndexRevision, &Stamp),
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         takes_documents(asset)?;
         let chunks: usize = documents.iter().map(|document| document.chunks.len()).sum();
@@ -444,7 +444,7 @@ impl Ingest {
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
         let next = Self { ingest_id, asset_id, chunking, embedded_by, documents, created_at, created_by };
-        Ok(Change::replacing(next, Revision::new(seen.get()), fact))
+        Ok(Change::replacing(next, Revision::new(revision.get()), fact))
     }
 }
 

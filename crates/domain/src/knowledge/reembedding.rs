@@ -93,7 +93,7 @@ pub struct Reembedded {
 }
 
 impl Reembedding {
-    /// Stores new vectors of chunks; the next index revision after `seen` contains them.
+    /// Stores new vectors of chunks; the next index revision after `revision` contains them.
     ///
     /// # Errors
     /// Returns a refusal when the asset does not accept documents, or there are too many chunks.
@@ -102,7 +102,7 @@ impl Reembedding {
         ingest_id: IngestId,
         (chunking, embedded_by): (Chunking, EmbeddingModel),
         vectors: Vec<NewVector>,
-        (seen, stamp): (IndexRevision, &Stamp),
+        (revision, stamp): (IndexRevision, &Stamp),
     ) -> Result<Change<Self>, KnowledgeRefusal> {
         takes_documents(asset)?;
         if vectors.len() > MAX_CHUNKS {
@@ -114,6 +114,6 @@ impl Reembedding {
         let (created_at, created_by) = (stamp.at, stamp.actor.clone());
         let asset_id = asset.asset_id;
         let next = Self { ingest_id, asset_id, chunking, embedded_by, vectors, created_at, created_by };
-        Ok(Change::replacing(next, Revision::new(seen.get()), fact))
+        Ok(Change::replacing(next, Revision::new(revision.get()), fact))
     }
 }

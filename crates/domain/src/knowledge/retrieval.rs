@@ -155,37 +155,37 @@ impl Looks {
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
         words.truncate(MOST_WORDS);
-        let weights: Vec<f64> = words.iter().map(|(_, pieces)| rarity(*pieces, total)).collect();
+        let weights: Vec<f64> = words.iter().map(|(_, chunks)| rarity(*chunks, total)).collect();
         let sum: f64 = weights.iter().sum();
-        let known: Vec<&(String, u64)> = words.iter().filter(|(_, pieces)| *pieces > 0).collect();
-        let (mut looks, mut candidates) = (Vec::new(), 0_u64);
+        let present: Vec<&(String, u64)> = words.iter().filter(|(_, chunks)| *chunks > 0).collect();
+        let (mut lookups, mut candidates) = (Vec::new(), 0_u64);
         let mut frequent: &[&(String, u64)] = &[];
-        for (place, (word, pieces)) in known.iter().enumerate() {
-            looks.push(vec![word.clone()]);
-            candidates = candidates.saturating_add(*pieces);
+        for (index, (word, chunks)) in present.iter().enumerate() {
+            lookups.push(vec![word.clone()]);
+            candidates = candidates.saturating_add(*chunks);
             if candidates >= u64::from(CANDIDATES) {
-                frequent = known.get(place..).unwrap_or_default();
+                frequent = present.get(index..).unwrap_or_default();
                 break;
             }
         }
-        let together = |many: &[&(String, u64)]| many.iter().map(|(word, _)| word.clone()).collect::<Vec<_>>();
+        let words_of = |entries: &[&(String, u64)]| entries.iter().map(|(word, _)| word.clone()).collect::<Vec<_>>();
         if let [first, second, rest @ ..] = frequent {
-            looks.push(together(&[*first, *second]));
+            lookups.push(words_of(&[*first, *second]));
             if !rest.is_empty() {
-                looks.push(together(frequent));
+                lookups.push(words_of(frequent));
             }
         }
-        let capped = frequent.len() > 1 || frequent.iter().any(|(_, pieces)| *pieces > u64::from(CANDIDATES));
-        let share = |((word, _), weight): ((String, u64), f64)| WeighedWord { word, weight: weight / sum };
-        Self { words: words.into_iter().zip(weights).map(share).collect(), looks, capped }
+        let capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(CANDIDATES));
+        let weighted = |((word, _), weight): ((String, u64), f64)| WeighedWord { word, weight: weight / sum };
+        Self { words: words.into_iter().zip(weights).map(weighted).collect(), looks: lookups, capped }
     }
 }
 
 /// Inverse document frequency as in BM25, which is never negative.
-#[expect(clippy::cast_precision_loss, reason = "a count of pieces need not be exact here")]
-fn rarity(pieces: u64, total: u64) -> f64 {
-    let without = total.saturating_sub(pieces) as f64;
-    ((without + 0.5) / (pieces as f64 + 0.5)).ln_1p()
+#[expect(clippy::cast_precision_loss, reason = "a count of chunks need not be exact here")]
+fn rarity(chunks: u64, total: u64) -> f64 {
+    let without = total.saturating_sub(chunks) as f64;
+    ((without + 0.5) / (chunks as f64 + 0.5)).ln_1p()
 }
 
 /// A chunk with its score, 0 to 1.
@@ -218,20 +218,20 @@ impl Found {
         self
     }
 
-    /// Combines both searches by reciprocal rank fusion. `share` is the weight of vector search. Scores are scaled so
+    /// Combines both searches by reciprocal rank fusion. `vector_weight` is that of vector search. Scores are scaled so
     /// that the first result of both searches has the score one.
     #[must_use]
-    pub fn fused(by_words: &Self, by_meaning: &Self, share: f64) -> Self {
+    pub fn fused(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
-        for (found, share) in [(by_words, 1.0 - share), (by_meaning, share)] {
+        for (found, weight) in [(text_results, 1.0 - vector_weight), (vector_results, vector_weight)] {
             let mut rank = FUSION;
             for hit in &found.hits {
                 rank += 1.0;
-                *scores.entry(hit.chunk_id).or_default() += share * (FUSION + 1.0) / rank;
+                *scores.entry(hit.chunk_id).or_default() += weight * (FUSION + 1.0) / rank;
             }
         }
         let hits = scores.into_iter().map(|(chunk_id, score)| Hit { chunk_id, score }).collect();
-        Self { hits, capped: by_words.capped || by_meaning.capped }.best(u32::MAX)
+        Self { hits, capped: text_results.capped || vector_results.capped }.best(u32::MAX)
     }
 }
 

@@ -151,10 +151,10 @@ impl PromptTemplate {
     /// Returns a refusal when a body is missing or the total length exceeds the limit.
     pub fn compose(self, body: impl Fn(&AssetReference) -> Option<Body>) -> Result<ComposedPrompt, PromptRefusal> {
         let mut bodies = Vec::new();
-        let mut places: BTreeMap<AssetReference, usize> = BTreeMap::new();
+        let mut indexes: BTreeMap<AssetReference, usize> = BTreeMap::new();
         let mut bytes = self.bytes;
         for (reference, offset) in self.references() {
-            if places.contains_key(reference) {
+            if indexes.contains_key(reference) {
                 continue;
             }
             let found = body(reference).ok_or(PromptRefusal::UnknownAsset { offset })?;
@@ -162,17 +162,17 @@ impl PromptTemplate {
             if bytes > MAX_RENDERED {
                 return Err(PromptRefusal::TooLarge { offset });
             }
-            places.insert(reference.clone(), bodies.len());
+            indexes.insert(reference.clone(), bodies.len());
             bodies.push(found);
         }
-        let parts = parts(self.pieces, &self.variables, |reference| places.get(reference).copied());
+        let parts = parts(self.pieces, &self.variables, |reference| indexes.get(reference).copied());
         Ok(ComposedPrompt { parts, bodies, answers: Answers::of(self.output_schema.as_ref()) })
     }
 }
 
 /// Converts segments to parts and merges adjacent literals. Commands stay in the text, because they are instructions
 /// for the model.
-fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetReference) -> Option<usize>) -> Vec<Part> {
+fn parts(pieces: Vec<Piece>, variables: &[Variable], index_of: impl Fn(&AssetReference) -> Option<usize>) -> Vec<Part> {
     let kinds: BTreeMap<&str, VariableKind> =
         variables.iter().map(|variable| (variable.name.as_str(), variable.kind)).collect();
     let mut parts = Vec::with_capacity(pieces.len());
@@ -193,7 +193,7 @@ fn parts(pieces: Vec<Piece>, variables: &[Variable], place: impl Fn(&AssetRefere
             }
             Piece::Placeholder { name, offset } => parts.push(Part::Placeholder { name, offset }),
             Piece::Asset { reference, offset } => {
-                parts.extend(place(&reference).map(|index| Part::Body { index, offset }));
+                parts.extend(index_of(&reference).map(|index| Part::Body { index, offset }));
             }
         }
     }
@@ -260,27 +260,28 @@ impl ComposedPrompt {
     /// Maximum length of the rendering in bytes, for arguments of at most `longest` bytes each.
     #[must_use]
     pub fn max_bytes(&self, longest: usize) -> usize {
-        let of = |part: &Part| match part {
+        let argument_bytes = |part: &Part| match part {
             Part::Literal(_) | Part::Body { .. } => 0,
             Part::Argument { .. } | Part::Placeholder { .. } => longest,
         };
         let body = |part: &Part| match part {
-            Part::Body { index, .. } => {
-                self.bodies.get(*index).map_or(0, |body| body.parts.iter().map(of).fold(0, usize::saturating_add))
-            }
-            Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => of(part),
+            Part::Body { index, .. } => self
+                .bodies
+                .get(*index)
+                .map_or(0, |body| body.parts.iter().map(argument_bytes).fold(0, usize::saturating_add)),
+            Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => argument_bytes(part),
         };
         self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED)
     }
 
     /// Estimated length of the rendering, in bytes.
     fn length(&self) -> usize {
-        let of = |part: &Part| match part {
+        let part_bytes = |part: &Part| match part {
             Part::Literal(text) => text.len(),
             Part::Body { index, .. } => self.bodies.get(*index).map_or(0, Body::bytes),
             Part::Argument { .. } | Part::Placeholder { .. } => 32,
         };
-        self.parts.iter().map(of).fold(0_usize, usize::saturating_add).min(MAX_RENDERED)
+        self.parts.iter().map(part_bytes).fold(0_usize, usize::saturating_add).min(MAX_RENDERED)
     }
 }
 

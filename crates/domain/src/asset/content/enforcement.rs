@@ -23,9 +23,9 @@ pub struct RecordedField {
 pub fn recorded_only(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();
     if let Some(root) = schema::parsed(kind) {
-        position::visit(root, content, &mut |place| {
-            if place.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
-                found.insert(RecordedField { pointer: place.pointer.to_owned() });
+        position::visit(root, content, &mut |visited| {
+            if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
+                found.insert(RecordedField { pointer: visited.pointer.to_owned() });
                 return Descend::Past;
             }
             Descend::Into

@@ -40,6 +40,6 @@ pub(super) fn policy(content: &Value) -> Result<ModelPolicy, Vec<ContentProblem>
 
 /// Replaces every character outside the alphabet of identifiers with a hyphen.
 fn name(text: &str) -> String {
-    let kept = |letter: char| if letter.is_ascii_alphanumeric() || "._:-".contains(letter) { letter } else { '-' };
-    text.chars().map(kept).collect()
+    let allowed = |letter: char| if letter.is_ascii_alphanumeric() || "._:-".contains(letter) { letter } else { '-' };
+    text.chars().map(allowed).collect()
 }

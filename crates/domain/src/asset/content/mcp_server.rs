@@ -161,13 +161,13 @@ impl McpServer {
     pub fn heap_bytes(&self) -> usize {
         let tools = self.allowed.iter().flatten().chain(&self.denied).map(String::as_str);
         let pins = self.pins.iter().flat_map(|(tool, pin)| [tool.as_str(), pin.as_str()]);
-        let way = self.way.iter().flat_map(|way| {
-            let lists = way.hosts.iter().flatten().chain(way.revisions.iter().flatten());
-            let headers = way.headers.iter().map(|(name, _)| name);
-            [&way.address].into_iter().chain(lists).chain(headers).map(String::as_str)
+        let texts = self.way.iter().flat_map(|connection| {
+            let lists = connection.hosts.iter().flatten().chain(connection.revisions.iter().flatten());
+            let headers = connection.headers.iter().map(|(name, _)| name);
+            [&connection.address].into_iter().chain(lists).chain(headers).map(String::as_str)
         });
-        let secrets = self.way.as_ref().map_or(0, |way| way.headers.len().saturating_add(1));
-        let texts = tools.chain(pins).chain(way).map(|text| text.len().saturating_add(TEXT_OVERHEAD));
+        let secrets = self.way.as_ref().map_or(0, |connection| connection.headers.len().saturating_add(1));
+        let texts = tools.chain(pins).chain(texts).map(|text| text.len().saturating_add(TEXT_OVERHEAD));
         texts.fold(secrets.saturating_mul(SECRET_BYTES), usize::saturating_add)
     }
 
@@ -260,10 +260,10 @@ mod tests {
             (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(Opening::Handshake)),
             (json!({"protocol_versions": ["2024-11-05"]}), None),
         ] {
-            assert_eq!(server(changes.clone()).way.map(|way| way.opening), opening, "{changes}");
+            assert_eq!(server(changes.clone()).way.map(|connection| connection.opening), opening, "{changes}");
         }
-        let way = server(json!({"timeout_ms": 3_600_000})).way.unwrap();
-        assert_eq!((way.time, way.bearer), (LONGEST, None));
+        let connection = server(json!({"timeout_ms": 3_600_000})).way.unwrap();
+        assert_eq!((connection.time, connection.bearer), (LONGEST, None));
         assert_eq!(server(json!({"timeout_ms": 250})).way.unwrap().time, Duration::from_millis(250));
     }
 

@@ -40,13 +40,13 @@ pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Ve
     };
     let mut recorded: Option<String> = is_passed_over.then(String::new);
     if let Some(root) = schema::parsed(kind) {
-        position::visit(root, content, &mut |place| {
+        position::visit(root, content, &mut |visited| {
             // A field below a recorded field is recorded too, whatever its own annotation says.
-            let below = recorded.as_deref().is_some_and(|above| is_below(place.pointer, above));
+            let below = recorded.as_deref().is_some_and(|above| is_below(visited.pointer, above));
             if !below {
-                recorded = is_recorded(place.schema).then(|| place.pointer.to_owned());
+                recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
-            gather(place, recorded.is_some(), &mut found);
+            gather(visited, recorded.is_some(), &mut found);
             Descend::Into
         });
     }
@@ -62,9 +62,9 @@ fn is_recorded(schema: &Value) -> bool {
 }
 
 /// Collects the unenforced controls among the fields of one object.
-fn gather(place: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+fn gather(visited: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
-        (place.value.as_object(), place.shape.get("properties").and_then(Value::as_object))
+        (visited.value.as_object(), visited.shape.get("properties").and_then(Value::as_object))
     else {
         return;
     };
@@ -76,7 +76,7 @@ fn gather(place: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<
         let Some(mark) = property.get("x-fails-closed") else { continue };
         let Some(value) = members.get(name).or_else(|| property.get("default")) else { continue };
         if (inside_recorded || is_recorded(property)) && promises(mark, value) {
-            found.insert(member_pointer(place.pointer, name));
+            found.insert(member_pointer(visited.pointer, name));
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
     let mut findings = Findings::default();
     if let Some(root) = schema::parsed(kind) {
         let mut carried = Carried::default();
-        position::visit(root, content, &mut |place| carried.look(place, &mut findings));
+        position::visit(root, content, &mut |visited| carried.look(visited, &mut findings));
     }
     match kind {
         AssetKind::ModelPolicy => route::check(content, &mut findings),

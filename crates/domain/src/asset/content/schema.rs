@@ -97,18 +97,18 @@ pub(crate) fn compile(schema: &Value) -> Result<Validator, ValidationError<'stat
 pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     let mut found = Vec::new();
     let Some(root) = parsed(kind) else { return found };
-    position::visit(root, content, &mut |place| {
-        let (count, bound) = match place.value {
+    position::visit(root, content, &mut |visited| {
+        let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Descend::Into,
         };
-        let limit = place.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
+        let limit = visited.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
         if count <= CROWD || limit.is_none_or(|limit| count <= limit) {
             return Descend::Into;
         }
         if found.len() < MAX_PROBLEMS {
-            found.push(ContentProblem::new(place.pointer, "out_of_bounds", LENGTH));
+            found.push(ContentProblem::new(visited.pointer, "out_of_bounds", LENGTH));
         }
         Descend::Past
     });

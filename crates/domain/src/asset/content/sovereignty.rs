@@ -28,15 +28,15 @@ impl SovereigntyProfile {
             .map_err(|_| vec![ContentProblem::new("", "invalid_content", "the content is not a sovereignty profile")])
     }
 
-    /// Whether data may reside at the place. A subdivision belongs to its country and a member state to the Union; the
-    /// Union belongs to no single country.
+    /// Whether data may reside in the jurisdiction. A subdivision belongs to its country and a member state to the
+    /// Union; the Union belongs to no single country.
     #[must_use]
-    pub fn allows_jurisdiction(&self, place: &str) -> bool {
-        let place = place.to_ascii_uppercase();
-        let country = place.split('-').next().unwrap_or_default();
+    pub fn allows_jurisdiction(&self, jurisdiction: &str) -> bool {
+        let jurisdiction = jurisdiction.to_ascii_uppercase();
+        let country = jurisdiction.split('-').next().unwrap_or_default();
         self.jurisdictions_allowed.iter().any(|allowed| {
             let allowed = allowed.to_ascii_uppercase();
-            allowed == place || allowed == country || (allowed == "EU" && EU.contains(&country))
+            allowed == jurisdiction || allowed == country || (allowed == "EU" && EU.contains(&country))
         })
     }
 
@@ -58,8 +58,9 @@ impl SovereigntyProfile {
 /// Whether a text has the form of a jurisdiction: a country (ISO 3166-1 alpha-2), a subdivision (ISO 3166-2) or `eu`.
 /// The country is not looked up, because the lists change.
 #[must_use]
-pub fn can_be_jurisdiction(place: &str) -> bool {
-    let (country, part) = place.split_once('-').map_or((place, None), |(country, part)| (country, Some(part)));
+pub fn can_be_jurisdiction(jurisdiction: &str) -> bool {
+    let (country, part) =
+        jurisdiction.split_once('-').map_or((jurisdiction, None), |(country, part)| (country, Some(part)));
     let is_country = country.len() == 2 && country.bytes().all(|byte| byte.is_ascii_alphabetic());
     let is_part = |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
     is_country && part.is_none_or(is_part)
@@ -72,22 +73,22 @@ mod tests {
 
     #[test]
     fn places_are_codes() {
-        for place in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
-            assert!(can_be_jurisdiction(place), "{place}");
+        for jurisdiction in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
+            assert!(can_be_jurisdiction(jurisdiction), "{jurisdiction}");
         }
-        for place in ["", "europe", "D", "D1", "DE-", "DE-BAYERN", "DE-B-Y", "d\u{e9}", " de"] {
-            assert!(!can_be_jurisdiction(place), "{place}");
+        for jurisdiction in ["", "europe", "D", "D1", "DE-", "DE-BAYERN", "DE-B-Y", "d\u{e9}", " de"] {
+            assert!(!can_be_jurisdiction(jurisdiction), "{jurisdiction}");
         }
     }
 
     #[test]
     fn places_are_in_what_they_are_part_of() {
-        let allows = |allowed: &str, place: &str| {
+        let allows = |allowed: &str, jurisdiction: &str| {
             SovereigntyProfile::parse(&json!({ "jurisdictions_allowed": [allowed] }))
                 .unwrap()
-                .allows_jurisdiction(place)
+                .allows_jurisdiction(jurisdiction)
         };
-        for (allowed, place, expected) in [
+        for (allowed, jurisdiction, expected) in [
             ("DE", "DE", true),
             ("de", "DE", true),
             ("DE", "DE-BY", true),
@@ -102,7 +103,7 @@ mod tests {
             ("DE", "DEU", false),
             ("DE", "", false),
         ] {
-            assert_eq!(allows(allowed, place), expected, "{place} in {allowed}");
+            assert_eq!(allows(allowed, jurisdiction), expected, "{jurisdiction} in {allowed}");
         }
     }
 }

@@ -21,9 +21,9 @@ fn actors(names: &[&str]) -> Vec<ActorRef> {
 /// Decides a request with the given contract.
 fn decided(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) -> ContractDecision {
     let principals = actors(names);
-    let asked = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
+    let request = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
     let content = json!({ "source_type": "inline", "access_contract": contract });
-    KnowledgeBase::parse(&content).unwrap().decide(&asked, ContractStanding::InForce)
+    KnowledgeBase::parse(&content).unwrap().decide(&request, ContractStanding::InForce)
 }
 
 fn codes(decision: &ContractDecision) -> Vec<&'static str> {
@@ -34,7 +34,7 @@ fn codes(decision: &ContractDecision) -> Vec<&'static str> {
 fn principals_and_groups_are_alternatives_and_the_rest_must_hold_besides() {
     use AccessMode::{MemoryReplay, Retrieve};
     let (yes, here, mode) = ("principal_allowed", "workspace_allowed", "access_mode_allowed");
-    for (names, workspace, asked, expected, allowed) in [
+    for (names, workspace, requested, expected, allowed) in [
         (&["user:ada"][..], HERE, Retrieve, vec![yes, here, mode], true),
         (&["user:eve", "group:support"], HERE, Retrieve, vec!["group_allowed", here, mode], true),
         (&["user:ada", "group:support"], HERE, Retrieve, vec![yes, "group_allowed", here, mode], true),
@@ -44,7 +44,7 @@ fn principals_and_groups_are_alternatives_and_the_rest_must_hold_besides() {
         (&["user:ada"], 1, Retrieve, vec![yes, "workspace_not_allowed", mode], false),
         (&["user:ada"], HERE, MemoryReplay, vec![yes, here, "access_mode_not_allowed"], false),
     ] {
-        let decision = decided(&sound(), names, workspace, asked);
+        let decision = decided(&sound(), names, workspace, requested);
         assert_eq!((codes(&decision), decision.is_allowed()), (expected, allowed), "{names:?}");
         assert_eq!((decision.contract_id.as_deref(), decision.version.as_deref()), (Some("handbook"), Some("1.0")));
     }
@@ -100,14 +100,14 @@ fn an_empty_list_allows_none() {
 fn what_is_over_or_unknown_allows_nothing() {
     let principals = actors(&["user:ada"]);
     let workspace = Uuid::from_u128(HERE).into();
-    let asked = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
+    let request = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
     let contract = AccessContract::parse(&sound()).unwrap();
-    for (standing, reason, allowed) in [
+    for (state, reason, allowed) in [
         (ContractStanding::InForce, ContractReason::PrincipalAllowed, true),
         (ContractStanding::Revoked, ContractReason::Revoked, false),
         (ContractStanding::Unknown, ContractReason::Unknown, false),
     ] {
-        let decision = contract.decide(&asked, standing);
+        let decision = contract.decide(&request, state);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
     }
     // The version's own revocation holds whatever the recorded state is, and whatever its time.

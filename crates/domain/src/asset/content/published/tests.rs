@@ -71,11 +71,11 @@ fn pointers(value: &Value, above: String, all: &mut Vec<String>) {
     all.push(above);
 }
 
-fn change(value: &mut Value, place: &Index, what: u8) {
+fn change(value: &mut Value, target: &Index, mutation: u8) {
     let mut all = Vec::new();
     pointers(value, String::new(), &mut all);
-    let Some(found) = value.pointer_mut(place.get(&all).as_str()) else { return };
-    match (what, &mut *found) {
+    let Some(found) = value.pointer_mut(target.get(&all).as_str()) else { return };
+    match (mutation, &mut *found) {
         (0, Value::Object(members)) => drop(members.insert("a name that is not there".to_owned(), json!({}))),
         (1, Value::Object(members)) => {
             let first = members.keys().next().cloned();
@@ -100,7 +100,7 @@ proptest! {
         changes in prop::collection::vec((any::<Index>(), 0_u8..9), 0..6),
     ) {
         let mut content = example(kind);
-        changes.iter().for_each(|(place, what)| change(&mut content, place, *what));
+        changes.iter().for_each(|(target, mutation)| change(&mut content, target, *mutation));
         let schema = schema::compiled(kind).unwrap();
         prop_assert_eq!(explained(schema, &content), collected(schema, &content));
     }

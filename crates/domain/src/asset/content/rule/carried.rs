@@ -29,17 +29,17 @@ pub(super) struct Carried {
 
 impl Carried {
     /// Checks one position of the content.
-    pub(super) fn look(&mut self, place: &Position<'_, '_>, findings: &mut Findings) -> Descend {
-        if let Some(member) = place.shape.get("x-unique").and_then(Value::as_str) {
-            distinct(place, member, findings);
+    pub(super) fn look(&mut self, visited: &Position<'_, '_>, findings: &mut Findings) -> Descend {
+        if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
+            distinct(visited, member, findings);
         }
-        if marked(place, "x-pattern")
-            && let Some(pattern) = place.value.as_str()
+        if marked(visited, "x-pattern")
+            && let Some(pattern) = visited.value.as_str()
         {
-            self.pattern(pattern, place.pointer, findings);
+            self.pattern(pattern, visited.pointer, findings);
         }
-        if marked(place, "x-json-schema") {
-            self.schema(place.value, place.pointer, findings);
+        if marked(visited, "x-json-schema") {
+            self.schema(visited.value, visited.pointer, findings);
             return Descend::Past;
         }
         Descend::Into
@@ -73,17 +73,17 @@ impl Carried {
     }
 }
 
-fn marked(place: &Position<'_, '_>, mark: &str) -> bool {
-    place.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
+fn marked(visited: &Position<'_, '_>, mark: &str) -> bool {
+    visited.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn distinct(place: &Position<'_, '_>, member: &str, findings: &mut Findings) {
+fn distinct(visited: &Position<'_, '_>, member: &str, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
-    for (index, item) in place.value.as_array().into_iter().flatten().enumerate() {
+    for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
         if let Some(name) = item.get(member).and_then(Value::as_str)
             && !seen.insert(name)
         {
-            findings.add(format!("{}/{index}/{member}", place.pointer), Breach::DuplicateName);
+            findings.add(format!("{}/{index}/{member}", visited.pointer), Breach::DuplicateName);
         }
     }
 }
