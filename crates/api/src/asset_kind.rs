@@ -1,4 +1,4 @@
-//! The kinds of assets and their schemas.
+//! Routes of asset kinds and their schemas.
 
 use crate::{
     answer::Answer, caller::Identified, compose::Api, document::ReadRefusals, error::ApiError, http::path::Path,
@@ -12,17 +12,17 @@ use utoipa::ToSchema;
 #[derive(Serialize, ToSchema)]
 #[schema(as = AssetKind)]
 pub(crate) struct KindView {
-    /// The spelling that requests use; also the role in which a release binds assets of the kind.
+    /// Name of the kind in requests; also the role in which a release binds its assets.
     kind: &'static str,
-    /// Its name for people.
+    /// Human-readable name.
     title: &'static str,
-    /// What assets of the kind are for.
+    /// Purpose of assets of the kind.
     description: &'static str,
-    /// Whether another kind has taken its place.
+    /// Whether another kind supersedes it.
     legacy: bool,
     /// Whether a release may bind several assets of the kind.
     binds_many: bool,
-    /// Where its JSON Schema is.
+    /// URL of its JSON Schema.
     schema_url: String,
 }
 
@@ -41,7 +41,7 @@ impl KindView {
     }
 }
 
-/// The kinds of assets.
+/// Lists the asset kinds.
 #[utoipa::path(
     operation_id = "list_asset_kinds",
     tag = "assets",
@@ -54,12 +54,12 @@ pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: Identified) ->
     Ok(Answer::ok(&views).send())
 }
 
-/// The JSON Schema (2020-12) of a kind.
+/// Reads the JSON Schema (2020-12) of a kind.
 ///
-/// Each property has a `description` for people, and `x-enforcement`: `enforced` where something in this server acts on
-/// it, `recorded` where it is only kept. Further marks: `x-asset-kinds` (what a reference may name), `x-unique` (the
-/// member by which the items of a list differ), `x-json-schema` and `x-pattern` (a value that is checked as a schema or
-/// a pattern), `x-fails-closed` (values that promise to fail closed).
+/// Each property has a `description` and `x-enforcement`: `enforced` if the server acts on it, `recorded` if the server
+/// only stores it. Further annotations: `x-asset-kinds` (kinds that a reference may name), `x-unique` (the member that
+/// distinguishes the items of a list), `x-json-schema` and `x-pattern` (a value that is validated as a schema or a
+/// pattern), `x-fails-closed` (values that require the server to fail closed).
 #[utoipa::path(
     operation_id = "read_asset_kind_schema",
     tag = "assets",

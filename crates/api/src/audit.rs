@@ -1,4 +1,4 @@
-//! The audit log.
+//! Route of the audit log.
 
 use crate::{
     caller::Identified,
@@ -14,28 +14,28 @@ use std::fmt::Write as _;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// One entry of the tenant's log.
+/// An event of the tenant's audit log.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditEvent)]
 pub(crate) struct AuditEventView {
     event_id: Uuid,
-    /// Its place in the log, counted from zero without gaps.
+    /// Index in the log, from 0 without gaps.
     index: u64,
-    /// What happened: `noun.what_happened`.
+    /// Kind of the event, in the form `noun.what_happened`.
     kind: String,
     subject: SubjectView,
     actor: String,
     #[schema(format = DateTime)]
     occurred_at: String,
     request_id: Uuid,
-    /// What people choose to be told of: `executions`, `approvals`, `incidents`, `compliance_findings`, `reports`,
+    /// Notification categories: `executions`, `approvals`, `incidents`, `compliance_findings`, `reports`,
     /// `policy_changes`.
     categories: Vec<String>,
-    /// SHA-256 of the entry as a leaf of a Merkle tree (RFC 6962), in hex.
+    /// SHA-256 of the event as a Merkle tree leaf (RFC 6962), in hex.
     leaf_hash: String,
 }
 
-/// What an entry is about.
+/// The subject of an event.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AuditSubject)]
 pub(crate) struct SubjectView {
@@ -64,21 +64,21 @@ impl AuditEventView {
     }
 }
 
-/// Which entries to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AuditQuery {
-    /// Those of this workspace; without it, all that the caller may read: those of the tenant, or of the namespaces, workspaces
-    /// and workloads that it audits.
+    /// Only events of this workspace. Default: all events that the caller may read, of the tenant or of the namespaces,
+    /// workspaces and workloads that it audits.
     workspace_id: Option<Uuid>,
 }
 
-/// Entries of the tenant's log, newest first.
+/// Lists the events of the tenant's audit log, newest first.
 #[utoipa::path(
     operation_id = "list_audit_events",
     tag = "audit",
     params(AuditQuery, PageParams),
-    responses((status = 200, description = "A page of entries", body = Vec<AuditEventView>), ReadRefusals)
+    responses((status = 200, description = "A page of events", body = Vec<AuditEventView>), ReadRefusals)
 )]
 #[get("/v1/audit/events")]
 pub(crate) async fn list_audit_events(

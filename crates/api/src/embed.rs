@@ -1,4 +1,4 @@
-//! A workload's interface as a page that others may frame. It loads and runs nothing: what stands on it is text.
+//! The embeddable page of a workload's runtime interface: static text, without scripts or subresources.
 
 use crate::{
     caller::Visitor,
@@ -24,22 +24,22 @@ use actix_web::{
 use fairway_domain::{slug::Slug, workload::Workload};
 use std::fmt;
 
-/// The workload that can always be framed.
+/// The workload that always has an embeddable page.
 const ALWAYS: &str = "ticket-classifier";
 
-/// Which workloads have a page at the root, and who may frame it.
+/// The workloads with an embeddable page, and the origins that may embed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Embedding {
     slugs: Vec<Slug>,
     ancestors: Ancestors,
 }
 
-/// Who may frame a page: the value of `frame-ancestors` (Content Security Policy, level 3).
+/// The origins that may embed a page: the value of `frame-ancestors` (Content Security Policy, level 3).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ancestors(String);
 
 impl Ancestors {
-    /// Reads `'none'`, or a list of `'self'` and origins such as `https://portal.example` or `https://*.example:8443`,
+    /// Parses `'none'`, or a list of `'self'` and origins such as `https://portal.example` or `https://*.example:8443`,
     /// separated by commas or spaces; `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -59,7 +59,7 @@ impl fmt::Display for Ancestors {
     }
 }
 
-/// Whether a text is a scheme and a host, perhaps with any label in front and a port, and nothing else.
+/// Whether a text is an origin: a scheme and a host, with an optional leading wildcard label and an optional port.
 fn is_origin(text: &str) -> bool {
     let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else { return false };
     let (host, port) = rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
@@ -74,7 +74,7 @@ fn is_origin(text: &str) -> bool {
 }
 
 impl Embedding {
-    /// The pages of these workloads, beside the one that always has one.
+    /// Creates the configuration for these workloads, in addition to [`ALWAYS`].
     #[must_use]
     pub const fn new(slugs: Vec<Slug>, ancestors: Ancestors) -> Self {
         Self { slugs, ancestors }
@@ -90,14 +90,14 @@ impl Embedding {
     }
 }
 
-/// The route. Other methods have none, so to them nothing is here.
+/// The route, for GET only: other methods get a 404.
 pub(crate) fn page() -> actix_web::Resource {
     web::resource("/{slug}").guard(guard::Get()).to(embed)
 }
 
 async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     let embedding = &base.embedding;
-    // As it was sent: another spelling of a slug is no slug.
+    // The raw path: an encoded slug is not valid.
     let slug = request.uri().path().strip_prefix('/').filter(|slug| embedding.shows(slug));
     let Some(slug) = slug.and_then(|slug| Slug::parse(slug).ok()) else {
         return nothing(&request);
@@ -118,7 +118,7 @@ async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload
     Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
 }
 
-/// A page that may be framed.
+/// An embeddable page.
 fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> HttpResponse {
     let mut page = html::page(status, title, body);
     if let Ok(policy) = HeaderValue::from_str(&embedding.policy()) {
@@ -127,21 +127,21 @@ fn send(embedding: &Embedding, status: StatusCode, title: &str, body: &str) -> H
     page
 }
 
-/// What people are told who see the frame, with whatever programs are told beside: when to come back, above all.
+/// The error page for an embedded page, with the headers of the error, such as `Retry-After`.
 fn refused(request: &HttpRequest, embedding: &Embedding, refusal: &ApiError) -> HttpResponse {
-    let (title, said) = match refusal.status() {
+    let (title, text) = match refusal.status() {
         StatusCode::UNAUTHORIZED => {
-            ("No access", "<p>This page is not open to you. Ask whoever sent you the link for another one.</p>")
+            ("No access", "<p>You have no access to this page. Ask the sender of the link for a new one.</p>")
         }
         StatusCode::TOO_MANY_REQUESTS => {
-            ("Too many requests", "<p>This page was asked for too often. Try again later.</p>")
+            ("Too many requests", "<p>This page received too many requests. Try again later.</p>")
         }
-        // Like a slug that has no page.
+        // The same response as for a slug without a page.
         StatusCode::NOT_FOUND => return nothing(request),
         status if !status.is_server_error() => return refusal.error_response(),
         _ => ("Not available", "<p>This page cannot be shown at the moment. Try again later.</p>"),
     };
-    let mut page = send(embedding, refusal.status(), title, said);
+    let mut page = send(embedding, refusal.status(), title, text);
     for (name, value) in refusal.headers() {
         page.headers_mut().insert(name.clone(), value.clone());
     }

@@ -1,4 +1,4 @@
-//! What environments ask of the releases in them.
+//! Routes of environment settings.
 
 use crate::{
     answer::Answer,
@@ -19,17 +19,17 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// What an environment asks for.
+/// The settings of an environment.
 #[derive(Serialize, ToSchema)]
 #[schema(as = EnvironmentSettings)]
 pub(crate) struct EnvironmentView {
     workspace_id: Uuid,
     environment: String,
-    /// How many people must approve a release.
+    /// Number of required approvals of a release.
     min_approvals: u16,
-    /// Whether those who made a release may approve it.
+    /// Whether the creators of a release may approve it.
     allow_self_approval: bool,
-    /// Whether runs read the documents that their release was approved with.
+    /// Whether runs use the document index of the approval instead of the current one.
     pin_documents: bool,
 }
 
@@ -51,26 +51,26 @@ impl EnvironmentView {
     }
 }
 
-/// What an environment shall ask for. All of it is replaced.
+/// The new settings of an environment; they replace all settings.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct EnvironmentChange {
-    /// How many people must approve a release.
+    /// Number of required approvals of a release.
     #[schema(minimum = 1, maximum = 10)]
     min_approvals: u16,
-    /// Whether those who made a release may approve it.
+    /// Whether the creators of a release may approve it.
     allow_self_approval: bool,
-    /// Whether runs read the documents that their release was approved with.
+    /// Whether runs use the document index of the approval instead of the current one.
     pin_documents: bool,
 }
 
-/// The workspace and the name of the environment; what is no slug names no environment.
+/// The workspace and the environment of a path; a malformed slug is a 404.
 fn place(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug), ApiError> {
     let (workspace, environment) = path.into_inner();
     Ok((*workspace, Slug::parse(&environment).map_err(|_| ApiError::not_found())?))
 }
 
-/// What an environment asks for: its defaults until somebody settles it.
+/// Reads the settings of an environment; defaults apply until they are changed.
 #[utoipa::path(
     operation_id = "read_environment_settings",
     tag = "tenants",
@@ -78,7 +78,7 @@ fn place(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug
         ("workspace_id" = Uuid, Path, description = "The workspace"),
         ("environment" = String, Path, description = "A slug such as `dev`"),
     ),
-    responses((status = 200, description = "What it asks for", body = EnvironmentView), ReadRefusals)
+    responses((status = 200, description = "The settings", body = EnvironmentView), ReadRefusals)
 )]
 #[get("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
 pub(crate) async fn read_environment_settings(
@@ -91,7 +91,7 @@ pub(crate) async fn read_environment_settings(
     Ok(EnvironmentView::answer((workspace, &environment), &asked))
 }
 
-/// Settles what an environment asks for.
+/// Replaces the settings of an environment.
 #[utoipa::path(
     operation_id = "change_environment_settings",
     tag = "tenants",
@@ -101,7 +101,7 @@ pub(crate) async fn read_environment_settings(
         IfMatchParams,
     ),
     request_body = EnvironmentChange,
-    responses((status = 200, description = "What it asks for now", body = EnvironmentView), RevisionRefusal, WriteRefusals)
+    responses((status = 200, description = "The new settings", body = EnvironmentView), RevisionRefusal, WriteRefusals)
 )]
 #[put("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
 pub(crate) async fn change_environment_settings(

@@ -1,4 +1,4 @@
-//! Flows: assets made from YAML.
+//! Routes of flows, assets with YAML content.
 
 use crate::{
     answer::Answer,
@@ -30,11 +30,11 @@ use uuid::Uuid;
 pub(crate) struct FlowView {
     #[serde(flatten)]
     asset: AssetView,
-    /// Its newest version; null while it has none.
+    /// The newest version; null if there is none.
     asset_version_id: Option<Uuid>,
-    /// Its newest version; null while it has none.
+    /// The newest version; null if there is none.
     version: Option<VersionView>,
-    /// The YAML that the newest version was made from, as given; null where that came as JSON.
+    /// The original YAML of the newest version; null if it was created from JSON.
     content_yaml: Option<String>,
 }
 
@@ -53,7 +53,7 @@ fn warned(version: AssetVersion) -> Result<VersionView, ApiError> {
     VersionView::warned(AssetKind::OrchestrationFlow, version)
 }
 
-/// A flow to make.
+/// A flow to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewFlow {
@@ -62,16 +62,16 @@ pub(crate) struct NewFlow {
     slug: String,
     /// `team:<name>` or `user:<name>`.
     owner_ref: String,
-    /// The first version's label; `v1` if left out.
+    /// Label of the first version; default `v1`.
     #[schema(max_length = 64)]
     version_label: Option<String>,
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
-    /// Why it is there, in your words.
+    /// Your reason for the version.
     #[schema(max_length = 2_000)]
     change_note: Option<String>,
-    /// Where; your home workspace if left out.
+    /// The workspace of the flow; default your home workspace.
     workspace_id: Option<Uuid>,
 }
 
@@ -82,17 +82,17 @@ pub(crate) struct NewFlowVersion {
     /// The flow in YAML.
     #[schema(max_length = 262_144)]
     content_yaml: String,
-    /// Unique in the flow; the next `vN` if left out.
+    /// Unique in the flow; default the next `vN`.
     #[schema(max_length = 64)]
     version_label: Option<String>,
-    /// Why this version was made.
+    /// Your reason for the version.
     #[schema(max_length = 2_000)]
     change_note: Option<String>,
-    /// The flow must be visible from this workspace; without it, from any.
+    /// The flow must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,
 }
 
-/// A text to look at.
+/// A flow to validate.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FlowText {
@@ -101,26 +101,26 @@ pub(crate) struct FlowText {
     content_yaml: String,
 }
 
-/// What is wrong with a text.
+/// The result of a validation.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct FlowValidation {
-    /// Whether it could be a version.
+    /// Whether the flow is valid as a version.
     valid: bool,
-    /// Everything that is wrong, in no particular order; empty when it is valid.
+    /// All errors, in no particular order; empty if the flow is valid.
     errors: Vec<FlowErrorView>,
 }
 
-/// One thing that is wrong with a flow.
+/// An error in a flow.
 #[derive(Serialize, ToSchema)]
 #[schema(as = FlowError)]
 pub(crate) struct FlowErrorView {
-    /// From 1.
+    /// Line, from 1.
     line: Option<u32>,
-    /// From 1, in characters.
+    /// Column in characters, from 1.
     column: Option<u32>,
     /// A stable code, such as `unknown_step`.
     code: &'static str,
-    /// The same for people; never repeats what was written.
+    /// Human-readable message, without the text of the flow.
     message: &'static str,
 }
 
@@ -130,15 +130,15 @@ impl FlowErrorView {
     }
 }
 
-/// Which flows to list.
+/// Filters of the list.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct FlowListQuery {
-    /// Those seen from this workspace.
+    /// Only flows that are visible from this workspace.
     workspace_id: Option<Uuid>,
 }
 
-/// Makes a flow.
+/// Creates a flow.
 #[utoipa::path(
     operation_id = "create_flow",
     tag = "assets",
@@ -179,7 +179,7 @@ pub(crate) async fn create_flow(
     Ok(Answer::made(&done, &view, location)?.tagged(asset.revision).send())
 }
 
-/// Flows, newest first.
+/// Lists flows, newest first.
 #[utoipa::path(
     operation_id = "list_flows",
     tag = "assets",
@@ -201,11 +201,11 @@ pub(crate) async fn list_flows(
     Ok(list.answer(&flows.map(|flow| AssetView::of(&flow))))
 }
 
-/// One flow.
+/// Reads a flow.
 #[utoipa::path(
     operation_id = "read_flow",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The flow's asset"), FromWorkspace),
+    params(("flow_id" = Uuid, Path, description = "The asset of the flow"), FromWorkspace),
     responses((status = 200, description = "The flow", body = FlowView), ReadRefusals)
 )]
 #[get("/v1/flows/{flow_id}")]
@@ -254,13 +254,13 @@ pub(crate) async fn create_flow_version(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// Says what is wrong with a text, without keeping it.
+/// Validates a flow without storing it.
 #[utoipa::path(
     operation_id = "validate_flow",
     tag = "assets",
     params(("flow_id" = Uuid, Path, description = "The flow's asset"), InWorkspace),
     request_body = FlowText,
-    responses((status = 200, description = "Whether it is valid, and why not", body = FlowValidation), WriteRefusals)
+    responses((status = 200, description = "The result of the validation", body = FlowValidation), WriteRefusals)
 )]
 #[post("/v1/flows/{flow_id}/validate")]
 pub(crate) async fn validate_flow(

@@ -1,4 +1,4 @@
-//! Whether the service lives, is ready, and how it does.
+//! Routes of health, readiness and metrics.
 
 use crate::{
     compose::Api,
@@ -11,17 +11,17 @@ use fairway_operations::access::IdentityMode;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// The process answers.
+/// The liveness of the process.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Health {
     /// `ok`.
     status: &'static str,
 }
 
-/// Whether the service is ready, and what it needs and whether it has it. A forwarded request reads `status` alone.
+/// The readiness of the service and its dependencies. A forwarded request gets only `status`.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Readiness {
-    /// `ready`, `unready`, or `leaving` when the process is about to end.
+    /// `ready`, `unready`, or `leaving` during shutdown.
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false, value_type = String)]
@@ -34,24 +34,24 @@ pub(crate) struct Readiness {
     partitions: Option<&'static str>,
 }
 
-/// Whether the process lives.
+/// Reads the liveness of the process.
 #[utoipa::path(
     operation_id = "healthz",
     tag = "service",
-    responses((status = 200, description = "It does", body = Health), ServiceRefusals)
+    responses((status = 200, description = "The process is alive", body = Health), ServiceRefusals)
 )]
 #[get("/healthz")]
 pub(crate) async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(Health { status: "ok" })
 }
 
-/// Whether everything that the service needs is there.
+/// Reads the readiness of the service.
 #[utoipa::path(
     operation_id = "readyz",
     tag = "service",
     responses(
-        (status = 200, description = "Everything is there", body = Readiness),
-        (status = 503, description = "Something is away, or the process is about to end", body = Readiness),
+        (status = 200, description = "All dependencies are available", body = Readiness),
+        (status = 503, description = "A dependency is unavailable, or the process is shutting down", body = Readiness),
         ServiceRefusals,
     )
 )]
@@ -67,17 +67,17 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
         (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
         (true | false, true) => (StatusCode::SERVICE_UNAVAILABLE, "leaving"),
     };
-    let mut answer = HttpResponse::build(status).json(Readiness {
+    let mut response = HttpResponse::build(status).json(Readiness {
         status: word,
         database: say(readiness.database),
         artifacts: say(readiness.artifacts),
         partitions: say(readiness.partitions),
     });
-    answer.extensions_mut().insert(SaidLeaving(leaving));
-    answer
+    response.extensions_mut().insert(SaidLeaving(leaving));
+    response
 }
 
-/// Counters and timings in the Prometheus text format.
+/// Reads the metrics in the Prometheus text format.
 #[utoipa::path(
     operation_id = "metrics",
     tag = "service",
@@ -96,8 +96,8 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
     Ok(HttpResponse::Ok().content_type("text/plain; version=0.0.4").body(text))
 }
 
-/// Whether a request is not the operator's. In local mode the operator is on this machine, and a forwarded request comes from
-/// another one.
+/// Whether a request is not from the operator. In local mode the operator is on this machine; a forwarded request comes
+/// from another one.
 fn is_strangers(api: &Api, request: &HttpRequest) -> bool {
     match api.mode {
         IdentityMode::Local => is_forwarded(request),

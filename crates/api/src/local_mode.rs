@@ -1,4 +1,4 @@
-//! What a server in local mode does beside serving.
+//! Background tasks of a server in local mode.
 
 use std::time::Duration;
 use tokio::time::interval;
@@ -13,8 +13,8 @@ pub(crate) async fn warn_of_exposure_forever() {
         minutes.tick().await;
         tracing::warn!(
             setting = "FAIRWAY_LOCAL_MODE_EXPOSED",
-            "local mode is exposed: forwarded requests are served as `anonymous`, and a proxy that hides that it \
-             forwards opens everything to everybody"
+            "local mode is exposed: forwarded requests are served as `anonymous`, but a proxy without forwarding \
+             headers gives its clients full access"
         );
     }
 }

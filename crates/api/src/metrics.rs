@@ -1,6 +1,6 @@
-//! Counters and durations, in the text format of Prometheus.
+//! Metrics in the Prometheus text format.
 //!
-//! INVARIANT: every label has a closed set of values. Routes are patterns of ours, never paths that a client chose.
+//! INVARIANT: every label has a closed set of values. Routes are patterns, never paths that a client chose.
 
 use fairway_domain::execution::Status;
 use fairway_postgres::Waiting;
@@ -14,10 +14,10 @@ use std::{
     time::Duration,
 };
 
-/// Upper bounds of the request durations, in seconds: from a cached read to the longest synchronous run.
+/// Histogram buckets of request durations, in seconds: from a cached read to the longest synchronous run.
 const DURATIONS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
 
-/// The methods that are told apart.
+/// The values of the method label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// GET.
@@ -34,12 +34,12 @@ pub enum Method {
     Delete,
     /// OPTIONS.
     Options,
-    /// All others, those that a client made up included.
+    /// All others, including invented ones.
     Other,
 }
 
 impl Method {
-    /// Which one a request uses.
+    /// The label value of a request's method.
     #[must_use]
     pub fn of(method: &actix_web::http::Method) -> Self {
         match method.as_str() {
@@ -54,7 +54,7 @@ impl Method {
         }
     }
 
-    /// The label.
+    /// The label text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,20 +70,20 @@ impl Method {
     }
 }
 
-/// An answered request.
+/// A completed request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts<'a> {
-    /// Its method.
+    /// The method.
     pub method: Method,
-    /// The pattern of its route.
+    /// The pattern of the route.
     pub route: &'a str,
-    /// The answer's status.
+    /// The status of the response.
     pub status: u16,
-    /// From arrival to the answer's headers.
+    /// Time from arrival to the response headers.
     pub elapsed: Duration,
 }
 
-/// All that is counted. Clones count together.
+/// All metrics. Clones share the counters.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -100,33 +100,32 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Begins to count.
+    /// Creates and registers all metrics.
     ///
     /// # Errors
-    /// When a name is not acceptable to Prometheus, or is there twice.
+    /// When Prometheus refuses a name, or a name is registered twice.
     pub fn new() -> Result<Self, prometheus::Error> {
         let registry = Registry::new();
         let requests = Opts::new("fairway_http_requests_total", "Requests answered.");
         let requests = IntCounterVec::new(requests, &["method", "route", "status"])?;
-        let durations = HistogramOpts::new("fairway_http_request_duration_seconds", "From arrival to the answer.");
+        let durations =
+            HistogramOpts::new("fairway_http_request_duration_seconds", "Time from arrival to the response.");
         let durations = HistogramVec::new(durations.buckets(DURATIONS.to_vec()), &["method", "route"])?;
         let executions = Opts::new("fairway_executions_total", "Executions that reached a status.");
         let executions = IntCounterVec::new(executions, &["status"])?;
         for status in Status::ALL {
-            // A series that is there from the start tells `none yet` from `not measured`.
+            // A series from the start distinguishes "none yet" from "not measured".
             executions.with_label_values(&[status.as_str()]).reset();
         }
-        let refused_for_load = IntCounter::new(
-            "fairway_http_refused_for_load_total",
-            "Requests answered 503 because more was asked for than can be done.",
-        )?;
+        let refused_for_load =
+            IntCounter::new("fairway_http_refused_for_load_total", "Requests answered 503 because of overload.")?;
         let delayed_refusals = IntCounter::new(
             "fairway_http_delayed_refusals_total",
-            "Of the requests refused for load, those whose answer was delayed.",
+            "Requests refused for load whose response was delayed.",
         )?;
-        let waiting = IntGauge::new("fairway_database_waiting", "Statements of requests that are waited for.")?;
-        let memory = IntGauge::new("process_resident_memory_bytes", "Memory of this process.")?;
-        let files = IntGauge::new("process_open_fds", "Files and sockets that this process holds.")?;
+        let waiting = IntGauge::new("fairway_database_waiting", "Statements in flight that requests wait for.")?;
+        let memory = IntGauge::new("process_resident_memory_bytes", "Resident memory of this process.")?;
+        let files = IntGauge::new("process_open_fds", "Open files and sockets of this process.")?;
         let threads = IntGauge::new("process_threads", "Threads of this process.")?;
         let collectors: [Box<dyn Collector>; 9] = [
             Box::new(requests.clone()),
@@ -158,7 +157,7 @@ impl Metrics {
         })
     }
 
-    /// Counts an answered request.
+    /// Counts a completed request.
     pub fn request(&self, facts: &RequestFacts<'_>) {
         let method = facts.method.as_str();
         self.requests.with_label_values(&[method, facts.route, class(facts.status)]).inc();
@@ -170,21 +169,21 @@ impl Metrics {
         self.executions.with_label_values(&[status.as_str()]).inc();
     }
 
-    /// Counts a request that is refused for load, and whether its answer is delayed.
+    /// Counts a request that is refused for load, and whether its response is delayed.
     pub fn refused_for_load(&self, is_delayed: bool) {
         self.refused_for_load.inc();
         self.delayed_refusals.inc_by(u64::from(is_delayed));
     }
 
-    /// Counts those who wait for these connections too, from now on.
+    /// Adds the waiting statements of a database to the gauge.
     pub fn watch(&self, waiting: Waiting) {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner).push(waiting);
     }
 
-    /// Everything, as `text/plain; version=0.0.4`.
+    /// Renders all metrics as `text/plain; version=0.0.4`.
     ///
     /// # Errors
-    /// When a collector and its description disagree.
+    /// When a collector does not match its description.
     pub fn render(&self) -> Result<String, prometheus::Error> {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting: usize = watched.iter().map(Waiting::now).sum();
@@ -196,7 +195,7 @@ impl Metrics {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Where the system does not tell, the gauges stay at zero.
+    /// Updates the gauges of the process. They stay at zero on systems without `/proc`.
     fn look_at_process(&self) {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let number = |name: &str| -> Option<i64> {

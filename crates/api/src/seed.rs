@@ -1,4 +1,4 @@
-//! `fairway-server seed`: the demo, which is a part of this program, made by two people and let serve.
+//! `fairway-server seed`: creates and activates the embedded demo with two actors.
 
 use crate::{
     compose::{Parts, Process},
@@ -21,12 +21,12 @@ use fairway_operations::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-/// Who makes and submits the demo.
+/// The actor that creates and submits the demo.
 const AUTHOR: &str = "user:demo-author";
-/// Who approves and activates what the author made.
+/// The actor that approves and activates the demo.
 const APPROVER: &str = "user:demo-approver";
 
-/// The demo's files, as `demo/README.md` describes them.
+/// The files of the demo; `demo/README.md` describes them.
 const PROMPT: &str = include_str!("../../../demo/assets/ticket-prompt.yaml");
 const MODEL: &str = include_str!("../../../demo/assets/ticket-model.yaml");
 const POLICY: &str = include_str!("../../../demo/assets/ticket-policy.yaml");
@@ -79,8 +79,8 @@ struct BindingFile {
     asset: String,
 }
 
-/// Seeds the demo into the database of the settings, beside a server that runs on it or without one, and says on standard
-/// output what came of it and how to run the demo. A second time nothing is changed.
+/// Seeds the demo into the database of the settings, with or without a running server. Returns the text for standard
+/// output: the result, and the commands that run the demo. Repeated calls change nothing.
 ///
 /// # Errors
 /// When the database or the artifact store cannot be reached, or a step is refused.
@@ -94,14 +94,14 @@ pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
 }
 
 async fn seed_over(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
-    fairway_postgres::migrate(&database.owner_url).await.context("the database cannot be brought up to date")?;
+    fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
     let services = process.services();
     let callers = (caller(services, settings, AUTHOR).await?, caller(services, settings, APPROVER).await?);
     let (demo, file) = demo()?;
     let (workload, environment) = (&file.workload, &file.environment);
     let seeded = services.seed_demo((&callers.0, &callers.1), &demo).await;
-    Ok(match seeded.with_context(|| format!("the demo `{workload}` cannot be seeded"))? {
+    Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
         Seeded::Activated(release) => format!(
             "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
         ),
@@ -117,10 +117,10 @@ async fn caller(services: &Services, settings: &Settings, actor: &str) -> anyhow
     };
     let claims = Claims { actor: ActorRef::parse(actor)?, groups: Vec::new(), tenant: None };
     let request_id = crate::system::SystemIds.fresh().into();
-    services.identify(mode, &claims, request_id).await.with_context(|| format!("{actor} cannot be identified"))
+    services.identify(mode, &claims, request_id).await.with_context(|| format!("failed to identify {actor}"))
 }
 
-/// The demo as its files say it, and the file of its release.
+/// Parses the demo, and the file of its release.
 fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
     let mut assets = [PROMPT, MODEL, POLICY].map(asset).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let meta: FlowMetaFile = read(FLOW_META)?;
@@ -131,12 +131,15 @@ fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
     });
     let workload: WorkloadFile = read(WORKLOAD)?;
     let release: ReleaseFile = read(RELEASE)?;
-    anyhow::ensure!(release.workload == workload.slug && release.target_lane == "all", "the demo has one release");
+    anyhow::ensure!(
+        release.workload == workload.slug && release.target_lane == "all",
+        "the release of the demo must target all lanes of its workload"
+    );
     let bound: Vec<(&str, &str)> = assets.iter().map(|asset| (kind_of(asset).as_str(), asset.slug.as_str())).collect();
     let wanted = release.bindings.iter().map(|binding| (binding.role.as_str(), binding.asset.as_str()));
     anyhow::ensure!(
         wanted.clone().count() == bound.len() && wanted.clone().all(|binding| bound.contains(&binding)),
-        "the demo's release binds other assets than the demo has"
+        "the release of the demo must bind exactly its assets"
     );
     let interface = workload.interface_config.as_ref().map(InterfaceConfig::read).transpose();
     let demo = Demo {
@@ -145,7 +148,7 @@ fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
         name: workload.name,
         description: workload.description,
         owner_ref: OwnerRef::parse(&workload.owner_ref)?,
-        invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("an unknown invocation mode")?,
+        invocation_mode: InvocationMode::parse(&workload.invocation_mode).context("unknown invocation mode")?,
         interface_config: interface.map_err(|findings| anyhow::anyhow!("{findings:?}"))?,
         environment: slug(&release.environment)?,
     };
@@ -154,7 +157,7 @@ fn demo() -> anyhow::Result<(Demo, ReleaseFile)> {
 
 fn asset(text: &str) -> anyhow::Result<DemoAsset> {
     let AssetFile { kind, slug: name, owner_ref, content } = read(text)?;
-    let kind = AssetKind::parse(&kind).context("an unknown kind")?;
+    let kind = AssetKind::parse(&kind).context("unknown asset kind")?;
     let content = DemoContent::Document(kind, content);
     Ok(DemoAsset { slug: slug(&name)?, owner_ref: OwnerRef::parse(&owner_ref)?, content })
 }
@@ -171,7 +174,7 @@ fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
 }
 
 fn slug(text: &str) -> anyhow::Result<Slug> {
-    Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is no slug"))
+    Slug::parse(text).map_err(|_| anyhow::anyhow!("`{text}` is not a slug"))
 }
 
 /// The commands that run the demo on the server at `url`.
@@ -184,14 +187,14 @@ fn how_to_run(url: &str) -> anyhow::Result<String> {
     Ok(format!(
         "\nRun `{workload}` in `{environment}`:\n\n\
          curl -sS {address} -H 'Content-Type: application/json' -d {body}\n\n\
-         or, with the command line that lies beside the server's program:\n\n\
+          or, with the `fairway` command line:\n\n\
          fairway run {workload} --env {environment}{inputs} --server {url}\n\n\
          Read the evidence for the answer, with EXECUTION_ID set to its `execution_id`:\n\n\
          curl -sS {url}/v1/executions/\"$EXECUTION_ID\"/evidence-graph\n"
     ))
 }
 
-/// A text as one word of a POSIX shell.
+/// Quotes a text as one word of a POSIX shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! Links that open a workload to whoever holds their token.
+//! Routes of share links, which give token holders access to a workload.
 
 use crate::{
     answer::Answer,
@@ -24,37 +24,37 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A link that opens a workload.
+/// A share link of a workload.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ShareLink)]
 pub(crate) struct ShareLinkView {
     share_link_id: Uuid,
     workload_id: Uuid,
-    /// For those who manage it.
+    /// Label for managers of the link.
     label: Option<String>,
-    /// `restricted`, `guided` or `standard`: the lane that serves its runs; null for none of its own.
+    /// `restricted`, `guided` or `standard`: the lane of its runs; null for the default.
     lane: Option<&'static str>,
-    /// Runs that it is good for.
+    /// Maximum number of runs.
     max_uses: u32,
-    /// Runs that were accepted with it.
+    /// Number of accepted runs.
     use_count: u32,
     #[schema(format = DateTime)]
     expires_at: String,
-    /// Whether it was taken back.
+    /// Whether the link is revoked.
     revoked: bool,
     #[schema(format = DateTime)]
     created_at: String,
     created_by: String,
 }
 
-/// A link that was just made.
+/// A new share link.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeShareLink)]
 pub(crate) struct MadeShareLinkView {
     #[serde(flatten)]
     link: ShareLinkView,
-    /// What opens the workload, as `?token=` or in `X-Share-Token`. It is shown this once; null where an earlier request
-    /// with the same key made the link.
+    /// The token, for `?token=` or `X-Share-Token`. It is returned only once; null if an earlier request with the same
+    /// key created the link.
     token: Option<String>,
 }
 
@@ -75,23 +75,23 @@ impl ShareLinkView {
     }
 }
 
-/// A link to make.
+/// A share link to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewShareLink {
-    /// How many hours it lives.
+    /// Lifetime in hours.
     #[schema(minimum = 1, maximum = 720, default = 24)]
     ttl_hours: Option<u32>,
-    /// Runs that it is good for.
+    /// Maximum number of runs.
     #[schema(minimum = 1, maximum = 10_000, default = 1)]
     max_uses: Option<u32>,
-    /// For those who manage it: one line of at most 200 characters.
+    /// Label for managers of the link: one line of at most 200 characters.
     label: Option<String>,
-    /// `restricted`, `guided` or `standard`: the lane that serves its runs; null or left out for none of its own.
+    /// `restricted`, `guided` or `standard`: the lane of its runs; null or absent for the default.
     lane: Option<String>,
 }
 
-/// The links of a workload, newest first.
+/// Lists the share links of a workload, newest first.
 #[utoipa::path(
     operation_id = "list_share_links",
     tag = "workloads",
@@ -109,7 +109,7 @@ pub(crate) async fn list_share_links(
     Ok(list.answer(&links.map(|link| ShareLinkView::of(&link))))
 }
 
-/// One link of a workload.
+/// Reads a share link of a workload.
 #[utoipa::path(
     operation_id = "read_share_link",
     tag = "workloads",
@@ -130,7 +130,7 @@ pub(crate) async fn read_share_link(
     Ok(Answer::ok(&ShareLinkView::of(&link)).send())
 }
 
-/// Makes a link. Its token is in this answer and in no other.
+/// Creates a share link. Only this response contains its token.
 #[utoipa::path(
     operation_id = "create_share_link",
     tag = "workloads",
@@ -165,7 +165,7 @@ pub(crate) async fn create_share_link(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// Takes a link back. It opens nothing from then on.
+/// Revokes a share link.
 #[utoipa::path(
     operation_id = "revoke_share_link",
     tag = "workloads",
@@ -173,7 +173,7 @@ pub(crate) async fn create_share_link(
         ("workload_id" = Uuid, Path, description = "The workload"),
         ("link_id" = Uuid, Path, description = "The link"),
     ),
-    responses((status = 204, description = "It opens nothing any more"), DeleteRefusals)
+    responses((status = 204, description = "The link is revoked"), DeleteRefusals)
 )]
 #[delete("/v1/workloads/{workload_id}/share-links/{link_id}")]
 pub(crate) async fn revoke_share_link(

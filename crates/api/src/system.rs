@@ -1,4 +1,4 @@
-//! The clock and the randomness of this machine.
+//! System clock and random identifiers.
 
 use fairway_domain::{
     id::Ids,
@@ -7,7 +7,7 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// This machine's clock.
+/// The clock of the machine.
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
@@ -16,7 +16,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Identifiers in the order of their making, and salts, from the operating system's randomness.
+/// Time-ordered identifiers, salts and secrets from the randomness of the operating system.
 pub(crate) struct SystemIds;
 
 impl Ids for SystemIds {
@@ -25,12 +25,12 @@ impl Ids for SystemIds {
     }
 
     fn salt(&self) -> [u8; 16] {
-        // A version 4 UUID is 122 random bits, which is what a salt is for.
+        // A version 4 UUID has 122 random bits, enough for a salt.
         Uuid::new_v4().into_bytes()
     }
 
     fn secret(&self) -> [u8; 32] {
-        // Three of them are 366 random bits; the hash leaves 256.
+        // Three UUIDs have 366 random bits; the hash reduces them to 256.
         let mut hasher = blake3::Hasher::new();
         for _ in 0..3 {
             hasher.update(Uuid::new_v4().as_bytes());

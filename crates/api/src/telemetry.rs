@@ -1,7 +1,8 @@
 //! Logs and traces.
 //!
-//! Logs go to standard error, one JSON object a line, so that no value can fake a line or steer a terminal. Traces go
-//! to an OpenTelemetry collector where `OTEL_EXPORTER_OTLP_ENDPOINT` names one; the other standard variables hold too.
+//! Logs go to standard error as one JSON object per line, so that no value can forge a line or inject terminal escapes.
+//! Traces go to the OpenTelemetry collector of `OTEL_EXPORTER_OTLP_ENDPOINT`, if it is set; the other standard
+//! variables apply too.
 
 use crate::config::{LogFormat, LogSettings};
 use actix_web::http::header::HeaderMap;
@@ -28,34 +29,34 @@ use tracing_subscriber::{
     util::{SubscriberInitExt as _, TryInitError},
 };
 
-/// The name of this service in traces, unless `OTEL_SERVICE_NAME` says otherwise.
+/// Default service name in traces; `OTEL_SERVICE_NAME` overrides it.
 const SERVICE: &str = "fairway-server";
-/// What the targets of our own lines begin with.
+/// Prefix of the log targets of this project.
 const OURS: &str = "fairway";
-/// Where libraries tell of what others said: connections that end in the middle, and messages of tools.
+/// Log targets of libraries that repeat input of clients and tools.
 const STRANGERS: [&str; 2] = ["actix_http::h1::dispatcher", "rmcp"];
-/// The header of W3C Trace Context without which there is no parent.
+/// The required header of W3C Trace Context.
 const TRACE_PARENT: &str = "traceparent";
 /// Whether this process exports traces.
 static EXPORTING: AtomicBool = AtomicBool::new(false);
-/// Longest wait for the last spans to go out.
+/// Time limit for the export of the last spans.
 const FLUSH: Duration = Duration::from_secs(3);
 
-/// Logs or traces could not be set up.
+/// The setup of logs or traces failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
-    /// The filter is not understood.
-    #[error("the log filter is not understood")]
+    /// The filter is malformed.
+    #[error("the log filter is malformed")]
     Filter(#[source] ParseError),
     /// The exporter refused its settings.
-    #[error("traces cannot be exported")]
+    #[error("failed to set up the trace exporter")]
     Exporter(#[source] ExporterBuildError),
-    /// This process logs already.
-    #[error("logs are set up already")]
+    /// Logging is already set up in this process.
+    #[error("logging is already set up")]
     Twice(#[source] TryInitError),
 }
 
-/// Keeps the exporter. Shut it down last, or the last spans are lost.
+/// Owns the exporter. Shut it down last, or the last spans are lost.
 #[derive(Debug)]
 #[must_use = "without a shutdown the last spans are lost"]
 pub struct Telemetry {
@@ -63,10 +64,10 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Begins to log, and to trace where `export_traces` is set. Once for each process, before the server starts.
+    /// Starts logging, and tracing if `export_traces` is set. Call it once per process, before the server starts.
     ///
     /// # Errors
-    /// When the filter or the exporter's settings are wrong, or when it is called twice.
+    /// When the filter or the exporter's settings are invalid, or on a second call.
     pub fn start(settings: &LogSettings, export_traces: bool) -> Result<Self, TelemetryError> {
         let filter = EnvFilter::builder().parse(&settings.filter).map_err(TelemetryError::Filter)?;
         let provider = if export_traces { Some(exporter()?) } else { None };
@@ -87,22 +88,23 @@ impl Telemetry {
         Ok(Self { provider })
     }
 
-    /// Sends what is left, for at most three seconds. Blocks: call it after the server has ended.
+    /// Exports the remaining spans within three seconds. It blocks, so call it after the server has ended.
     pub fn shutdown(self) {
         let Some(provider) = self.provider else { return };
         if let Err(failure) = provider.shutdown_with_timeout(FLUSH) {
-            tracing::warn!(%failure, "the last spans may be lost");
+            tracing::warn!(%failure, "failed to export the last spans; some may be lost");
         }
     }
 }
 
-/// Whether traces go anywhere. What is recorded on a span for them alone is not free: the log's formatter reads and
-/// writes a span's fields anew for every one that is added.
+/// Whether traces are exported. Callers skip span fields for traces otherwise, because the log formatter rewrites all
+/// fields of a span for each added one.
 pub fn is_exporting() -> bool {
     EXPORTING.load(Ordering::Relaxed)
 }
 
-/// Makes a request's span a child of the caller's (W3C Trace Context), notes the trace in the log, and names it.
+/// Makes a request's span a child of the client's span (W3C Trace Context), records the trace id on it, and returns the
+/// id.
 pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
     if !headers.contains_key(TRACE_PARENT) {
         return None;
@@ -114,15 +116,17 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
     }
     span.record("trace_id", tracing::field::display(parent.trace_id()));
     match span.set_parent(context) {
-        // Without an exporter, or for a span that the filter left out, there is nothing to be a child of.
+        // Without an exporter, or for a span that the filter disabled, there is no parent to set.
         Ok(()) | Err(SetParentError::LayerNotFound | SetParentError::SpanDisabled) => {}
-        Err(SetParentError::AlreadyStarted) => tracing::debug!("a span began before it knew its parent"),
+        Err(SetParentError::AlreadyStarted) => {
+            tracing::debug!("span started before its parent was set; ignoring the parent")
+        }
     }
     Some(parent.trace_id())
 }
 
-/// Names a request's span when its route is known, and says whether the server was at fault. A span that got a parent has
-/// begun, and takes neither as a field any more.
+/// Sets the name and the error status of a request's span after routing. A span with a parent has already started, so
+/// neither can be a field.
 pub fn name(span: &Span, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
@@ -132,7 +136,7 @@ pub fn name(span: &Span, name: String, at_fault: bool) {
     }
 }
 
-/// Request headers, as the propagator reads them.
+/// Request headers for the propagator.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {
@@ -145,7 +149,7 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// The exporter has a thread of its own and a blocking client: an asynchronous one finds no reactor there.
+/// Creates the exporter. It runs in a separate thread without a reactor, so its HTTP client is a blocking one.
 fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     let spans = SpanExporter::builder().with_http().build().map_err(TelemetryError::Exporter)?;
     let mut resource = Resource::builder();
@@ -155,16 +159,15 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
 }
 
-/// What the log takes whatever its filter asks for: below `INFO`, nothing from libraries. They show what they work
-/// with there, such as the values of every statement, and that is what people wrote. And nothing from the one that tells
-/// as errors what strangers send that is no HTTP, or that they went away; nor from the one that speaks to tools, which
-/// repeats whole messages of theirs, and ours.
+/// A filter that applies in addition to the configured one. It drops library events below `INFO`, because they contain
+/// values such as statement parameters. It also drops all events of [`STRANGERS`]: the HTTP library logs client errors
+/// as errors, and the MCP library repeats whole messages.
 fn discreet() -> FilterFn {
     FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
 
-/// What traces take, however quiet the log is: our spans down to single statements and calls, and events of level `INFO`.
-/// Libraries that repeat the messages of others are left out, as in the log.
+/// The filter of traces, independent of the log filter: spans of this project down to `DEBUG`, and events from `INFO`.
+/// The restrictions of [`is_discreet`] apply too.
 fn is_traced(what: &Metadata<'_>) -> bool {
     let most = if what.is_span() && what.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
     *what.level() <= most && is_discreet(what)
@@ -189,11 +192,11 @@ where
     }
 }
 
-/// A panic's text may quote a value, so the log gets its place alone.
+/// Logs only the location of a panic, because its message may contain a value.
 fn log_panics() {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "a thread panicked");
+        tracing::error!(place, "thread panicked");
     }));
 }
 

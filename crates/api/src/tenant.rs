@@ -1,4 +1,4 @@
-//! Tenants and workspaces.
+//! Routes of tenants and workspaces.
 
 use crate::{
     answer::Answer,
@@ -48,17 +48,17 @@ impl TenantView {
     }
 }
 
-/// A tenant to make.
+/// A tenant to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewTenant {
     /// Unique in the installation.
     slug: String,
-    /// For people.
+    /// Human-readable name.
     name: String,
 }
 
-/// What a tenant has switched.
+/// The settings of a tenant.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TenantSettings)]
 pub(crate) struct SettingsView {
@@ -79,7 +79,7 @@ impl SettingsView {
     }
 }
 
-/// Settings to change; what is not named stays.
+/// Settings to change; absent settings stay unchanged.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettingsChange {
@@ -89,14 +89,14 @@ pub(crate) struct SettingsChange {
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = bool)]
     advanced_notifications_enabled: Option<bool>,
-    /// Lower-case host names without a port, each once: no loopback names, no addresses, and none of the operator's own. Needs
-    /// `platform.manage`.
+    /// Unique lower-case host names without a port. Loopback names, IP addresses and host names of the operator are
+    /// refused. Requires `platform.manage`.
     #[serde(default, deserialize_with = "present")]
     #[schema(required = false, value_type = Vec<String>, max_items = 50)]
     public_hosts: Option<Vec<String>>,
 }
 
-/// Where assets and workloads live.
+/// A workspace, which contains assets and workloads.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Workspace)]
 pub(crate) struct WorkspaceView {
@@ -124,27 +124,27 @@ impl WorkspaceView {
     }
 }
 
-/// A workspace to make.
+/// A workspace to create.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewWorkspace {
     /// Unique in the tenant.
     #[schema(max_length = 43)]
     slug: String,
-    /// For people.
+    /// Human-readable name.
     name: String,
-    /// The namespace's slug; made on first use.
+    /// Slug of the namespace; created on first use.
     namespace: String,
 }
 
-/// Refuses a request with everything that is wrong with it, if anything is.
+/// Refuses a request with all its problems, if there are any.
 fn sound(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
     let mut fields = Fields::default();
     fields.note(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
     fields.whole(|| Some(()))
 }
 
-/// All tenants, newest first.
+/// Lists all tenants, newest first.
 #[utoipa::path(
     operation_id = "list_tenants",
     tag = "tenants",
@@ -161,7 +161,7 @@ pub(crate) async fn list_tenants(
     Ok(list.answer(&tenants.map(|tenant| TenantView::of(&tenant))))
 }
 
-/// Makes a tenant.
+/// Creates a tenant.
 #[utoipa::path(
     operation_id = "create_tenant",
     tag = "tenants",
@@ -185,12 +185,12 @@ pub(crate) async fn create_tenant(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// A tenant's settings.
+/// Reads the settings of a tenant.
 #[utoipa::path(
     operation_id = "read_tenant_settings",
     tag = "tenants",
     params(("tenant_id" = Uuid, Path, description = "The tenant")),
-    responses((status = 200, description = "Its settings", body = SettingsView), ReadRefusals)
+    responses((status = 200, description = "The settings", body = SettingsView), ReadRefusals)
 )]
 #[get("/v1/tenants/{tenant_id}/settings")]
 pub(crate) async fn read_tenant_settings(
@@ -202,13 +202,13 @@ pub(crate) async fn read_tenant_settings(
     Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
 }
 
-/// Changes a tenant's settings.
+/// Changes the settings of a tenant.
 #[utoipa::path(
     operation_id = "change_tenant_settings",
     tag = "tenants",
     params(("tenant_id" = Uuid, Path, description = "The tenant"), IfMatchParams),
     request_body = SettingsChange,
-    responses((status = 200, description = "Its settings now", body = SettingsView), RevisionRefusal, WriteRefusals)
+    responses((status = 200, description = "The new settings", body = SettingsView), RevisionRefusal, WriteRefusals)
 )]
 #[patch("/v1/tenants/{tenant_id}/settings")]
 pub(crate) async fn change_tenant_settings(
@@ -228,7 +228,7 @@ pub(crate) async fn change_tenant_settings(
     Ok(Answer::ok(&SettingsView::of(&tenant)).tagged(tenant.revision).send())
 }
 
-/// The tenant's workspaces, newest first.
+/// Lists the workspaces of the tenant, newest first.
 #[utoipa::path(
     operation_id = "list_workspaces",
     tag = "tenants",
@@ -245,7 +245,7 @@ pub(crate) async fn list_workspaces(
     Ok(list.answer(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
 }
 
-/// Makes a workspace, and its namespace on first use.
+/// Creates a workspace, and its namespace on first use.
 #[utoipa::path(
     operation_id = "create_workspace",
     tag = "tenants",
@@ -270,7 +270,7 @@ pub(crate) async fn create_workspace(
     Ok(Answer::made(&done, &view, location)?.send())
 }
 
-/// One workspace.
+/// Reads a workspace.
 #[utoipa::path(
     operation_id = "read_workspace",
     tag = "tenants",

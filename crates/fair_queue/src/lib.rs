@@ -1,12 +1,12 @@
 //! A semaphore whose permits are shared fairly between keys, such as tenants.
 //!
-//! A plain semaphore serves waiters in the order of their arrival, so one tenant with a hundred waiters delays everybody
-//! else by a hundred turns. Here each key has a queue of its own. A free permit goes to the waiting key that holds the fewest
-//! permits; among those, to the key that is due by start-time fair queueing (Goyal, Vin and Cheng 1996); among those, to the
-//! waiter that came first. Whoever waits longer than it is ready to is refused.
+//! A plain semaphore serves waiters in arrival order, so one tenant with a hundred waiters delays all others. Here each
+//! key has a separate queue. A free permit goes to the waiting key with the fewest permits. Ties are broken by
+//! start-time fair queueing (Goyal, Vin and Cheng 1996), then by arrival. A request that exceeds its wait time is
+//! refused.
 //!
-//! Keys may belong to groups, such as the callers of a tenant. Groups take turns by the same rule first, then the keys within
-//! the group, so that a group with many keys gets no more than one with few.
+//! Keys may belong to groups, such as the callers of a tenant. The same rule selects first the group and then the key
+//! within it, so that a group with many keys gets no larger share.
 
 mod state;
 
@@ -19,41 +19,41 @@ use std::{
 };
 use tokio::{sync::oneshot, time::timeout};
 
-/// Why a key got no permit.
+/// Why a request got no permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// No permit became free for the key within the wait that it was ready for.
-    #[error("no permit became free in time")]
+    /// No permit became free for the key within the wait time.
+    #[error("no permit became free within the wait time")]
     TimedOut,
-    /// As many of the key's requests wait as may.
-    #[error("too many requests of this key wait")]
+    /// The queue of the key is full.
+    #[error("the queue of the key is full")]
     QueueFull,
 }
 
-/// How many permits there are, and how many of them and of the waiting places one key may take.
+/// The limits of a semaphore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// All permits.
+    /// Total number of permits.
     pub permits: usize,
-    /// Most permits that one key holds at the same time.
+    /// Maximum permits that one key holds.
     pub permits_per_key: usize,
-    /// The last of these permits go to keys that hold none. So a few keys that keep their permits for long do not keep all
-    /// others out.
+    /// Permits that are reserved for keys without one, so that a few keys with long-held permits cannot block all
+    /// others.
     pub permits_for_idle_keys: usize,
-    /// Most requests of one key that wait at the same time.
+    /// Maximum waiting requests of one key.
     pub waiting_per_key: usize,
 }
 
 impl Limits {
-    /// So many permits. One key may hold all of them while no other key waits, and any number of its requests may wait.
+    /// Limits with only a total: one key may hold all permits while no other key waits, and its queue is unbounded.
     #[must_use]
     pub const fn of(permits: usize) -> Self {
         Self { permits, permits_per_key: permits, permits_for_idle_keys: 0, waiting_per_key: usize::MAX }
     }
 }
 
-/// A semaphore whose permits are shared fairly between keys, and before that between the groups that these belong to.
-/// Clones share the permits.
+/// A semaphore whose permits are shared fairly between groups, and between the keys of a group. Clones share the
+/// permits.
 pub struct FairSemaphore<K, G = ()> {
     state: Arc<Mutex<State<K, G>>>,
 }
@@ -71,15 +71,15 @@ impl<K, G> fmt::Debug for FairSemaphore<K, G> {
 }
 
 impl<K: Clone + Eq + Hash> FairSemaphore<K> {
-    /// A permit for a key, which gives it back when it is dropped.
+    /// Acquires a permit for a key; dropping the permit releases it.
     ///
     /// # Errors
-    /// When no permit becomes free within `wait`, or too many requests of this key wait already.
+    /// When no permit becomes free within `wait`, or the queue of the key is full.
     pub async fn acquire(&self, key: K, wait: Duration) -> Result<Permit<K>, AcquireError> {
         self.acquire_in((), key, wait).await
     }
 
-    /// How many requests of a key wait at this moment.
+    /// Number of waiting requests of a key.
     #[must_use]
     pub fn waiting(&self, key: &K) -> usize {
         self.waiting_in(&(), key)
@@ -87,16 +87,17 @@ impl<K: Clone + Eq + Hash> FairSemaphore<K> {
 }
 
 impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
-    /// A semaphore with these limits. Nobody gets a permit where there are none.
+    /// Creates a semaphore with these limits. With zero permits every request is refused.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(limits))) }
     }
 
-    /// A permit for a key of a group, which gives it back when it is dropped. The same key in two groups is two keys.
+    /// Acquires a permit for a key of a group; dropping the permit releases it. The same key in two groups counts as
+    /// two keys.
     ///
     /// # Errors
-    /// When no permit becomes free within `wait`, or too many requests of this key wait already.
+    /// When no permit becomes free within `wait`, or the queue of the key is full.
     pub async fn acquire_in(&self, group: G, key: K, wait: Duration) -> Result<Permit<K, G>, AcquireError> {
         let entry = self.lock().enter(&group, &key);
         match entry {
@@ -108,14 +109,14 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
                     Ok(Ok(())) => waiter.owner.take().map_or(Err(AcquireError::TimedOut), |(group, key)| {
                         Ok(Permit { semaphore: self.clone(), group, key })
                     }),
-                    // The waiter leaves the queue as it is dropped, and passes on a permit that came at the last moment.
+                    // The dropped waiter leaves the queue, and releases a permit that was granted meanwhile.
                     Ok(Err(_)) | Err(_) => Err(AcquireError::TimedOut),
                 }
             }
         }
     }
 
-    /// How many requests of a key wait at this moment.
+    /// Number of waiting requests of a key.
     #[must_use]
     pub fn waiting_in(&self, group: &G, key: &K) -> usize {
         self.lock().waiting(group, key)
@@ -126,7 +127,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> FairSemaphore<K, G> {
     }
 }
 
-/// A permit. It is free again when this is dropped.
+/// A permit; dropping it releases the permit.
 #[must_use = "the permit is free again once this is dropped"]
 pub struct Permit<K: Clone + Eq + Hash, G: Clone + Eq + Hash = ()> {
     semaphore: FairSemaphore<K, G>,
@@ -146,10 +147,10 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Permit<K, G> {
     }
 }
 
-/// A request in a queue. Without it a request that is cancelled would keep its place, or the permit that it was just given.
+/// A queued request. Its drop removes a cancelled request from the queue, or releases its granted permit.
 struct Waiter<'s, K: Clone + Eq + Hash, G: Clone + Eq + Hash> {
     semaphore: &'s FairSemaphore<K, G>,
-    /// Whose request it is, until it has its permit.
+    /// Group and key of the request; `None` once the permit is taken.
     owner: Option<(G, K)>,
     ticket: u64,
     granted: oneshot::Receiver<()>,
@@ -160,7 +161,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> Drop for Waiter<'_, K, G> {
         let Some((group, key)) = self.owner.take() else { return };
         let mut state = self.semaphore.lock();
         if !state.leave(&group, &key, self.ticket) {
-            // It is not in the queue any more: a permit was granted that nobody took.
+            // The request has left the queue: its permit was granted but not taken.
             state.release(&group, &key);
         }
     }

@@ -1,4 +1,4 @@
-//! Who holds permits, who waits, and who is next.
+//! State of the semaphore: held permits, queues, and the selection of the next request.
 
 use super::Limits;
 use std::{
@@ -7,33 +7,33 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// What becomes of a request for a permit.
+/// Result of a request for a permit.
 pub(crate) enum Entry {
-    /// It has one.
+    /// The request has a permit.
     Admitted,
-    /// It waits until `granted` says that it has one.
+    /// The request waits until `granted` resolves.
     Queued {
-        /// Its place in the queue.
+        /// Number of the request in arrival order.
         ticket: u64,
-        /// Tells that it has a permit.
+        /// Resolves when the permit is granted.
         granted: oneshot::Receiver<()>,
     },
-    /// Too many requests of its key wait.
+    /// The queue of the key is full.
     QueueFull,
 }
 
-/// All groups of keys that hold permits or wait for one.
+/// State of all groups and keys.
 pub(crate) struct State<K, G> {
     limits: Limits,
     free: usize,
     waiting: usize,
-    /// Virtual time of the groups: the start tag of the permit that was granted last.
+    /// Virtual time of the groups: the start tag of the last granted permit.
     now: u64,
     tickets: u64,
     groups: HashMap<G, Group<K>>,
 }
 
-/// The keys of one group.
+/// A group of keys.
 struct Group<K> {
     share: Share,
     /// Virtual time of the group's keys.
@@ -41,18 +41,18 @@ struct Group<K> {
     keys: HashMap<K, Key>,
 }
 
-/// One key.
+/// A key with its queue.
 #[derive(Default)]
 struct Key {
     share: Share,
     queue: VecDeque<Request>,
 }
 
-/// What a group, or a key within its group, has got.
+/// Permits and virtual time of a group, or of a key within its group.
 #[derive(Default)]
 struct Share {
     held: usize,
-    /// The start tag of its next permit: each permit costs one.
+    /// Start tag of the next permit; each permit costs 1.
     due: u64,
 }
 
@@ -66,12 +66,12 @@ impl Share {
         (self.held, self.due)
     }
 
-    /// A share that was away does not save up permits.
+    /// Advances the start tag to the virtual time, so that an idle share accumulates no credit.
     fn catch_up(&mut self, now: u64) {
         self.due = self.due.max(now);
     }
 
-    /// Takes a permit; answers with the virtual time from then on.
+    /// Takes a permit, and returns the new virtual time.
     fn take(&mut self, now: u64) -> u64 {
         self.held = self.held.saturating_add(1);
         let now = now.max(self.due);
@@ -95,13 +95,13 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         Self { limits, free: limits.permits, waiting: 0, now: 0, tickets: 0, groups: HashMap::new() }
     }
 
-    /// Takes a request in.
+    /// Admits or queues a request.
     pub(crate) fn enter(&mut self, group: &G, key: &K) -> Entry {
         let of_group = self.groups.entry(group.clone()).or_default();
         of_group.share.catch_up(self.now);
         let of_key = of_group.keys.entry(key.clone()).or_default();
         of_key.share.catch_up(of_group.now);
-        // While a permit is free, those who wait wait for permits of their own key.
+        // While a permit is free, all waiting requests are blocked by limits of their own keys.
         if can_enter(self.free, self.limits, of_key) {
             self.grant(group, key);
             return Entry::Admitted;
@@ -116,7 +116,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         Entry::Queued { ticket: self.tickets, granted }
     }
 
-    /// Takes a request out of its queue; whether it was there.
+    /// Removes a request from its queue. Returns whether it was there.
     pub(crate) fn leave(&mut self, group: &G, key: &K, ticket: u64) -> bool {
         let Some(key) = self.key(group, key) else { return false };
         let before = key.queue.len();
@@ -126,7 +126,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         left
     }
 
-    /// Takes a permit back, and passes it on.
+    /// Releases a permit, and grants the free permits to waiting requests.
     pub(crate) fn release(&mut self, group: &G, key: &K) {
         if let Some(of_group) = self.groups.get_mut(group)
             && let Some(of_key) = of_group.keys.get_mut(key)
@@ -154,7 +154,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         self.groups.get_mut(group)?.keys.get_mut(key)
     }
 
-    /// The key whose first request is next; `None` while no permit is free for anybody who waits.
+    /// The key of the next request; `None` if no waiting request can get a permit.
     fn next(&self) -> Option<(G, K)> {
         let waiting = self.groups.iter().flat_map(|(group, of_group)| {
             of_group.keys.iter().filter_map(move |(key, of_key)| {
@@ -175,7 +175,7 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         }
     }
 
-    /// Forgets keys and groups that nothing is owed to: they neither hold nor wait, and would begin again where they are.
+    /// Removes idle keys and groups whose virtual time has passed: a new entry would start with the same state.
     fn forget(&mut self) {
         if self.free == self.limits.permits && self.waiting == 0 {
             self.groups.clear();

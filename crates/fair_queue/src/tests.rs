@@ -3,8 +3,7 @@ use tokio::task::{JoinSet, yield_now};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// Requests of these keys in this order, each in the queue before the next one comes. Each says whose it is and gives its
-/// permit back once it has one.
+/// Queues requests of these keys in order. Each returns its key and releases its permit when it gets one.
 async fn queue(semaphore: &FairSemaphore<char>, keys: &str) -> JoinSet<char> {
     let mut requests = JoinSet::new();
     for key in keys.chars() {
@@ -48,12 +47,12 @@ async fn prefers_the_key_that_holds_the_fewest_permits() {
         held.push(semaphore.acquire(key, LONG).await.unwrap());
     }
     let requests = queue(&semaphore, "bac").await;
-    // `a` gives one back: both `a` and `b` hold one then, and `c` none.
+    // `a` releases one: then `a` and `b` hold one permit each, and `c` none.
     drop(held.remove(0));
     assert!(order(requests).await.starts_with('c'));
 }
 
-/// Two keys that come back as soon as they were served do not keep a third one waiting.
+/// Two keys that return immediately must not starve a third one.
 #[tokio::test]
 async fn serves_a_waiting_key_although_others_keep_returning() {
     let semaphore = FairSemaphore::new(Limits::of(1));
@@ -87,7 +86,7 @@ async fn keeps_permits_for_keys_that_hold_none() {
     }
     held.push(semaphore.acquire('c', LONG).await.unwrap());
     assert_eq!(semaphore.acquire('d', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
-    // A permit that comes back goes to the key that holds none, although another one waits for longer.
+    // A released permit goes to the key without one, although another key has waited longer.
     let requests = queue(&semaphore, "ad").await;
     drop(held.remove(0));
     drop(held.remove(0));
@@ -99,7 +98,7 @@ async fn bounds_what_one_key_holds() {
     let semaphore = FairSemaphore::new(Limits { permits_per_key: 1, ..Limits::of(2) });
     let _held = semaphore.acquire('a', LONG).await.unwrap();
     assert_eq!(semaphore.acquire('a', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
-    // The other permit is there for another key, although `a` came first.
+    // The other permit is available to another key, although `a` came first.
     let waiting = queue_one(&semaphore, 'a').await;
     assert!(semaphore.acquire('b', Duration::ZERO).await.is_ok());
     waiting.abort();
@@ -120,7 +119,7 @@ async fn bounds_how_many_requests_of_one_key_wait() {
     let _held = semaphore.acquire('a', LONG).await.unwrap();
     let waiting = queue_one(&semaphore, 'a').await;
     assert_eq!(semaphore.acquire('a', LONG).await.unwrap_err(), AcquireError::QueueFull);
-    // The queue of another key is another queue.
+    // Another key has its own queue.
     assert_eq!(semaphore.acquire('b', Duration::ZERO).await.unwrap_err(), AcquireError::TimedOut);
     waiting.abort();
 }
@@ -140,7 +139,7 @@ async fn refuses_whoever_waits_longer_than_it_is_ready_to() {
 async fn passes_on_the_permit_of_a_cancelled_request() {
     let semaphore = FairSemaphore::new(Limits::of(1));
     let held = semaphore.acquire('a', LONG).await.unwrap();
-    // Polled once, so that it waits; it is granted the permit and dropped before it is polled again.
+    // Polled once, so that it is queued; it is granted the permit, and dropped before the next poll.
     let mut cancelled = Box::pin(semaphore.acquire('b', LONG));
     assert!(futures_pending(&mut cancelled).await);
     drop(held);
@@ -148,7 +147,7 @@ async fn passes_on_the_permit_of_a_cancelled_request() {
     assert!(semaphore.acquire('c', Duration::ZERO).await.is_ok());
 }
 
-/// Polls once; whether the future waits.
+/// Polls once, and returns whether the future is pending.
 async fn futures_pending<F: Future + Unpin>(future: &mut F) -> bool {
     tokio::select! {
         biased;
@@ -176,7 +175,7 @@ async fn serves_groups_in_turn_and_the_keys_within_a_group_in_turn() {
     let semaphore: FairSemaphore<char, u8> = FairSemaphore::new(Limits::of(1));
     let held = semaphore.acquire_in(0, 'z', LONG).await.unwrap();
     let mut requests = JoinSet::new();
-    // Group 1 has three keys and comes first; `a` has a crowd.
+    // Group 1 has three keys and comes first; `a` has several requests.
     for (group, key) in [(1, 'a'), (1, 'a'), (1, 'a'), (1, 'b'), (1, 'c'), (2, 'd'), (2, 'd')] {
         let before = semaphore.waiting_in(&group, &key);
         let own = semaphore.clone();

@@ -1,12 +1,12 @@
 //! A limit on the resident memory of the process.
 //!
-//! Budgets bound what one kind of work holds. Their sum, the allocator's fragmentation and the buffers of drivers are
-//! bounded by nothing else, so the process also looks at its own resident memory. Below [`SOFT`] of the limit it admits all
-//! work. Above, large work waits for its turn and is refused after its wait, which leaves memory to the work under way. Above
-//! [`HARD`] the process serves few requests at a time ([0076](../../../docs/decisions/0076-memory-limit.md)).
+//! Budgets bound the memory of one kind of work. Nothing bounds their sum, the fragmentation of the allocator and the
+//! buffers of drivers, so the process also measures its resident memory. Below the fraction [`SOFT`] of the limit it
+//! admits all work. Above it, large work waits and is then refused, which leaves memory to the work in progress. Above
+//! [`HARD`] the process serves only a few requests at a time ([0076](../../../docs/decisions/0076-memory-limit.md)).
 //!
-//! The resident memory belongs to the process, so the limit is a static. A process that sets none has none, and so have
-//! systems without `/proc`.
+//! Resident memory is a property of the process, so the limit is a static. There is no limit if the process sets none,
+//! or on systems without `/proc`.
 
 use std::{
     collections::BTreeMap,
@@ -16,38 +16,38 @@ use std::{
 };
 use tokio::time::{Instant, sleep_until};
 
-/// The part of the limit up to which all large work is admitted.
+/// Fraction of the limit up to which all large work is admitted.
 const SOFT: (usize, usize) = (13, 20);
-/// The part of the limit up to which large work is admitted one after the other. The allocator keeps freed memory for a while, so a
-/// process that stays above [`SOFT`] must not stop all of it.
+/// Fraction of the limit up to which large work is admitted one at a time. The allocator retains freed memory for a
+/// while, so a process above [`SOFT`] must not refuse all large work.
 const SERIAL: (usize, usize) = (18, 20);
-/// The part of the limit from which a process admits few requests at a time.
+/// Fraction of the limit from which the process serves only a few requests at a time.
 const HARD: (usize, usize) = (16, 20);
-/// The age at which a measurement is repeated, and the interval at which waiting work asks again.
+/// Maximum age of a measurement, and the retry interval of waiting work.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// How long admitted work counts by its own estimate. Afterwards the measurement contains it.
+/// Time for which admitted work counts by its estimate. Afterwards the measurement contains it.
 const SETTLING: Duration = Duration::from_millis(300);
-/// How often the log tells of a reached limit.
+/// Minimum interval between two warnings.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
-/// The size of a page in `/proc`, which every system that Fairway is built for has.
+/// Page size of `/proc/self/statm` on all supported systems.
 const PAGE: usize = 4 << 10;
 
 static PROCESS: OnceLock<MemoryLimit> = OnceLock::new();
 
-/// The process has no memory for this work at this moment.
+/// The process has no memory for this work at the moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the process is at its memory limit")]
 pub struct LimitReached;
 
-/// Limits the resident memory of this process to so many bytes. The first call decides.
+/// Limits the resident memory of this process to `bytes`. Only the first call has an effect.
 pub fn limit_process(bytes: usize) {
     PROCESS.get_or_init(|| MemoryLimit::new(bytes, resident));
 }
 
-/// Admits work that is about to take so many bytes, or waits until the process has memory for it.
+/// Admits work that will take `bytes` bytes, and waits for memory if necessary.
 ///
 /// # Errors
-/// When the process still has none after `wait`.
+/// When the process still has no memory after `wait`.
 pub async fn admit(bytes: usize, wait: Duration) -> Result<Admission, LimitReached> {
     match PROCESS.get() {
         Some(limit) => limit.admit(bytes, wait).await,
@@ -55,37 +55,37 @@ pub async fn admit(bytes: usize, wait: Duration) -> Result<Admission, LimitReach
     }
 }
 
-/// The same without a wait.
+/// Admits work that will take `bytes` bytes, without waiting.
 ///
 /// # Errors
-/// When the process has no memory for it.
+/// When the process has no memory for the work.
 pub fn try_admit(bytes: usize) -> Result<Admission, LimitReached> {
     PROCESS.get().map_or_else(|| Ok(Admission::unlimited()), |limit| limit.try_admit(bytes))
 }
 
-/// Whether the process is above the part of its limit up to which all large work is admitted.
+/// Whether resident memory exceeds the fraction [`SOFT`] of the limit.
 #[must_use]
 pub fn is_reached() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_reached)
 }
 
-/// Whether the process is so near its limit that it serves few requests at a time.
+/// Whether resident memory exceeds the fraction [`HARD`] of the limit.
 #[must_use]
 pub fn is_exhausted() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_exhausted)
 }
 
-/// The resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
+/// Resident memory of this process in bytes: the second field of `/proc/self/statm` (proc(5)).
 fn resident() -> Option<usize> {
     let pages = fs::read_to_string("/proc/self/statm").ok()?;
     pages.split(' ').nth(1)?.parse::<usize>().ok()?.checked_mul(PAGE)
 }
 
-/// Admitted work. It counts by its estimate until the measurement contains it ([`SETTLING`]), or until this is dropped.
+/// Admitted work. It counts by its estimate until the measurement contains it ([`SETTLING`]), or until it is dropped.
 #[derive(Debug)]
 #[must_use = "the work counts as done once this is dropped"]
 pub struct Admission {
-    /// The limit and the number of the work there; none where nothing counts.
+    /// The usage and the number of the work in it; `None` if the work is not counted.
     counted: Option<(Arc<Mutex<Usage>>, u64)>,
 }
 
@@ -94,7 +94,7 @@ impl Admission {
         Self { counted: None }
     }
 
-    /// Lets the work count until the measurement contains it, however long it takes.
+    /// Drops the handle without ending the estimate: the work counts until the measurement contains it.
     pub fn detach(mut self) {
         self.counted = None;
     }
@@ -108,7 +108,7 @@ impl Drop for Admission {
     }
 }
 
-/// A limit over a measurement.
+/// A limit on a measured value.
 struct MemoryLimit {
     soft: usize,
     serial: usize,
@@ -121,9 +121,10 @@ struct MemoryLimit {
 struct Usage {
     resident: usize,
     measured_at: Option<Instant>,
-    /// Admitted work that the measurement may not contain yet, by number. The oldest has the lowest number.
+    /// Start and bytes of admitted work that the measurement may not contain yet, by number. The oldest has the lowest
+    /// number.
     settling: BTreeMap<u64, (Instant, usize)>,
-    /// The sum of its bytes.
+    /// The sum of these bytes.
     settling_bytes: usize,
     next: u64,
     warned_at: Option<Instant>,
@@ -136,7 +137,7 @@ impl Usage {
         }
     }
 
-    /// Forgets what the measurement contains by now.
+    /// Removes work that the measurement now contains.
     fn settle(&mut self, now: Instant) {
         while let Some((number, (since, _))) = self.settling.first_key_value()
             && now.saturating_duration_since(*since) >= SETTLING
@@ -183,8 +184,8 @@ impl MemoryLimit {
         let mut usage = self.measured(now);
         usage.settle(now);
         let expected = usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes);
-        let most = if usage.settling.is_empty() { self.serial } else { self.soft };
-        if expected > most {
+        let limit = if usage.settling.is_empty() { self.serial } else { self.soft };
+        if expected > limit {
             self.warn(&mut usage, now);
             return Err(LimitReached);
         }
@@ -213,7 +214,7 @@ impl MemoryLimit {
         if usage.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= WARNING_INTERVAL) {
             usage.warned_at = Some(now);
             let (resident_bytes, soft_bytes) = (usage.resident, self.soft);
-            tracing::warn!(resident_bytes, soft_bytes, "memory limit reached; large work waits or is refused");
+            tracing::warn!(resident_bytes, soft_bytes, "memory limit reached; delaying or refusing large work");
         }
     }
 }
@@ -223,7 +224,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A limit whose parts are 260, 320 and 360.
+    /// A limit with the thresholds 260, 320 and 360.
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
@@ -255,7 +256,7 @@ mod tests {
         tokio::time::advance(SETTLING).await;
         let held = limit.try_admit(40).unwrap();
         tokio::time::advance(SETTLING).await;
-        // The drop of measured work gives nothing back.
+        // Dropping measured work releases nothing.
         let other = limit.try_admit(40).unwrap();
         drop(held);
         assert!(limit.try_admit(40).is_err());

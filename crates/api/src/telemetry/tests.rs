@@ -6,7 +6,7 @@ use tracing::subscriber::with_default;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What was logged.
+/// A writer that captures the log.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 

@@ -101,7 +101,7 @@ async fn a_page_that_needs_a_link_says_so() {
     let get = |token: &str| app.get(format!("/ticket-classifier?token={token}"));
     let refused = |answer: &Answer| {
         let text = page(answer, 401, "'self'");
-        assert!(text.contains("not open to you") && !text.contains("script&gt;"), "{text}");
+        assert!(text.contains("have no access") && !text.contains("script&gt;"), "{text}");
     };
     refused(&app.get("/ticket-classifier").await);
     refused(&get("fws_nonsense").await);
@@ -134,7 +134,7 @@ async fn a_page_that_cannot_be_shown_now_is_a_page_all_the_same() {
     shown(&app, "ticket-classifier", "public").await;
     page(&app.get("/ticket-classifier").await, 200, "'self'");
     let refused = app.get("/ticket-classifier").await;
-    assert!(page(&refused, 429, "'self'").contains("asked for too often"));
+    assert!(page(&refused, 429, "'self'").contains("too many requests"));
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
     let line = FaultyLine::to(app.database(), 1);
