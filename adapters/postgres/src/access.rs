@@ -175,7 +175,7 @@ impl AccessStore for Database {
         change: Change<RoleBinding>,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
-        // Other tenants' access revisions change too: the first role of a local actor removes its rights in the
+        // Other tenants' access revisions change too. The first role of a local actor removes its rights in the
         // default tenant, and a further role may change its home tenant.
         const SQL: &str = concat!(
             "WITH made AS (

@@ -42,7 +42,7 @@ use tracing::Instrument as _;
 const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
 /// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
 /// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
-/// PostgreSQL estimates every index that starts with the tenant as equally cheap; a high `cpu_index_tuple_cost` makes
+/// PostgreSQL estimates every index that starts with the tenant as equally cheap. A high `cpu_index_tuple_cost` makes
 /// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
 /// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
 const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
@@ -59,8 +59,8 @@ const ENTER_INGESTS: &str = "SET ROLE fairway_service; SET statement_timeout = '
     SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
 /// Time-out of an ingest.
 const INGEST: Duration = Duration::from_secs(32);
-/// Connections for ingests, opened on demand. A tenant uses one at a time: two ingests into one knowledge base would
-/// wait for each other's locks, and the second connection stays free for another tenant.
+/// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
+/// would wait for each other's locks. The second connection stays free for another tenant.
 const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
 /// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
 /// embeddings paid for at this point, so a refusal is expensive.

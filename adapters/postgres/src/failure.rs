@@ -14,7 +14,7 @@ const KEY_TAKEN: &str = "FW002";
 /// Raised by `fairway_archive_asset` when a release needs the asset.
 const ASSET_IN_USE: &str = "FW004";
 
-/// Raised by `fairway_use_share_link` when the link is revoked, expired or used up.
+/// Raised by `fairway_use_share_link` when the link is missing, revoked, expired or used up.
 const SHARE_LINK_CLOSED: &str = "FW005";
 
 pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {

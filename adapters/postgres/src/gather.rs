@@ -70,7 +70,7 @@ impl<B: Batch> Gather<B> {
     }
 
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
-    /// spawned task: a runtime that shuts down drops tasks before they run, and later requests must not wait for such
+    /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
     fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
         let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,8 +17,8 @@ use tokio_postgres::Row;
 pub(crate) const MAX_SMALL: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
-/// Memory of a large text while it is read and parsed, as a multiple of its length: the driver's copy, the text, and
-/// the values of dense JSON.
+/// Memory of a large text while it is read and parsed, as a multiple of its length. It covers the driver's copy, the
+/// text, and the values of dense JSON.
 const COPIES: usize = 6;
 
 /// A permit and a memory reservation to read and parse one large text.

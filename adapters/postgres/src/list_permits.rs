@@ -22,7 +22,7 @@ tokio::task_local! {
 }
 
 /// The fairness key of a task's lists: the tenant, if the request names one, and the caller. The caller is a keyed
-/// digest (`SipHash` under a random key of the process): the key needs no allocation, and a client cannot choose the
+/// digest (`SipHash` under a random key of the process). The key needs no allocation, and a client cannot choose the
 /// key of another client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CallerKey {

@@ -3,7 +3,7 @@
 //!
 //! A statement contains the requested filters only, so PostgreSQL plans for them and scans the one index in their
 //! order. Rows that are visible for several reasons (own, granted, public) are read by disjoint arms of a `UNION ALL`,
-//! each with its own index; an `OR` over them would scan the whole table.
+//! each with its own index. An `OR` over them would scan the whole table.
 
 use crate::{
     database::{Database, Param},

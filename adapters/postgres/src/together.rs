@@ -38,8 +38,8 @@ pub(crate) trait Commit: Send + Sync + 'static {
     /// Total bytes of the item's unbounded texts.
     fn weight(item: &Self::Item) -> usize;
 
-    /// Commits a batch in one statement. Returns one result for each item, in order. `None`: one item violated a
-    /// constraint, PostgreSQL rolled the batch back, and nothing was written.
+    /// Commits a batch in one statement. Returns one result for each item, in order. `None`: PostgreSQL rejected the
+    /// statement because of one item and rolled it back, so nothing was written.
     async fn together(&self, items: &[&Self::Item])
     -> Result<Option<Vec<Result<Self::Done, CommitError>>>, StoreError>;
 

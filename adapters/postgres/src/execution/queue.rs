@@ -29,12 +29,12 @@ use uuid::Uuid;
 const TENANTS: i32 = 16;
 
 /// Claims runs for a worker: first expired leases, oldest first; then queued runs, tenant by tenant in round-robin
-/// order, oldest first within a tenant. Rows locked by another claim are skipped. Scripts are skipped, because a
+/// order, oldest first within a tenant. Rows locked by another transaction are skipped. Scripts are skipped, because a
 /// script is never resumed. A released lease (`-infinity`) does not count as a reclaim.
 ///
-/// Before these, the statement takes the runs of the worker's earlier claims with a lost answer (`$9`). Such a claim
-/// may still be in flight, so each claim repeats them until their leases would expire. The check of `cardinality`
-/// keeps PostgreSQL from reading the table when there are none.
+/// Before these, the statement takes the runs of the worker's earlier claims whose answers were lost (`$9`). Such a
+/// claim may still be in flight, so the worker names it in every claim until the leases of its runs would expire. The
+/// check of `cardinality` keeps PostgreSQL from reading the table when there are none.
 ///
 /// Queued runs with inputs longer than `$12` bytes are skipped unless `$10` is set, and always for the tenants in
 /// `$11`. PostgreSQL reads the length of a stored text without the text.

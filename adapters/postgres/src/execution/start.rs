@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-/// The lease is renewed in the same statement: its row lock serializes the start with a reclaim of the run, and the
+/// The lease is renewed in the same statement. Its row lock serializes the start with a reclaim of the run, and the
 /// later one of both finds no matching token. A lease that is held but not renewed means that a revision changed.
 const SQL: &str = "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::bigint[], $7::bigint[],

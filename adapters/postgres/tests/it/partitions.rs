@@ -203,7 +203,7 @@ async fn last_month_stays_however_short_answers_are_kept() {
     assert_eq!(expire_payloads(&url, second).await.unwrap().months, [""; 0]);
     move_past_month(&stage, 3).await;
     prepare_partitions(&url).await.unwrap();
-    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "drops the month before the last");
+    assert_eq!(expire_payloads(&url, second).await.unwrap().months.len(), 4, "each table drops the month before last");
     assert_eq!(kept(&stage).await.0, 3);
 }
 

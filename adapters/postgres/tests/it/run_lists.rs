@@ -21,8 +21,8 @@ use time::{Duration, OffsetDateTime};
 use uuid::Uuid;
 
 /// Two tenants with three workspaces each, two of them in one namespace. Each workspace has one workload, the third
-/// has two. Each workload has two releases. The first digit of an identifier is its type (`a` workspace, `e`
-/// namespace, `b` workload, `c` release), followed by its number.
+/// has two. Each workload has two releases. An identifier ends in the letter of its type (`a` workspace, `e`
+/// namespace, `b` workload, `c` release) and its number.
 const FILL: &str = "
     SELECT fairway_make_partitions(3, 12);
     INSERT INTO tenant SELECT '00000000-0000-7000-8000-0000000000ff', 'abroad', 'x', true, false, '{}', 1, 1, now(),
