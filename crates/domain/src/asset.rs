@@ -370,7 +370,7 @@ impl Asset {
     /// needs the asset.
     ///
     /// # Errors
-    /// Returns [`AssetRefusal::Transition`] when the requested state does not follow the current one.
+    /// Returns [`AssetRefusal::InvalidTransition`] when the requested state does not follow the current one.
     pub fn move_to(&self, attempted: Lifecycle, stamp: &Stamp) -> Result<Change<Self>, AssetRefusal> {
         let from = self.lifecycle;
         if !from.valid_transitions().contains(&attempted) {

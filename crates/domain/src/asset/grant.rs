@@ -41,7 +41,7 @@ impl AssetGrant {
     /// Grants read access to an asset.
     ///
     /// # Errors
-    /// Returns [`AssetRefusal::Principal`] when the principal is not a user, a group or a service.
+    /// Returns [`AssetRefusal::InvalidPrincipal`] when the principal is not a user, a group or a service.
     pub fn create(
         grant_id: AssetGrantId,
         asset: &Asset,
