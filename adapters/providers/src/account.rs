@@ -1,4 +1,4 @@
-//! One account: who answers, how many calls at the same time, at what price, and where.
+//! One provider account: its provider, concurrency limit, prices and residency.
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
@@ -7,22 +7,22 @@ use fairway_domain::execution::provider::{
 use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Prices are for so many tokens.
+/// Prices apply to this number of tokens.
 const TOKENS: u128 = 1_000_000;
 
-/// What a model's tokens cost, in millionths of the account's currency for a million of them.
+/// The token prices of a model, in millionths of the account's currency per million tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModelPrice {
-    /// The model, as routes name it.
+    /// The model name in routes.
     pub model: String,
-    /// A million tokens that it reads.
+    /// Price of a million input tokens.
     pub input: u64,
-    /// A million tokens that it writes.
+    /// Price of a million output tokens.
     pub output: u64,
 }
 
 impl ModelPrice {
-    /// What so many tokens cost, rounded up: a bill is never smaller than what was spent.
+    /// The cost of a number of tokens, rounded up so that it is never below the actual cost.
     fn of(&self, tokens_in: u64, tokens_out: u64) -> u64 {
         let part = |tokens: u64, price: u64| u128::from(tokens).saturating_mul(u128::from(price));
         let sum = part(tokens_in, self.input).saturating_add(part(tokens_out, self.output));
@@ -30,7 +30,7 @@ impl ModelPrice {
     }
 }
 
-/// A provider behind an account of its own.
+/// A provider with its account settings.
 pub struct Account {
     provider: Arc<dyn Provider>,
     residency: Option<String>,
@@ -39,31 +39,31 @@ pub struct Account {
 }
 
 impl Account {
-    /// An account without bounds, prices or a place.
+    /// An account without limit, prices and residency.
     #[must_use]
     pub fn new(provider: Arc<dyn Provider>) -> Self {
         Self { provider, residency: None, places: None, prices: Vec::new() }
     }
 
-    /// Keeps what it is sent there.
+    /// Sets the region in which the provider keeps its data.
     #[must_use]
     pub fn residing(self, residency: Option<String>) -> Self {
         Self { residency, ..self }
     }
 
-    /// Takes at most so many calls at the same time.
+    /// Limits the number of concurrent calls.
     #[must_use]
     pub fn with_places(self, places: Option<usize>) -> Self {
         Self { places: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
     }
 
-    /// Costs this.
+    /// Sets the token prices.
     #[must_use]
     pub fn priced(self, prices: Vec<ModelPrice>) -> Self {
         Self { prices, ..self }
     }
 
-    /// A place for a call, held while it lasts. Nobody waits for one: another route may answer meanwhile.
+    /// Acquires a call slot without waiting, because another route may answer.
     fn enter(&self) -> Result<Option<SemaphorePermit<'_>>, ProviderFailure> {
         match &self.places {
             Some(places) => Ok(Some(places.try_acquire().map_err(|_| ProviderError::Busy)?)),
@@ -72,7 +72,7 @@ impl Account {
     }
 
     fn cost(&self, model: &str, tokens_in: u64, tokens_out: u64) -> Option<u64> {
-        // What nobody counted cost something that nobody knows.
+        // Without token counts the cost is unknown.
         let price =
             self.prices.iter().find(|price| price.model == model).filter(|_| tokens_in > 0 || tokens_out > 0)?;
         Some(price.of(tokens_in, tokens_out))
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(account.residency("any"), Some("de"));
     }
 
-    /// Answers when it is told to.
+    /// A provider that answers on notification.
     struct Held(Arc<Notify>, Arc<Notify>);
 
     #[async_trait]
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(account.complete(&call("", ""), None).await, Err(ProviderError::Busy.into()));
         let texts = EmbeddingCall { route: call("", "").route, texts: Vec::new() };
         assert_eq!(account.embed(&texts).await, Err(ProviderError::Busy.into()));
-        // A call that nobody waits for any more gives its place back.
+        // A cancelled call releases its slot.
         first.abort();
         assert!(first.await.unwrap_err().is_cancelled());
         assert!(account.embed(&texts).await.is_ok());

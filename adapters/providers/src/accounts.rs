@@ -1,4 +1,4 @@
-//! The configured accounts: a call names a slot, the slot names who answers.
+//! The configured accounts: a call names an account slot, which determines its provider.
 
 use crate::Local;
 use async_trait::async_trait;
@@ -8,16 +8,16 @@ use fairway_domain::execution::provider::{
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;
 
-/// The slot that is always there.
+/// The slot of the built-in provider.
 const LOCAL: &str = "local";
 
-/// Asks the provider whose account slot a call names.
+/// A provider that delegates each call to the account of its slot.
 pub struct Accounts {
     by_slot: BTreeMap<String, Arc<dyn Provider>>,
 }
 
 impl Accounts {
-    /// The configured accounts, and `local` beside them unless one of them took that name.
+    /// The configured accounts, and `local` unless one of them has that name.
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = (String, Arc<dyn Provider>)>) -> Self {
         let built_in: Arc<dyn Provider> = Arc::new(Local);
@@ -40,7 +40,7 @@ impl Provider for Accounts {
         listener: Option<&dyn Listener>,
     ) -> Result<Completion, ProviderFailure> {
         let provider = self.of(&call.route.account_slot)?;
-        // Whatever account and model were configured, and nothing of what is said.
+        // The span contains account and model, and no content of the call.
         let span = tracing::debug_span!(
             "chat",
             otel.kind = "client",

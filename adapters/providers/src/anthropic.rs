@@ -1,4 +1,4 @@
-//! Providers that speak Anthropic's protocol: `/v1/messages` below a base address such as `https://api.anthropic.com`.
+//! Providers with Anthropic's API: `/v1/messages` below a base address such as `https://api.anthropic.com`.
 
 mod question;
 mod said;
@@ -15,13 +15,13 @@ use fairway_egress::{
 use question::Question;
 use said::{Event, Reply, Saying};
 
-/// Carries the key.
+/// The header with the API key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Says which version of the protocol is spoken.
+/// The header with the API version.
 const VERSION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("anthropic-version"), HeaderValue::from_static("2023-06-01"));
 
-/// Asks an endpoint that speaks Anthropic's protocol.
+/// A client of an endpoint with Anthropic's API.
 #[derive(Debug)]
 pub struct Anthropic {
     connection: Connection,
@@ -29,7 +29,7 @@ pub struct Anthropic {
 }
 
 impl Anthropic {
-    /// Asks over this connection, which leads to the base address, with or without the protocol's `/v1` at its end.
+    /// A client over a connection to the base address, which may end with the API's `/v1`.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
         let is_below = base_url.path().trim_end_matches('/').ends_with("/v1");
@@ -77,7 +77,7 @@ impl Provider for Anthropic {
         saying.completion(&call.route.provider)
     }
 
-    /// This protocol has no vectors.
+    /// The API has no embeddings.
     async fn embed(&self, _call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }

@@ -1,4 +1,4 @@
-//! The way to an account's endpoint: its address, its key, and how its answers are taken.
+//! The connection to an account's endpoint: its address, key and response handling.
 
 use crate::{events::Events, failure};
 use fairway_domain::{
@@ -16,12 +16,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Most bytes of an answer. A model that writes without end is cut off here.
+/// Maximum size of a response, in bytes. A longer one is cut off.
 const LONGEST: usize = 8 * 1024 * 1024;
-/// What server-sent events are called.
+/// The content type of server-sent events.
 const EVENTS: &str = "text/event-stream";
 
-/// Keeps an endpoint's connections, and says who asks.
+/// A pooled connection with the credentials of an account.
 pub struct Connection {
     endpoint: Endpoint,
     key: Option<(Arc<dyn Secrets>, ServerSecretRef)>,
@@ -33,19 +33,19 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// An answer in one of the forms that a question for a stream may get.
+/// The response to a streaming request.
 pub(crate) enum Told {
-    /// While it is said.
+    /// Server-sent events.
     Bit(Events),
-    /// At once.
+    /// A complete document.
     Whole(Answer),
 }
 
 impl Connection {
-    /// The way to an address that whoever runs the server configured; exactly it is let through.
+    /// A connection to an address that the operator configured; the guard allows its exact origin.
     ///
     /// # Errors
-    /// When the address is none that can be asked at all.
+    /// When the address is invalid.
     pub fn new(
         guard: &Guard,
         base_url: &Url,
@@ -56,22 +56,22 @@ impl Connection {
         Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { time, body: LONGEST })?, key })
     }
 
-    /// The header that carries the key. The key is read for each call, so that a new one holds at once.
+    /// The header with the API key. The key is read for each call, so that a new key takes effect at once.
     pub(crate) async fn key(&self, name: HeaderName, before: &str) -> Result<HeaderMap, ProviderFailure> {
         let Some((secrets, reference)) = &self.key else { return Ok(HeaderMap::new()) };
         let secret = secrets.read_own(reference).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "the key of a provider account cannot be read");
+            tracing::warn!(code = error.code(), "failed to read the key of a provider account; the call fails");
             ProviderError::Unavailable
         })?;
         let Ok(mut value) = HeaderValue::from_str(&format!("{before}{}", secret.expose())) else {
-            tracing::warn!("the key of a provider account has characters that no key has");
+            tracing::warn!("the key of a provider account has invalid characters; the call fails");
             return Err(ProviderError::Unavailable.into());
         };
         value.set_sensitive(true);
         Ok(HeaderMap::from_iter([(name, value)]))
     }
 
-    /// Asks, and answers with what came once the endpoint said that it went well.
+    /// Sends a request, and returns its response if the status is a success.
     async fn ask(
         &self,
         path: &str,
@@ -81,23 +81,23 @@ impl Connection {
     ) -> Result<Answer, ProviderFailure> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
-        // Texts and numbers of ours always have a JSON form.
+        // The serialized types always have a JSON form.
         let body = serde_json::to_vec(body).map_err(|_| ProviderError::Refused)?;
         let call = Call { method: Method::POST, path: path.to_owned(), headers, body: body.into() };
         let answer = self.endpoint.send(call).await.map_err(|error| {
-            tracing::warn!(code = error.code(), "a provider could not be asked");
+            tracing::warn!(code = error.code(), "failed to send a request to a provider");
             failure::of_sending(error)
         })?;
         if answer.status().is_success() {
             return Ok(answer);
         }
-        // What it says besides may repeat what it was asked, or the key; the status is enough.
+        // The body may repeat the request or the key, so only the status is logged.
         let status = answer.status();
-        tracing::warn!(status = status.as_u16(), "a provider gave no answer");
+        tracing::warn!(status = status.as_u16(), "a provider returned an error status");
         Err(failure::with_headers(failure::of_status(status), answer.headers(), SystemTime::now()))
     }
 
-    /// Asks for a document.
+    /// Requests a document.
     pub(crate) async fn document<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -107,7 +107,7 @@ impl Connection {
         read(self.ask(path, body, headers, "application/json").await?).await
     }
 
-    /// Asks for a stream of events. Not everybody has them: a document may come instead.
+    /// Requests an event stream. Servers without streaming return a document instead.
     pub(crate) async fn stream(
         &self,
         path: &str,
@@ -124,7 +124,7 @@ impl Connection {
     }
 }
 
-/// The document that an answer is.
+/// Parses a response document.
 pub(crate) async fn read<T: DeserializeOwned>(answer: Answer) -> Result<T, ProviderFailure> {
     let body = answer.whole().await.map_err(failure::of_reading)?;
     Ok(serde_json::from_slice(&body).map_err(|_| ProviderError::Malformed)?)

@@ -1,4 +1,4 @@
-//! Server-sent events of an answer that is said bit by bit.
+//! Server-sent events of a streamed response.
 
 use crate::failure;
 use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
@@ -7,7 +7,7 @@ use futures_util::{Stream, StreamExt as _};
 use sse_stream::{Error as SseError, Sse, SseStream};
 use std::{error::Error, pin::Pin};
 
-/// The events of an answer, one after the other.
+/// The events of a response, in order.
 pub(crate) struct Events(Pin<Box<dyn Stream<Item = Result<Sse, SseError>> + Send>>);
 
 impl Events {
@@ -15,7 +15,7 @@ impl Events {
         Self(Box::pin(SseStream::from_bytes_stream(body)))
     }
 
-    /// The data of the next event that has some; `None` when the answer has come to its end.
+    /// The data of the next event that has any; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, ProviderFailure> {
         while let Some(event) = self.0.next().await {
             let event = event.map_err(|broken| of(&broken))?;
@@ -27,7 +27,7 @@ impl Events {
     }
 }
 
-/// Whatever broke: what the connection said stands among the causes.
+/// Classifies a stream failure; the connection's error is among its causes.
 fn of(broken: &SseError) -> ProviderError {
     let mut cause: Option<&(dyn Error + 'static)> = Some(broken);
     while let Some(error) = cause {

@@ -1,4 +1,4 @@
-//! What a status, or none, says about a call.
+//! Classification of failed calls.
 
 use fairway_domain::execution::provider::{ProviderError, ProviderFailure};
 use fairway_egress::{
@@ -7,7 +7,7 @@ use fairway_egress::{
 };
 use std::time::{Duration, SystemTime};
 
-/// What a status that is no success says.
+/// The meaning of an unsuccessful status.
 pub(crate) fn of_status(status: StatusCode) -> ProviderError {
     match status {
         StatusCode::REQUEST_TIMEOUT => ProviderError::TimedOut,
@@ -19,7 +19,7 @@ pub(crate) fn of_status(status: StatusCode) -> ProviderError {
     }
 }
 
-/// What it says that no head of an answer came.
+/// The meaning of a failure before the head of a response.
 pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
@@ -30,7 +30,7 @@ pub(crate) const fn of_sending(error: EgressError) -> ProviderError {
     }
 }
 
-/// What it says that an answer began and did not come to its end.
+/// The meaning of a failure within a response.
 pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
     match error {
         EgressError::TimedOut => ProviderError::TimedOut,
@@ -44,12 +44,12 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
     }
 }
 
-/// A failure with what the provider says about when to come back (RFC 9110, 10.2.3: seconds, or a date).
+/// A failure with the provider's retry delay (RFC 9110, 10.2.3: seconds, or a date).
 pub(crate) fn with_headers(error: ProviderError, headers: &HeaderMap, now: SystemTime) -> ProviderFailure {
     let said = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
     let retry_after = said.and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        // A moment that has passed is now.
+        // A past date means no delay.
         Err(_) => {
             httpdate::parse_http_date(text).ok().map(|moment| moment.duration_since(now).unwrap_or(Duration::ZERO))
         }

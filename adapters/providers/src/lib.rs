@@ -1,5 +1,5 @@
-//! Model providers: the configured accounts, those that speak OpenAI's or Anthropic's protocol over the network, and the
-//! built-in one that needs none.
+//! Model providers: the configured accounts, clients of the APIs of OpenAI and Anthropic, and the built-in local
+//! provider.
 
 mod account;
 mod accounts;

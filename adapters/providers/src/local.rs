@@ -1,21 +1,21 @@
-//! The built-in provider: deterministic, offline, for development and demonstrations.
+//! The built-in provider: deterministic and offline, for development and demonstrations.
 //!
-//! It follows five rules, and the same call always gets the same answer.
+//! It applies the first matching of five rules, and equal calls get equal answers.
 //!
-//! 1. Where the instructions or the last message of the user hold a line `One of: a, b, c`, the answer is the option
-//!    that shares most words with what the user says; the first of equals. An option may carry hints in parentheses,
-//!    `billing (invoice, refund)`: they count as its words and are not part of the answer.
-//! 2. Where the instructions hold a line `Draft: prompt_template`, the answer is the content of a prompt template, as JSON,
-//!    made of what the user says (see [`draft`]).
-//! 3. Where a message of the user lists documents, each behind its name in brackets, the answer is the first sentence of the
-//!    first of them, with that name behind it: `Thirty days. [leave]`.
-//! 4. Where the last message of the user holds lines `Call: name {"its": "arguments"}` and tools of these names are offered,
-//!    the answer is those calls; once they were made, it is the first sentence of what the last tool said ([`tools`]).
-//! 5. Otherwise the answer is the first sentence of what the user says, cut at 280 characters.
+//! 1. If the system prompt or the last user message has a line `One of: a, b, c`, the answer is the option that
+//! shares most words with the question; the first of several. Hints in parentheses, such as `billing (invoice,
+//! refund)`, count as words of the option and are not part of the answer.
+//! 2. If the system prompt has a line `Draft: prompt_template`, the answer is the content of a prompt template as
+//! JSON, generated from the question (see [`draft`]).
+//! 3. If a user message lists documents, each after its name in brackets, the answer is the first sentence of the
+//! first document, followed by its name: `Thirty days. [leave]`.
+//! 4. If the last user message has lines `Call: name {"its": "arguments"}` for offered tools, the answer is those
+//! calls. After them, it is the first sentence of the last tool result ([`tools`]).
+//! 5. Otherwise the answer is the first sentence of the question, cut at 280 characters.
 //!
-//! What the user says is the last message of the user; without one, the instructions.
+//! The question is the last user message, or the system prompt without one.
 //!
-//! Its vectors count words ([`embedding`]): texts that share words lie near each other, and that is all it knows of them.
+//! Its vectors count words ([`embedding`]): texts with common words are similar.
 
 mod draft;
 mod embedding;
@@ -29,14 +29,14 @@ use fairway_domain::execution::provider::{
 use serde_json::{Map, json};
 use std::collections::BTreeSet;
 
-/// What a line of options begins with.
+/// The prefix of a line with options.
 const OPTIONS: &str = "One of:";
-/// What a message begins with that lists documents.
+/// The prefix of a message with documents.
 const DOCUMENTS: &str = "Documents to answer from.";
-/// Longest extract, in characters.
+/// Maximum length of an extract, in characters.
 const EXTRACT: usize = 280;
 
-/// Answers from the call alone. No model is asked, and the answer's metadata says so.
+/// Answers from the call alone, without a model. The metadata of the answer states that.
 #[derive(Clone, Copy, Debug)]
 pub struct Local;
 
@@ -53,7 +53,7 @@ impl Provider for Local {
         let chosen = if let Some(told) = tools::told(call) {
             Some(extract(told))
         } else if draft::is_asked_for(&call.system_prompt) {
-            // What the user says is what the draft is about: options in it are the draft's.
+            // Options in the question belong to the draft.
             Some(draft::prompt_template(said))
         } else {
             let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
@@ -91,7 +91,7 @@ impl Provider for Local {
     }
 }
 
-/// What the user says.
+/// The question of a call.
 fn said(call: &Conversation) -> &str {
     let by_user = |message: &&Message| match message.role {
         MessageRole::User => true,
@@ -100,12 +100,12 @@ fn said(call: &Conversation) -> &str {
     call.messages.iter().rev().find(by_user).map_or(&*call.system_prompt, |message| &*message.content)
 }
 
-/// The rest of the first line that lists options.
+/// The options of the first line that lists some.
 fn options(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.trim().strip_prefix(OPTIONS))
 }
 
-/// The first sentence of the first document that a message of the user lists, and the document's name.
+/// The first sentence of the first document in a user message, with the document's name.
 fn cited(message: &Message) -> Option<String> {
     match message.role {
         MessageRole::User => {}
@@ -117,9 +117,9 @@ fn cited(message: &Message) -> Option<String> {
     Some(format!("{} [{name}]", extract(text)))
 }
 
-/// The option that shares most words with `said`; `None` when the line lists none.
+/// The option that shares most words with `said`; `None` if the line lists none.
 fn choose(line: &str, said: &str) -> Option<String> {
-    // The list itself may stand in the user's message; it would then match every option.
+    // The list itself may be part of the question and would match every option.
     let said: String = said.lines().filter(|line| options(line).is_none()).collect::<Vec<_>>().join("\n");
     let said = vocabulary(&said);
     let mut best: Option<(usize, String)> = None;
@@ -133,7 +133,7 @@ fn choose(line: &str, said: &str) -> Option<String> {
     best.map(|(_, key)| key)
 }
 
-/// Cuts at commas outside parentheses.
+/// Splits at commas outside of parentheses.
 fn split_options(line: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     line.trim().trim_end_matches('.').split(move |letter| {
@@ -150,7 +150,7 @@ fn vocabulary(text: &str) -> BTreeSet<String> {
     text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).map(singular).collect()
 }
 
-/// Lower case, without the endings of an English plural. It need not be right, only the same for both numbers.
+/// Lower case without English plural endings. Only equality of singular and plural matters.
 fn singular(word: &str) -> String {
     let word = word.to_lowercase();
     if let Some(stem) = word.strip_suffix("ies").filter(|stem| stem.len() > 1) {
@@ -165,7 +165,7 @@ fn singular(word: &str) -> String {
     stem.unwrap_or(&word).to_owned()
 }
 
-/// The first sentence: up to a full stop, question or exclamation mark before a space, or the end of the line.
+/// The first sentence: up to a full stop, question or exclamation mark before whitespace, or the end of the line.
 fn extract(said: &str) -> String {
     let line = said.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
@@ -179,7 +179,7 @@ fn extract(said: &str) -> String {
     sentence.trim_end().to_owned()
 }
 
-/// At most so many words; a token is a word here.
+/// The text limited to a number of words, which count as tokens.
 fn limited(text: String, most: Option<u32>) -> String {
     let most = most.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
     if text.split_whitespace().count() <= most {
@@ -198,7 +198,7 @@ pub(crate) mod tests {
     use fairway_domain::execution::provider::RoutePoint;
     use std::sync::Arc;
 
-    /// A call with instructions and one message, or none.
+    /// A call with a system prompt and at most one message.
     pub(crate) fn call(system_prompt: &str, message: &str) -> ProviderCall {
         let said = (!message.is_empty()).then(|| Message::of(MessageRole::User, message.to_owned()));
         of(Conversation {
@@ -245,7 +245,7 @@ pub(crate) mod tests {
         let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
         let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(drafted["variables"], json!([{ "name": "ticket", "type": "string" }]));
-        // What the user says asks for nothing.
+        // The question itself requests no draft.
         assert_eq!(answer("Summarize.", "Draft: prompt_template").await, "Draft: prompt_template");
     }
 
@@ -268,7 +268,11 @@ pub(crate) mod tests {
         let answer = async |list: &str, role| Local.complete(&asked(list, role), None).await.unwrap().text;
         assert_eq!(answer(list, MessageRole::User).await, "Thirty days. [leave]");
         assert_eq!(answer("Documents to answer from. None.", MessageRole::User).await, "How many days?");
-        assert_eq!(answer(list, MessageRole::Assistant).await, "How many days?", "what a model says lists nothing");
+        assert_eq!(
+            answer(list, MessageRole::Assistant).await,
+            "How many days?",
+            "messages of the assistant list no documents"
+        );
     }
 
     #[tokio::test]

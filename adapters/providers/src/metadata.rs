@@ -1,11 +1,11 @@
-//! What a provider tells about its answer, cut to what evidence has room for.
+//! The metadata of a completion, truncated to the limits of evidence.
 
 use serde_json::{Map, Value, json};
 
-/// Longest word of metadata, in characters.
+/// Maximum length of a metadata value, in characters.
 const LONGEST: usize = 200;
 
-/// The metadata of an answer: who gave it, and what it tells about it. Never a header, so never a key.
+/// The metadata of a completion: provider, model and finish reason. It contains no headers, and therefore no key.
 pub(crate) fn of(provider: &str, model: Option<String>, finish_reason: Option<String>) -> Map<String, Value> {
     let mut metadata = Map::new();
     metadata.insert("provider".to_owned(), json!(provider));

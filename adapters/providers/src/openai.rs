@@ -1,4 +1,4 @@
-//! Providers that speak OpenAI's protocol: `/chat/completions` and `/embeddings` below a base address such as
+//! Providers with OpenAI's API: `/chat/completions` and `/embeddings` below a base address such as
 //! `https://api.openai.com/v1`.
 
 mod question;
@@ -16,14 +16,15 @@ use fairway_egress::{
 use question::{Limit, Question, Texts};
 use said::{Chunk, Reply, Saying, Vectors};
 
-/// Most texts in one request: with the longest vectors that are usual, their answer stays below the bound of answers.
+/// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
+/// limit.
 const BATCH: usize = 64;
-/// Ends a stream.
+/// The last event of a stream.
 const DONE: &str = "[DONE]";
-/// Where a bound on the answer has to have its newer name.
+/// The host that requires the newer name of the token limit.
 const OPENAI: &str = "api.openai.com";
 
-/// Asks an endpoint that speaks OpenAI's protocol.
+/// A client of an endpoint with OpenAI's API.
 #[derive(Debug)]
 pub struct OpenAi {
     connection: Connection,
@@ -31,10 +32,10 @@ pub struct OpenAi {
 }
 
 impl OpenAi {
-    /// Asks over this connection, which leads to the base address.
+    /// A client over a connection to the base address.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
-        // Newer models of the one refuse the old name, and older servers of the others do not know the new one.
+        // OpenAI's newer models refuse the old name, and older servers of other vendors do not know the new one.
         let limit = if base_url.host_str() == Some(OPENAI) { Limit::MaxCompletionTokens } else { Limit::MaxTokens };
         Self { connection, limit }
     }

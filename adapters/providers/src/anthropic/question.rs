@@ -1,4 +1,4 @@
-//! What is sent: the shapes of Anthropic's API reference.
+//! Requests in the format of Anthropic's API.
 
 use fairway_domain::{
     execution::provider::{Message, MessageRole, ProviderCall, ToolCall, ToolOffer},
@@ -7,9 +7,9 @@ use fairway_domain::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Most tokens of an answer where the policy bounds none: the protocol wants a number.
+/// Maximum response tokens without a limit in the policy: the API requires a number.
 const MAX_TOKENS: u32 = 4096;
-/// The protocol's temperatures end here, where others go on to 2.
+/// The API's maximum temperature; that of other providers is 2.
 const HOTTEST: f64 = 1.0;
 
 #[derive(Serialize)]
@@ -53,7 +53,7 @@ impl<'a> Question<'a> {
         let conversation = &*call.conversation;
         let mut messages = turns(&conversation.messages);
         let mut system = Some(conversation.system_prompt.as_str()).filter(|text| !text.is_empty());
-        // Instructions that nothing follows are the question: the protocol wants one.
+        // A system prompt without messages is sent as a user message, because the API requires one.
         if messages.is_empty() {
             messages.extend(system.take().map(|text| Turn { role: "user", content: vec![Block::Text { text }] }));
         }
@@ -69,8 +69,8 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The messages as turns of two sides. What one side says in a row is one turn, so that the results of tools that were
-/// called together come back together.
+/// The messages as alternating turns. Consecutive messages of one side are merged, so that the results of parallel
+/// tool calls are one turn.
 fn turns(messages: &[Message]) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for message in messages {
@@ -78,7 +78,7 @@ fn turns(messages: &[Message]) -> Vec<Turn<'_>> {
             MessageRole::User | MessageRole::Tool => "user",
             MessageRole::Assistant => "assistant",
         };
-        // Empty texts are refused.
+        // The API refuses empty texts.
         let blocks = blocks(message);
         match turns.last_mut().filter(|turn| turn.role == role) {
             Some(turn) => turn.content.extend(blocks),
@@ -98,7 +98,7 @@ fn blocks(message: &Message) -> Vec<Block<'_>> {
 }
 
 fn used(call: &ToolCall) -> Block<'_> {
-    // Arguments are an object here; what is none is told as the text that it was.
+    // The API requires an object as arguments; other arguments are sent as text.
     let input = bounded::read(call.arguments.as_bytes()).ok().filter(Value::is_object);
     let input = input.unwrap_or_else(|| json!({ "unreadable_arguments": call.arguments }));
     Block::ToolUse { id: &call.id, name: &call.name, input }

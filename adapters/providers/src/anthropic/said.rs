@@ -1,5 +1,4 @@
-//! What comes back, whole or bit by bit. Kinds of blocks and events that are not known are passed over, as the protocol
-//! asks for.
+//! Responses, complete or streamed. Unknown kinds of blocks and events are ignored, as the API requires.
 
 use crate::{
     metadata,
@@ -10,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An answer.
+/// A complete response.
 #[derive(Deserialize)]
 pub(super) struct Reply {
     #[serde(default)]
@@ -39,7 +38,7 @@ pub(super) enum Block {
     Unknown,
 }
 
-/// Tokens. What was read out of a cache or into one is counted beside what was read anew.
+/// Token counts. Tokens written to or read from a cache are counted in addition to uncached input.
 #[derive(Deserialize, Default, Clone, Copy)]
 pub(super) struct Usage {
     #[serde(default)]
@@ -60,7 +59,7 @@ impl Usage {
             .fold(0, u64::saturating_add)
     }
 
-    /// Later counts are of all until then.
+    /// Merges later counts, which are cumulative.
     fn then(self, later: Self) -> Self {
         Self {
             input_tokens: later.input_tokens.or(self.input_tokens),
@@ -71,7 +70,7 @@ impl Usage {
     }
 }
 
-/// What is told beside the answer itself.
+/// The metadata of a response.
 #[derive(Default)]
 struct Told {
     model: Option<String>,
@@ -106,7 +105,7 @@ impl Reply {
     }
 }
 
-/// An event of a stream.
+/// A stream event.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Event {
@@ -164,7 +163,7 @@ pub(super) struct Failed {
     r#type: String,
 }
 
-/// An answer while it is said.
+/// A response while it is streamed.
 #[derive(Default)]
 pub(super) struct Saying {
     text: String,
@@ -174,7 +173,7 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// Takes the next event, and answers with what it adds to the text.
+    /// Processes the next event, and returns the text that it adds.
     pub(super) fn hear(&mut self, event: Event) -> Result<Option<String>, ProviderFailure> {
         let part = match event {
             Event::MessageStart { message } => {
@@ -189,7 +188,7 @@ impl Saying {
             }
             Event::ContentBlockDelta { index: _, delta: Delta::Text { text } } => Some(text),
             Event::ContentBlockDelta { index, delta: Delta::InputJson { partial_json } } => {
-                // Arguments of a block that is not known are not known either.
+                // Arguments of an unknown block are ignored.
                 if let Some(call) = self.calls.get_mut(&index) {
                     call.arguments.push_str(&partial_json);
                 }
@@ -214,18 +213,18 @@ impl Saying {
         Ok(part)
     }
 
-    /// Whether all of it was said.
+    /// Whether the stream is complete.
     pub(super) const fn is_done(&self) -> bool {
         self.is_done
     }
 
-    /// All of it, if it came to its end.
+    /// The response, if the stream is complete.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         if !self.is_done {
             return Err(ProviderError::Malformed.into());
         }
         let calls = self.calls.into_values().map(|mut call| {
-            // A tool without arguments is called with an empty object, which is not said.
+            // A tool without arguments is called with an empty object, which the stream omits.
             if call.arguments.is_empty() {
                 call.arguments.push_str("{}");
             }
@@ -236,7 +235,7 @@ impl Saying {
     }
 }
 
-/// What an error within a stream means, by the protocol's names of errors.
+/// The meaning of a stream error, by the API's error names.
 fn failed(name: &str) -> ProviderError {
     match name {
         "rate_limit_error" => ProviderError::Busy,

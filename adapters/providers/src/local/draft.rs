@@ -1,22 +1,22 @@
-//! Drafting a prompt template by rules.
+//! Generation of a prompt template by rules.
 //!
-//! 1. The instructions of the draft are what the user says, as it is.
-//! 2. Its variables are the names in it that stand in backticks, in `{{…}}` or behind `$arg:`, each once, the first twenty;
-//!    where there is none, `input`. All are texts.
-//! 3. A variable that the user only named is put in at the end, on a line of its own.
-//! 4. Its description is the first sentence of what the user says.
+//! 1. The system prompt of the draft is the question.
+//! 2. Its variables are the names in backticks, in `{{…}}` or after `$arg:`, each once, the first twenty; without
+//! any, `input`. All are strings.
+//! 3. A variable that is only named is appended on a line of its own.
+//! 4. Its description is the first sentence of the question.
 
 use super::extract;
 use serde_json::{Value, json};
 
-/// The line of the instructions that asks for it.
+/// The line of the system prompt that requests a draft.
 const ASKED: &str = "Draft: prompt_template";
-/// Most variables of a draft.
+/// Maximum number of variables.
 const MOST: usize = 20;
-/// Longest name of a variable.
+/// Maximum length of a variable name.
 const LONGEST: usize = 63;
 
-/// Whether the instructions ask for a draft.
+/// Whether the system prompt requests a draft.
 pub(super) fn is_asked_for(instructions: &str) -> bool {
     instructions.lines().any(|line| line.trim() == ASKED)
 }
@@ -49,7 +49,7 @@ pub(super) fn prompt_template(said: &str) -> String {
     json!({ "system_prompt": instructions, "variables": declared, "description": extract(said) }).to_string()
 }
 
-/// What stands between two marks, with its place; marks are taken in pairs.
+/// The texts between pairs of marks, with their offsets.
 fn between<'t>(text: &'t str, open: &'static str, close: &'static str) -> impl Iterator<Item = (usize, &'t str)> {
     let mut at = 0;
     std::iter::from_fn(move || {

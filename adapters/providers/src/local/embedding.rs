@@ -1,12 +1,11 @@
-//! Vectors without a model: feature hashing.
+//! Embedding without a model, by feature hashing.
 //!
-//! A text is cut into words, runs of letters and digits in lower case. Each word is hashed with BLAKE3; the first four
-//! bytes of its hash, taken as a little-endian number, choose one of 256 places, and the lowest bit of the fifth byte
-//! chooses whether the word counts there as 1 or as -1, so that words that fall on one place cancel each other out as
-//! often as not. The sum is scaled to length 1. A text without words is the zero vector. The same text has the same
-//! vector on every machine and in every version of Fairway.
+//! A text is split into words: lower-case runs of letters and digits. Each word is hashed with BLAKE3. The first
+//! four bytes, as a little-endian number, select one of 256 dimensions; the lowest bit of the fifth byte selects the
+//! sign of its count, so that collisions cancel on average. The sum is scaled to length 1. A text without words is
+//! the zero vector. Equal texts have equal vectors on every machine and in every version of Fairway.
 
-/// How many places a vector has.
+/// The number of dimensions.
 const PLACES: usize = 256;
 
 /// The vector of a text.

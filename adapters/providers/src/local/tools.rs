@@ -1,11 +1,11 @@
-//! Calls of tools that somebody asked for in so many words.
+//! Tool calls that the user message requests explicitly.
 
 use fairway_domain::execution::provider::{Conversation, Message, MessageRole, ToolCall};
 
-/// What a line begins with that asks for a call.
+/// The prefix of a line that requests a call.
 const CALL: &str = "Call:";
 
-/// The calls that the user's words ask for, until they were made.
+/// The calls that the user message requests, until they are made.
 pub(super) fn wanted(call: &Conversation, said: &str) -> Vec<ToolCall> {
     if told(call).is_some() {
         return Vec::new();
@@ -21,7 +21,7 @@ pub(super) fn wanted(call: &Conversation, said: &str) -> Vec<ToolCall> {
     wanted.collect()
 }
 
-/// What the last tool said, where one just answered.
+/// The last tool result, if it is the last message.
 pub(super) fn told(call: &Conversation) -> Option<&str> {
     let by_tool = |message: &&Message| message.role == MessageRole::Tool;
     call.messages.last().filter(by_tool).map(|message| message.content.as_str())
@@ -48,6 +48,6 @@ mod tests {
         assert_eq!((wanted(&call, said).len(), super::told(&call)), (0, Some("Rain.")));
         call.tools.clear();
         call.messages.pop();
-        assert!(wanted(&call, said).is_empty(), "nobody offers the tool");
+        assert!(wanted(&call, said).is_empty(), "the tool is not offered");
     }
 }

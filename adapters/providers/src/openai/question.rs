@@ -1,10 +1,10 @@
-//! What is sent: the shapes of OpenAI's API reference.
+//! Requests in the format of OpenAI's API.
 
 use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, ToolOffer};
 use serde::Serialize;
 use serde_json::Value;
 
-/// What the bound on the answer is called.
+/// The member name of the token limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
     MaxTokens,
@@ -74,7 +74,8 @@ impl<'a> Question<'a> {
     pub(super) fn of(call: &'a ProviderCall, limit: Limit, is_streamed: bool) -> Self {
         let conversation = &*call.conversation;
         let instructions = Spoken {
-            // Instructions that nothing follows are the question; some servers refuse a conversation without one.
+            // A system prompt without messages is sent as a user message: some servers refuse a conversation without
+            // one.
             role: if conversation.messages.is_empty() { "user" } else { "system" },
             content: Some(&conversation.system_prompt),
             tool_calls: Vec::new(),
@@ -105,7 +106,7 @@ impl<'a> Spoken<'a> {
             r#type: "function",
             function: Arguments { name: &call.name, arguments: &call.arguments },
         });
-        // Who only calls tools says nothing; whoever else says nothing says an empty text.
+        // A message with only tool calls has no content; any other empty message has an empty text.
         let is_silent = message.content.is_empty() && !message.tool_calls.is_empty();
         Self {
             role: match message.role {
@@ -127,7 +128,7 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// Texts that are to become vectors.
+/// A request for embeddings.
 #[derive(Serialize)]
 pub(super) struct Texts<'a> {
     model: &'a str,

@@ -1,4 +1,4 @@
-//! What comes back, whole or bit by bit. Whatever is not needed is not read, so that servers may say more.
+//! Responses, complete or streamed. Unused members are ignored, so that servers may send more.
 
 use crate::{
     failure, metadata,
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// An answer.
+/// A complete response.
 #[derive(Deserialize)]
 pub(super) struct Reply {
     #[serde(default)]
@@ -31,7 +31,7 @@ struct Choice {
 struct Spoken {
     #[serde(default)]
     content: Option<String>,
-    /// What a model says that will not answer.
+    /// The text of a model that refuses to answer.
     #[serde(default)]
     refusal: Option<String>,
     #[serde(default)]
@@ -51,7 +51,7 @@ struct Function {
     arguments: String,
 }
 
-/// Some servers say `null` where they did not count.
+/// Token counts; some servers send `null` for unknown ones.
 #[derive(Deserialize, Default)]
 struct Usage {
     #[serde(default)]
@@ -75,7 +75,7 @@ impl Reply {
     }
 }
 
-/// What is told beside the answer itself.
+/// The metadata of a response.
 #[derive(Default)]
 struct Told {
     model: Option<String>,
@@ -84,7 +84,7 @@ struct Told {
 }
 
 impl Told {
-    /// A call without a name calls nothing, and one without an identifier cannot be answered.
+    /// A tool call without a name or an identifier is malformed.
     fn completion(self, text: String, calls: Vec<ToolCall>, provider: &str) -> Result<Completion, ProviderFailure> {
         if calls.iter().any(|call| call.id.is_empty() || call.name.is_empty()) {
             return Err(ProviderError::Malformed.into());
@@ -101,7 +101,7 @@ impl Told {
     }
 }
 
-/// A bit of an answer.
+/// A chunk of a streamed response.
 #[derive(Deserialize)]
 pub(super) struct Chunk {
     #[serde(default)]
@@ -110,7 +110,7 @@ pub(super) struct Chunk {
     choices: Vec<Bit>,
     #[serde(default)]
     usage: Option<Usage>,
-    /// What some servers say when they cannot go on.
+    /// The error that some servers send within a stream.
     #[serde(default)]
     error: Option<Value>,
 }
@@ -153,7 +153,7 @@ struct FunctionBit {
     arguments: Option<String>,
 }
 
-/// An answer while it is said.
+/// A response while it is streamed.
 #[derive(Default)]
 pub(super) struct Saying {
     text: String,
@@ -163,20 +163,20 @@ pub(super) struct Saying {
 }
 
 impl Saying {
-    /// Takes the next bit, and answers with what it adds to the text.
+    /// Processes the next chunk, and returns the text that it adds.
     pub(super) fn hear(&mut self, chunk: Chunk) -> Result<Option<String>, ProviderFailure> {
         if let Some(error) = chunk.error {
             return Err(failed(&error).into());
         }
         self.told.model = chunk.model.or(self.told.model.take());
         self.told.usage = chunk.usage.or(self.told.usage.take());
-        // One answer is asked for.
+        // Only one choice is requested.
         let Some(bit) = chunk.choices.into_iter().find(|bit| bit.index == 0) else { return Ok(None) };
         self.told.finish_reason = bit.finish_reason.or(self.told.finish_reason.take());
         for called in bit.delta.tool_calls.unwrap_or_default() {
             let empty = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
             let call = self.calls.entry(called.index).or_insert_with(empty);
-            // The first bit names the call, the others go on with its arguments.
+            // The first delta names the call; the following ones extend its arguments.
             call.id.push_str(&called.id.filter(|_| call.id.is_empty()).unwrap_or_default());
             if let Some(FunctionBit { name, arguments }) = called.function {
                 call.name.push_str(&name.filter(|_| call.name.is_empty()).unwrap_or_default());
@@ -188,12 +188,12 @@ impl Saying {
         Ok(part)
     }
 
-    /// The server said that this is all.
+    /// Marks the end of the stream.
     pub(super) const fn done(&mut self) {
         self.is_done = true;
     }
 
-    /// All of it, if it came to its end.
+    /// The response, if the stream is complete.
     pub(super) fn completion(self, provider: &str) -> Result<Completion, ProviderFailure> {
         if !self.is_done && self.told.finish_reason.is_none() {
             return Err(ProviderError::Malformed.into());
@@ -202,7 +202,7 @@ impl Saying {
     }
 }
 
-/// What an error within a stream means: its code is a status where the server has one.
+/// The meaning of a stream error: its code is a status on some servers.
 fn failed(error: &Value) -> ProviderError {
     let code = error.get("code").or_else(|| error.get("status"));
     let number = code.and_then(|code| code.as_u64().or_else(|| code.as_str()?.parse().ok()));
@@ -213,7 +213,7 @@ fn failed(error: &Value) -> ProviderError {
     }
 }
 
-/// Vectors.
+/// A response with vectors.
 #[derive(Deserialize)]
 pub(super) struct Vectors {
     data: Vec<Vector>,
@@ -228,7 +228,7 @@ struct Vector {
 }
 
 impl Vectors {
-    /// Adds the vectors of so many texts, in their order.
+    /// Adds the vectors of a number of texts, in order.
     pub(super) fn add_to(mut self, embeddings: &mut Embeddings, texts: usize) -> Result<(), ProviderFailure> {
         self.data.sort_by_key(|vector| vector.index);
         let is_each_once = self.data.len() == texts && self.data.iter().enumerate().all(|(at, one)| one.index == at);

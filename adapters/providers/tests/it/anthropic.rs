@@ -1,4 +1,4 @@
-//! Anthropic's protocol.
+//! Anthropic's API.
 
 use crate::asking::{Ears, Protocol, call, heard, keys, plain, rich, route};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
@@ -224,7 +224,7 @@ async fn it_has_no_vectors() {
     assert_eq!(endpoint.count(), 0);
 }
 
-/// What PostgreSQL takes in no text comes in none, whole or bit by bit.
+/// NUL characters are replaced in complete and streamed texts.
 #[tokio::test]
 async fn streams_hold_no_nul() {
     let [delta, stop] = end("end_turn");

@@ -1,4 +1,4 @@
-//! Accounts at a test's endpoint, and what is asked of them.
+//! Accounts for a test endpoint, and calls.
 
 use async_trait::async_trait;
 use fairway_domain::{
@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::sync::mpsc;
 
-/// Knows one key, until it is told that there is none.
+/// A store with one key, which can be replaced by an error.
 pub(crate) struct Keys(pub(crate) Mutex<Result<&'static str, SecretError>>);
 
 #[async_trait]
@@ -38,7 +38,7 @@ pub(crate) fn keys(key: &'static str) -> Arc<Keys> {
     Arc::new(Keys(Mutex::new(Ok(key))))
 }
 
-/// The protocols, for what holds for all of them.
+/// The APIs, for tests that apply to both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
     OpenAi,
@@ -48,7 +48,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) const ALL: [Self; 2] = [Self::OpenAi, Self::Anthropic];
 
-    /// A provider that asks at this address.
+    /// A provider for this address.
     pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<Keys>>) -> Arc<dyn Provider> {
         fairway_testkit::init();
         let url = Url::parse(base_url).unwrap();
@@ -60,7 +60,7 @@ impl Protocol {
         }
     }
 
-    /// A provider that asks this endpoint, with time enough.
+    /// A provider for this endpoint with a long timeout.
     pub(crate) fn over(self, endpoint: &FaultyEndpoint) -> Arc<dyn Provider> {
         self.at(&endpoint.url("/v1"), Duration::from_secs(30), Some(keys("sk-test")))
     }
@@ -79,7 +79,7 @@ pub(crate) fn call(conversation: Conversation) -> ProviderCall {
     ProviderCall { route: route(), conversation: Arc::new(conversation) }
 }
 
-/// One question without anything beside.
+/// A minimal conversation.
 pub(crate) fn plain() -> ProviderCall {
     call(Conversation {
         system_prompt: "Be brief.".to_owned(),
@@ -88,7 +88,7 @@ pub(crate) fn plain() -> ProviderCall {
     })
 }
 
-/// A conversation with everything in it: tools offered, called twice at once, and answered.
+/// A conversation with tools, two parallel calls and their results.
 pub(crate) fn rich() -> ProviderCall {
     let called = |id: &str, arguments: &str| ToolCall {
         id: id.to_owned(),
@@ -121,7 +121,7 @@ pub(crate) fn rich() -> ProviderCall {
     })
 }
 
-/// Passes on what it hears.
+/// Forwards the received parts.
 pub(crate) struct Ears(mpsc::UnboundedSender<String>);
 
 impl Ears {
@@ -137,7 +137,7 @@ impl Listener for Ears {
     }
 }
 
-/// An answer and all parts of it that were heard on the way.
+/// A completion with all its streamed parts.
 pub(crate) async fn heard(
     provider: &dyn Provider,
     call: &ProviderCall,

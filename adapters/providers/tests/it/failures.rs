@@ -1,4 +1,4 @@
-//! Everything that can go wrong on the way, for both protocols: what it is called, and that nobody asks twice.
+//! Failures of both APIs: their classification, and that no request is retried.
 
 use crate::asking::{Protocol, heard, keys, plain};
 use fairway_domain::{
@@ -9,14 +9,14 @@ use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::json;
 use std::time::Duration;
 
-/// What becomes of a call, with and without a listener.
+/// The failure of a call, with and without a listener.
 async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(script);
     let provider = protocol.over(&endpoint);
     let quiet = provider.complete(&plain(), None).await.unwrap_err();
     let told = heard(&*provider, &plain()).await.0.unwrap_err();
-    assert_eq!(endpoint.count(), 2, "whoever asks decides whether to ask again");
+    assert_eq!(endpoint.count(), 2, "the provider does not retry");
     [quiet, told]
 }
 
@@ -51,7 +51,7 @@ async fn a_wish_to_be_left_alone_is_passed_on() {
             }
         }
         let script = Script::status(429, "").header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(failure(protocol, script).await[0].retry_after, Some(Duration::ZERO), "a moment that has passed");
+        assert_eq!(failure(protocol, script).await[0].retry_after, Some(Duration::ZERO), "a past date");
     }
 }
 
@@ -111,7 +111,7 @@ async fn without_its_key_nobody_is_asked() {
             assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Unavailable.into()));
         }
         assert_eq!(endpoint.count(), 0);
-        // A key that is there again holds at once, and so does a new one.
+        // A key that is available again takes effect at once, and so does a new one.
         for key in ["first", "second"] {
             *keys.0.lock().unwrap() = Ok(key);
             assert_eq!(provider.complete(&plain(), None).await, Err(ProviderError::Refused.into()));

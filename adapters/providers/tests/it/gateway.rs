@@ -1,14 +1,14 @@
-//! A gateway that others wrote, by both protocols.
+//! Both APIs against a gateway of another vendor.
 
 use crate::asking::{Protocol, heard, keys, plain, rich, route};
 use fairway_domain::execution::provider::{EmbeddingCall, Provider, ProviderCall, ProviderError, RoutePoint};
 use fairway_testkit::{GATEWAY_KEY, Gateway};
 use std::{sync::Arc, time::Duration};
 
-/// Enough for a gateway on a busy machine.
+/// A timeout for a gateway on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The same call of another model.
+/// The same call with another model.
 fn to(model: &str, call: &ProviderCall) -> ProviderCall {
     ProviderCall {
         route: RoutePoint { model: model.to_owned(), ..route() },
@@ -16,7 +16,7 @@ fn to(model: &str, call: &ProviderCall) -> ProviderCall {
     }
 }
 
-/// One gateway for all of it: it takes its time to start.
+/// One test for all of it, because the gateway starts slowly.
 #[tokio::test]
 async fn a_foreign_gateway_is_understood() {
     let gateway = tokio::task::spawn_blocking(|| Gateway::start().unwrap()).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_foreign_gateway_is_understood() {
     assert_eq!(failed.error, ProviderError::Refused);
 }
 
-/// What goes wrong at the gateway's own providers keeps its kind on the way.
+/// Failures of the gateway's own providers keep their kind.
 async fn refuses(openai: &dyn Provider, anthropic: &dyn Provider) {
     for provider in [openai, anthropic] {
         for (model, error) in

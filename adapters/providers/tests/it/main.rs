@@ -1,6 +1,6 @@
-//! Both protocols against an endpoint that answers what it is told, well or badly.
+//! Both APIs against a scripted endpoint.
 
-#![expect(clippy::unwrap_used, reason = "a test ends at the first surprise, helpers included")]
+#![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 mod anthropic;
 mod asking;

@@ -1,4 +1,4 @@
-//! OpenAI's protocol.
+//! OpenAI's API.
 
 use crate::asking::{Ears, Protocol, call, heard, plain, rich, route};
 use fairway_domain::execution::provider::{
@@ -105,7 +105,7 @@ async fn instructions_alone_are_the_question() {
     }
 }
 
-/// A bit of a stream.
+/// A chunk of a stream.
 fn bit(delta: &Value, finish_reason: Option<&str>) -> String {
     let choices = json!([{ "index": 0, "delta": delta, "finish_reason": finish_reason }]);
     let chunk = json!({ "object": "chat.completion.chunk", "model": "small-2026", "choices": choices, "usage": null });
@@ -133,7 +133,7 @@ async fn a_stream_is_heard_while_it_comes() {
     let (endpoint, provider) = asked(Script::events(events).pausing()).await;
     let (ears, mut said) = Ears::open();
     let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
-    // Nothing that comes later is there yet when the first part is heard.
+    // No later part exists when the first one arrives.
     endpoint.release(2);
     assert_eq!(said.recv().await.unwrap(), "Good ");
     assert!(said.try_recv().is_err() && !asking.is_finished());
@@ -204,7 +204,7 @@ async fn streams_that_break_off_are_no_answers_but_stay_said() {
         assert_eq!(completion.unwrap_err().error, error, "{script:?}");
         assert_eq!(parts, ["Good "]);
     }
-    // The end of a stream may be told by the answer's own end.
+    // The end of the response may end the stream.
     let (_endpoint, provider) = asked(Script::events([part(), bit(&json!({}), Some("length"))])).await;
     assert_eq!(heard(&*provider, &plain()).await.0.unwrap().text, "Good ");
 }
@@ -245,7 +245,7 @@ async fn vectors_that_are_none_are_refused() {
     }
 }
 
-/// What PostgreSQL takes in no text comes in none.
+/// NUL characters are replaced in texts and tool calls.
 #[tokio::test]
 async fn answers_hold_no_nul() {
     let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
