@@ -244,7 +244,7 @@ impl Database {
         self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
     }
 
-    /// Like [`Self::list`], for lists by month, which use generic plans. They run on a bounded share of the point
+    /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
     /// connections, so that point reads and commits find free ones.
     pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await

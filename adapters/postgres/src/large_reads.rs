@@ -1,6 +1,6 @@
 //! Bounded reads of large texts.
 //!
-//! A statement that reads small rows omits a text of more than [`MAX_SMALL`] bytes and returns its length. A
+//! A statement that reads small rows omits a text of more than [`MAX_SMALL_BYTES`] bytes and returns its length. A
 //! [`LargeRead`] then reads the text alone ([0076](../../../docs/decisions/0076-memory-limit.md)).
 
 use crate::{

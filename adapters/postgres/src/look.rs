@@ -22,7 +22,7 @@ pub(crate) trait Look: Send + Sync + 'static {
     async fn look(&self, keys: &[Self::Key]) -> Result<HashMap<Self::Key, Self::Found>, StoreError>;
 }
 
-/// Runs a [`BatchLoader`] as a [`Batch`].
+/// Runs a [`BatchLoader`] as a [`BatchOperation`].
 pub(crate) struct Looks<L>(pub(crate) L);
 
 /// The value of one key, or the fault of the shared statement: a [`StoreError`] cannot be cloned.

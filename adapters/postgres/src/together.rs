@@ -47,7 +47,7 @@ pub(crate) trait Commit: Send + Sync + 'static {
     async fn alone(&self, item: &Self::Item) -> Result<Self::Done, CommitError>;
 }
 
-/// Runs a [`BatchCommitter`] as a [`Batch`].
+/// Runs a [`BatchCommitter`] as a [`BatchOperation`].
 pub(crate) struct Commits<C> {
     pub(crate) one: C,
     heavy: Semaphore,

@@ -66,7 +66,7 @@ pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
 }
 
 /// Maximum bytes of the events of a page with several chunks. Rendered as an event stream, they stay below
-/// [`MAX_SMALL`](crate::large_reads::MAX_SMALL), even if each event is short.
+/// [`MAX_SMALL_BYTES`](crate::large_reads::MAX_SMALL_BYTES), even if each event is short.
 const MAX_PAGE: i64 = 32 << 10;
 /// Maximum number of chunks of a page.
 const MAX_PIECES: i64 = 128;
