@@ -177,7 +177,7 @@ pub const MAX_CHANGE_NOTE: usize = 2_000;
 pub struct ChangeNote(String);
 
 impl ChangeNote {
-    /// Parses an external text: at most [`MAX_CHANGE_NOTE`] characters; line breaks and tabs are the only control
+    /// Parses an external text: at most [`MAX_CHANGE_NOTE_CHARS`] characters; line breaks and tabs are the only control
     /// characters that it may contain.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -28,9 +28,9 @@ pub(in crate::asset) struct Position<'w, 'p> {
 pub(in crate::asset) fn visit<'w>(
     root: &'w Value,
     content: &'w Value,
-    seen: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+    visitor: &mut impl FnMut(&Position<'w, '_>) -> Descend,
 ) {
-    step(root, root, content, "", seen);
+    step(root, root, content, "", visitor);
 }
 
 /// INVARIANT: recursion ends. Every call descends one level in `value`, whose nesting is bounded, or from a schema to
@@ -40,16 +40,16 @@ fn step<'w>(
     schema: &'w Value,
     value: &'w Value,
     pointer: &str,
-    seen: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+    visitor: &mut impl FnMut(&Position<'w, '_>) -> Descend,
 ) {
     let shape = resolved(root, schema);
-    if seen(&Position { schema, shape, value, pointer }) == Descend::Past {
+    if visitor(&Position { schema, shape, value, pointer }) == Descend::Past {
         return;
     }
     let schema = shape;
-    for branch in ["anyOf", "oneOf", "allOf"] {
-        for way in schema.get(branch).and_then(Value::as_array).into_iter().flatten() {
-            step(root, way, value, pointer, seen);
+    for keyword in ["anyOf", "oneOf", "allOf"] {
+        for branch in schema.get(keyword).and_then(Value::as_array).into_iter().flatten() {
+            step(root, branch, value, pointer, visitor);
         }
     }
     match value {
@@ -59,14 +59,14 @@ fn step<'w>(
             for (name, member) in members {
                 let known = properties.and_then(|properties| properties.get(name));
                 if let Some(below) = known.or(others) {
-                    step(root, below, member, &member_pointer(pointer, name), seen);
+                    step(root, below, member, &member_pointer(pointer, name), visitor);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(below) = schema.get("items") {
                 for (index, item) in items.iter().enumerate() {
-                    step(root, below, item, &format!("{pointer}/{index}"), seen);
+                    step(root, below, item, &format!("{pointer}/{index}"), visitor);
                 }
             }
         }
