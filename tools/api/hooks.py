@@ -1,7 +1,7 @@
-"""A codec for the property-testing tool: all of Unicode, but for the characters beyond the first plane that show nothing.
+"""A codec for the property-based tests: all of Unicode except invisible characters beyond the Basic Multilingual Plane.
 
-The server refuses them in names and notes (`crates/domain/src/text.rs`). The patterns of the document name such characters
-of the first plane alone, because a pattern cannot name others portably; a test of `crates/domain` covers them.
+The server refuses invisible characters in names and notes (`crates/domain/src/text.rs`). Patterns in the OpenAPI document
+exclude them only inside that plane, because patterns for others are not portable. A test of `crates/domain` covers them.
 """
 
 import codecs
@@ -12,7 +12,7 @@ HIDDEN = [range(0x1BCA0, 0x1BCA4), range(0x1D173, 0x1D17B), range(0xE0000, 0xE10
 def encode(text, errors="strict"):
     for position, character in enumerate(text):
         if ord(character) > 0xFFFF and any(ord(character) in hidden for hidden in HIDDEN):
-            raise UnicodeEncodeError("visible", text, position, position + 1, "shows nothing")
+            raise UnicodeEncodeError("visible", text, position, position + 1, "invisible character")
     return codecs.utf_8_encode(text, errors)
 
 

@@ -1,7 +1,7 @@
-"""The guide's first chapter, walked with a Python client that was generated from the API document.
+"""Runs the first chapter of the guide with a Python client that is generated from the OpenAPI document.
 
-Usage: walk.py ADDRESS, with the folder of the generated package `fairway_client` on PYTHONPATH. Everything is asked
-through the client's functions and read through its models; an answer that is not what the document says ends the walk.
+Usage: walk.py ADDRESS, with the folder of the generated package `fairway_client` on PYTHONPATH. All requests use the
+client's functions, and all responses its models. A response that violates the document ends the script with an error.
 """
 
 import sys
@@ -25,7 +25,7 @@ NAME = "python-" + uuid.uuid4().hex[:12]
 
 
 def acting(actor):
-    # An answer whose status the document does not name is an error of its own.
+    # The client raises an error for a status that the document does not list.
     return Client(base_url=sys.argv[1], headers={"X-Actor-Ref": actor}, raise_on_unexpected_status=True)
 
 
@@ -33,16 +33,16 @@ ada, grace = acting("user:ada"), acting("user:grace")
 
 
 def told(response, status, model):
-    """What an answer holds, read as the model that the document names for its status."""
+    """Returns the parsed body; exits unless the response has this status and its documented model."""
     if response.status_code != status or not isinstance(response.parsed, model):
-        sys.exit(f"not answered as expected: {response.status_code} {response.content[:500]!r}")
+        sys.exit(f"unexpected response: {response.status_code} {response.content[:500]!r}")
     return response.parsed
 
 
 def refused(response, status, code):
     error = told(response, status, models.Error)
     if error.detail.error != code:
-        sys.exit(f"not refused as expected: {response.content[:500]!r}")
+        sys.exit(f"unexpected refusal: {response.content[:500]!r}")
     return error
 
 
@@ -124,4 +124,4 @@ assert len(page.parsed) == 2 and 'rel="next"' in page.headers["link"], page
 events = list_audit_events.sync(client=grace, limit=5)
 assert len(events) == 5 and events[0].index > events[4].index, events
 assert refused(read_workload.sync_detailed(uuid.uuid4(), client=ada), 404, "not_found").request_id
-print(f"python: {NAME} answered `{first.output}`, with {len(graph.nodes)} nodes of evidence behind it")
+print(f"python: {NAME} answered `{first.output}`; its evidence graph has {len(graph.nodes)} nodes")

@@ -1,5 +1,5 @@
-// The guide's first chapter, walked with a TypeScript client: the types are generated from the API document, so that what
-// does not fit it does not compile.
+// Runs the first chapter of the guide with a TypeScript client. Its types are generated from the OpenAPI document, so a
+// mismatch is a compile error.
 //
 // Usage: node walk.js ADDRESS
 
@@ -15,23 +15,23 @@ const acting = (actor: string) => createClient<paths>({ baseUrl: address, header
 const ada = acting("user:ada");
 const grace = acting("user:grace");
 
-/** What an answer holds, or the end of the walk. */
+/** Returns the body; throws unless the response has this status. */
 function told<T>(answer: { data?: T; error?: unknown; response: Response }, status = 200): T {
   if (answer.data === undefined || answer.response.status !== status) {
-    throw new Error(`not answered as expected: ${answer.response.status} ${JSON.stringify(answer.error ?? answer.data)}`);
+    throw new Error(`unexpected response: ${answer.response.status} ${JSON.stringify(answer.error ?? answer.data)}`);
   }
   return answer.data;
 }
 
 function refused(answer: { error?: Schemas["Error"]; response: Response }, status: number, code: string): Schemas["Error"] {
   if (answer.error?.detail.error !== code || answer.response.status !== status) {
-    throw new Error(`not refused as expected: ${answer.response.status} ${JSON.stringify(answer.error)}`);
+    throw new Error(`unexpected refusal: ${answer.response.status} ${JSON.stringify(answer.error)}`);
   }
   return answer.error;
 }
 
 function holds(what: boolean, of: unknown): void {
-  if (!what) throw new Error(`not as expected: ${JSON.stringify(of)}`);
+  if (!what) throw new Error(`unexpected value: ${JSON.stringify(of)}`);
 }
 
 async function version(asset_kind: Schemas["NewAsset"]["asset_kind"], content: Schemas["NewVersion"]["content"]) {
@@ -103,7 +103,7 @@ const run = (message: string) =>
 
 const first = told(await run("Thanks, I love it!"));
 const again = told(await run("Thanks, I love it!"));
-if (!("output" in first)) throw new Error("the run goes on");
+if (!("output" in first)) throw new Error("the run is still running");
 holds(first.output === "praise" && again.execution_id === first.execution_id, { first, again });
 const execution_id = first.execution_id;
 const execution = told(await ada.GET("/v1/executions/{execution_id}", { params: { path: { execution_id } } }));
@@ -121,7 +121,7 @@ const graph = told(
     params: { path: { execution_id }, query: { format: "graph" } },
   }),
 );
-if (!("nodes" in graph)) throw new Error("no graph");
+if (!("nodes" in graph)) throw new Error("the response has no graph");
 holds(graph.nodes.length > 5 && graph.edges.length > 5, graph);
 
 const page = await ada.GET("/v1/assets", { params: { query: { limit: 2 } } });
@@ -130,4 +130,4 @@ const events = told(await grace.GET("/v1/audit/events", { params: { query: { lim
 holds(events.length === 5 && events[0].index > events[4].index, events);
 const nobody = { workload_id: randomUUID() };
 refused(await ada.GET("/v1/workloads/{workload_id}", { params: { path: nobody } }), 404, "not_found");
-console.log(`typescript: ${name} answered \`${String(first.output)}\`, with ${graph.nodes.length} nodes of evidence behind it`);
+console.log(`typescript: ${name} answered \`${String(first.output)}\`; its evidence graph has ${graph.nodes.length} nodes`);

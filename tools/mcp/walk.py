@@ -1,6 +1,6 @@
-"""The official client of the Model Context Protocol lists the tools of a server and calls them.
+"""Lists and calls the tools of a server with the official client of the Model Context Protocol.
 
-Arguments: the address of `/mcp`, how to begin (`legacy` or a revision), the name of a workload's tool, and an execution.
+Arguments: the URL of `/mcp`, the mode (`legacy` or a protocol revision), the name of a workload's tool, and an execution id.
 """
 
 import asyncio

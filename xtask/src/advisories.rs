@@ -1,4 +1,4 @@
-//! Advisories: the locked packages of cargo against a copy of the facts of the RustSec database, which needs no network.
+//! Matches cargo's locked packages with a local copy of the RustSec advisory database; needs no network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,42 +11,42 @@ use time::{Date, OffsetDateTime};
 
 use crate::place::Place;
 
-/// The copy: one advisory a line, with identifiers, ranges of versions and what kind of advisory it is.
+/// The copy: one advisory on each line, with identifier, version ranges and kind.
 const COPY: &str = "tools/advisories.json";
-/// Beyond this many days the copy is too old to rely on, which is a warning: time alone fails no build.
+/// Maximum age of the copy in days. An older copy is only a warning, so that time alone fails no build.
 const MAX_AGE: i64 = 90;
-/// Where the reasons stand for the advisories that are accepted. cargo-deny reads the same list.
+/// The reasons for accepted advisories. cargo-deny reads the same list.
 const REASONS: &str = "deny.toml";
-/// The operating systems and processors that Fairway is built for.
+/// The operating systems and processors that Fairway supports.
 const SYSTEMS: [&str; 2] = ["linux", "macos"];
 const PROCESSORS: [&str; 2] = ["x86_64", "aarch64"];
 
 /// The copy of the database.
 #[derive(Deserialize)]
 struct Database {
-    /// The day of the copy: `2026-08-21`.
+    /// The date of the copy: `2026-08-21`.
     as_of: String,
     advisories: Vec<Advisory>,
 }
 
-/// One advisory of the RustSec database: <https://github.com/rustsec/advisory-db>.
+/// An advisory of the RustSec database: <https://github.com/rustsec/advisory-db>.
 #[derive(Deserialize)]
 struct Advisory {
     id: String,
     package: String,
-    /// Ranges of versions with the fix.
+    /// Version ranges with the fix.
     patched: Vec<VersionReq>,
-    /// Ranges of versions that never had the flaw.
+    /// Version ranges without the flaw.
     unaffected: Vec<VersionReq>,
-    /// `unmaintained`, `unsound` or `notice`; absent where the package is vulnerable.
+    /// `unmaintained`, `unsound` or `notice`; absent for a vulnerability.
     informational: Option<String>,
-    /// The day on which it was withdrawn.
+    /// The withdrawal date.
     withdrawn: Option<String>,
     #[serde(default)]
     affected: Affected,
 }
 
-/// Where the flaw exists; empty lists stand for everywhere.
+/// The affected platforms; an empty list means all.
 #[derive(Deserialize, Default)]
 struct Affected {
     #[serde(default)]
@@ -64,7 +64,7 @@ struct Lock {
 struct LockedPackage {
     name: String,
     version: Version,
-    /// Absent for the workspace's own packages.
+    /// Absent for workspace packages.
     source: Option<String>,
 }
 
@@ -90,22 +90,22 @@ struct Finding {
     id: String,
     package: String,
     version: Version,
-    /// `None` where the package is vulnerable.
+    /// `None` for a vulnerability.
     informational: Option<String>,
 }
 
-/// What the check prints, and what fails it.
+/// The output and the failures of the check.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct Verdict {
     accepted: Vec<String>,
     failures: Vec<String>,
 }
 
-/// Matches `Cargo.lock` against the copy. A vulnerable package fails the check, whatever is accepted; an unmaintained or
-/// unsound one does unless a reason is given; a reason without a finding does too, so that the list stays true.
+/// Matches `Cargo.lock` with the copy. A vulnerable package always fails the check. An unmaintained or unsound
+/// package fails it without a reason. A reason without a finding also fails it, which keeps the list current.
 ///
 /// # Errors
-/// When the check fails, or a file cannot be read as what it is.
+/// When the check fails, or a file cannot be read or parsed.
 pub(crate) fn check(place: &Place) -> Result<()> {
     let read = |path: &str| fs::read_to_string(place.root.join(path)).with_context(|| format!("reading {path}"));
     let database = database(&read(COPY)?)?;
@@ -123,23 +123,23 @@ pub(crate) fn check(place: &Place) -> Result<()> {
 }
 
 fn database(text: &str) -> Result<Database> {
-    let database: Database = serde_json::from_str(text).with_context(|| format!("{COPY} is not a copy"))?;
+    let database: Database = serde_json::from_str(text).with_context(|| format!("{COPY} is not a valid copy"))?;
     if database.advisories.is_empty() {
-        bail!("{COPY} holds no advisory");
+        bail!("{COPY} contains no advisory");
     }
     Ok(database)
 }
 
-/// The packages that come from a registry.
+/// The packages from a registry.
 fn locked(text: &str) -> Result<Vec<LockedPackage>> {
     let lock: Lock = toml::from_str(text).context("reading the packages of Cargo.lock")?;
     Ok(lock.package.into_iter().filter(|package| package.source.is_some()).collect())
 }
 
-/// Why advisories are accepted, by identifier.
+/// The reasons for accepted advisories, by identifier.
 fn reasons(text: &str) -> Result<BTreeMap<String, String>> {
     let settings: DenySettings = toml::from_str(text)
-        .with_context(|| format!("each entry of `ignore` in {REASONS} has an `id` and a `reason`"))?;
+        .with_context(|| format!("each entry of `ignore` in {REASONS} needs an `id` and a `reason`"))?;
     Ok(settings.advisories.ignore.into_iter().map(|accepted| (accepted.id, accepted.reason)).collect())
 }
 
@@ -180,16 +180,16 @@ fn judge(findings: &[Finding], reasons: &BTreeMap<String, String>) -> Verdict {
     verdict
 }
 
-/// A warning where the copy is older than [`MAX_AGE`] days.
+/// A warning when the copy is older than [`MAX_AGE`] days.
 fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
     let date = Date::parse(as_of, format_description!("[year]-[month]-[day]"))
-        .with_context(|| format!("{COPY} names no day: `{as_of}`"))?;
+        .with_context(|| format!("{COPY} has an invalid date: `{as_of}`"))?;
     let days = (today - date).whole_days();
     Ok((days > MAX_AGE).then(|| format!("{COPY} is {days} days old; newer advisories are not matched")))
 }
 
 impl Advisory {
-    /// Whether it stands, and concerns a platform that Fairway is built for.
+    /// Whether the advisory is active and concerns a supported platform.
     fn is_relevant(&self) -> bool {
         let concerns = |named: &[String], ours: &[&str]| {
             named.is_empty() || named.iter().any(|name| ours.contains(&name.as_str()))
@@ -197,8 +197,8 @@ impl Advisory {
         self.withdrawn.is_none() && concerns(&self.affected.os, &SYSTEMS) && concerns(&self.affected.arch, &PROCESSORS)
     }
 
-    /// Whether a version has the flaw. A pre-release matches only ranges that name one of the same version, so in doubt it
-    /// counts as affected.
+    /// Whether a version has the flaw. A pre-release matches only ranges that name a pre-release of the same version,
+    /// so otherwise it counts as affected.
     fn affects(&self, version: &Version) -> bool {
         !self.patched.iter().chain(&self.unaffected).any(|range| range.matches(version))
     }
@@ -285,7 +285,7 @@ mod tests {
         assert!(database(r#"{ "as_of": "2026-08-21", "advisories": [] }"#).is_err());
     }
 
-    /// What is locked in this repository today: nothing vulnerable, and three packages that nobody maintains.
+    /// The current lock file: no vulnerable package and three unmaintained ones.
     #[test]
     fn the_repository_passes_and_a_vulnerable_package_in_its_lock_file_does_not() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

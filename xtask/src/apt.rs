@@ -1,4 +1,4 @@
-//! Packages of the distribution, where it is Debian's.
+//! Installs packages of a Debian-based distribution.
 
 use std::process::Command;
 
@@ -8,9 +8,9 @@ use nix::unistd::geteuid;
 use crate::place::on_path;
 use crate::step::succeed;
 
-/// Installs a package as root, or with a sudo that does not ask.
+/// Installs a package as root, or with a passwordless sudo.
 pub(crate) fn install(package: &str) -> Result<()> {
-    let apt = on_path("apt-get").context("apt-get is not here")?;
+    let apt = on_path("apt-get").context("apt-get is not installed")?;
     let privileged = || -> Result<Command> {
         if geteuid().is_root() {
             return Ok(Command::new(&apt));

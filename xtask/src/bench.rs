@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the benchmark on release builds.
+//! `cargo xtask bench`: runs the benchmark on release builds.
 
 use std::process::ExitCode;
 
@@ -11,14 +11,14 @@ use crate::postgres;
 use crate::signals::Signals;
 use crate::{children, gateway};
 
-/// Tells the benchmark which program to measure.
+/// The server executable to measure.
 const SERVER_VARIABLE: &str = "FAIRWAY_BENCH_SERVER";
-/// The Python that runs a gateway of models, for the row that has one beside it.
+/// The Python interpreter of the LiteLLM installation, for the scenario with a gateway.
 const GATEWAY_VARIABLE: &str = "FAIRWAY_BENCH_GATEWAY_PYTHON";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Handed to the benchmark
+    /// Arguments for the benchmark
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     benchmark: Vec<String>,
 }
@@ -37,8 +37,8 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         Ok(python) => {
             command.env(GATEWAY_VARIABLE, python);
         }
-        // Where nothing can be installed, the rest is worth measuring; the report says what is missing.
-        Err(error) => println!("xtask: no gateway of models to measure beside ours: {error:#}"),
+        // Without an installation, the other scenarios still run; the report lists the missing one.
+        Err(error) => println!("xtask: LiteLLM gateway unavailable, skipping its comparison: {error:#}"),
     }
     Ok(children::exit_code(children::run(command, &signals)?))
 }

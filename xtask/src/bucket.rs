@@ -1,4 +1,4 @@
-//! An S3 server for the tests, installed from PyPI into an environment of its own.
+//! The S3 server for tests, installed from PyPI into a separate environment.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use anyhow::Result;
 use crate::foreign;
 use crate::place::Place;
 
-/// What is installed. Pinned: the tests count on how it keeps put-if-absent.
+/// The package. Pinned, because the tests rely on its implementation of put-if-absent.
 const SERVER: &str = "moto[server]==5.2.5";
 
-/// The Python that runs the server, installed when it is not there.
+/// The Python interpreter that runs the server; installs the package when missing.
 pub(crate) fn ensure(place: &Place) -> Result<PathBuf> {
     Ok(foreign::packages(place, "moto", SERVER.as_bytes(), &[SERVER])?.interpreter)
 }

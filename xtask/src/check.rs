@@ -1,4 +1,4 @@
-//! `cargo xtask check` and `cargo xtask ci`: what every change must pass.
+//! `cargo xtask check` and `cargo xtask ci`: the required checks of every change.
 
 use std::fs;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::step::{Steps, succeed};
 use crate::{advisories, check_api, docs, fences, npm_audit, security, tools};
 
-/// The command that the README tells people to test with.
+/// The test command in the README.
 const TEST_COMMAND: &str = "cargo xtask test";
 
 pub(crate) fn run(place: &Place) -> Result<ExitCode> {
@@ -18,8 +18,8 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     Ok(steps.finish())
 }
 
-/// The checks, then the tests as a newcomer starts them. That the documents generated from the code are current is
-/// among the tests.
+/// Runs the checks, then the tests by the README's command. The tests include the check that generated documents are
+/// current.
 pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
     let mut steps = Steps::default();
     check(place, &mut steps);
@@ -28,15 +28,15 @@ pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
         if !tells(&readme, TEST_COMMAND) {
             bail!("README.md does not show the line `{TEST_COMMAND}`");
         }
-        // The caller's own environment, not that of the other steps: this is the command as it is written down.
+        // Uses the caller's environment, so that the command runs as documented.
         let mut words = TEST_COMMAND.split(' ');
         let mut command = Command::new(words.next().context("the command has a program")?);
         command.args(words).current_dir(&place.root);
         succeed(command)
     });
-    // Programs of others, over a server of this build.
+    // External tools against a server of this build.
     if let Err(error) = check_api::check(place, &check_api::Arguments::default(), &mut steps) {
-        steps.step("foreign programs", || Err(error));
+        steps.step("external tools", || Err(error));
     }
     Ok(steps.finish())
 }
@@ -48,15 +48,15 @@ fn check(place: &Place, steps: &mut Steps) {
         succeed(command)
     };
     steps.step("format", || cargo(&["fmt", "--all", "--check"]));
-    steps.step("fences", || fences::run(place));
-    steps.step("tables of documents", || docs::check(place));
+    steps.step("architecture lints", || fences::run(place));
+    steps.step("document tables", || docs::check(place));
     steps.step("evidence of docs/security.md", || security::check(place));
-    steps.step("domain on its own", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
+    steps.step("domain in isolation", || cargo(&["check", "--quiet", "--package", "fairway-domain"]));
     steps.step("lints", || cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]));
     steps.step("dependencies", || {
         tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
-        // A database that `cargo deny fetch db` brought is newer than the copy in the repository.
+        // A database from `cargo deny fetch db` is newer than the copy in the repository.
         if tools::advisories_are_here() {
             cargo(&["deny", "--log-level", "warn", "--offline", "check", "advisories"])?;
         }
@@ -66,7 +66,7 @@ fn check(place: &Place, steps: &mut Steps) {
     steps.step("npm audit", || npm_audit::check(place));
 }
 
-/// Whether a document shows this command on a line of its own.
+/// Whether a document contains this command on a separate line.
 fn tells(document: &str, command: &str) -> bool {
     document.lines().any(|line| line.split(" #").next().is_some_and(|line| line.trim() == command))
 }

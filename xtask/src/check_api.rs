@@ -1,6 +1,6 @@
-//! `cargo xtask check-api`: programs that others wrote, living on the API and its document: a linter reads the document, a
-//! property-testing tool asks everything that it allows and forbids, and two clients that are generated from it walk the
-//! guide's first chapter.
+//! `cargo xtask check-api`: runs external tools against the API and its OpenAPI document. A linter checks the
+//! document, a property-based testing tool sends generated requests, and two generated clients run the first chapter
+//! of the guide.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -22,18 +22,18 @@ use crate::step::{Steps, succeed};
 use crate::up::Server;
 use crate::{demo, postgres};
 
-/// Where the tools' own files lie.
+/// The folder of the tools' files.
 const FOLDER: &str = "tools/api";
-/// Requests that the property-testing tool makes of each operation and kind of question: in CI, and in a long run.
+/// Generated requests for each operation and test phase: in CI, and in a long run.
 const EXAMPLES: u32 = 24;
 const LONG_EXAMPLES: u32 = 200;
 
 #[derive(Args, Default)]
 pub(crate) struct Arguments {
-    /// Ask many times as much
+    /// Generate many times as many requests
     #[arg(long)]
     long: bool,
-    /// Where the property-testing tool starts; default: another seed each time, which is printed
+    /// The seed of the property-based tests; without it a new seed each time, which is printed
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -48,8 +48,8 @@ pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> 
     let files = place.root.join(FOLDER);
     let npm = foreign::npm(place, &files)?;
     let python = foreign::python(place, &files)?;
-    steps.step("the document, linted", || lint(place, &npm, &files));
-    let work = tempfile::tempdir().context("making a directory to generate into")?;
+    steps.step("lint of the OpenAPI document", || lint(place, &npm, &files));
+    let work = tempfile::tempdir().context("creating the output directory")?;
     let signals = Signals::catch()?;
     let built = children::run(place.build_programs(Profile::Dev), &signals)?;
     if !built.success() {
@@ -74,7 +74,7 @@ fn lint(place: &Place, npm: &Npm, files: &Path) -> Result<()> {
     succeed(command)
 }
 
-/// Types out of the document, the walk compiled against them, and walked.
+/// Generates TypeScript types from the document, compiles the client script against them, and runs it.
 fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let folder = work.path().join("typescript");
     fs::create_dir(&folder)?;
@@ -94,7 +94,7 @@ fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: So
     succeed(walk)
 }
 
-/// A package out of the document, and the walk over it.
+/// Generates a Python package from the document, and runs the client script with it.
 fn generated_python(place: &Place, python: &Python, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
@@ -108,34 +108,34 @@ fn generated_python(place: &Place, python: &Python, files: &Path, work: &TempDir
     succeed(walk)
 }
 
-/// Everything that the document allows and forbids, asked of the server with all of the tool's checks.
+/// Sends generated valid and invalid requests to the server, with all of the tool's checks.
 fn properties(python: &Python, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));
     let seed = arguments.seed.map_or_else(fresh_seed, Ok)?;
-    println!("from seed {seed}: `cargo xtask check-api --seed {seed}` asks the same");
+    println!("seed {seed}: `cargo xtask check-api --seed {seed}` sends the same requests");
     ask.args(generation(arguments.long, seed)).current_dir(work.path());
     // The codec that the configuration names.
     ask.env("SCHEMATHESIS_HOOKS", files.join("hooks.py"));
     succeed(ask)
 }
 
-/// A seed that no earlier run had.
+/// A new seed from the current time.
 fn fresh_seed() -> Result<u64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())
 }
 
-/// How much is asked, and from where. Each run starts elsewhere, so that runs find together what one of them has no time for.
+/// The number of examples and the seed. Different seeds let several runs together cover more than one.
 fn generation(is_long: bool, seed: u64) -> [String; 4] {
     let examples = if is_long { LONG_EXAMPLES } else { EXAMPLES };
     ["--max-examples".to_owned(), examples.to_string(), "--seed".to_owned(), seed.to_string()]
 }
 
-/// A server with the demo, over a PostgreSQL that goes with it.
+/// A server with the demo, and its private PostgreSQL.
 struct Running {
     address: SocketAddr,
-    // In this order: the server ends before what it stands on.
+    // Dropped in this order: the server ends before its database.
     _server: Server,
     _database: PrivateServer,
     _home: TempDir,
@@ -146,7 +146,7 @@ impl Running {
         let binaries = postgres::ensure()?;
         let database = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
         let home = tempfile::tempdir()?;
-        // Free a moment ago; whoever takes it in between makes the server say so.
+        // The port may be taken before the server binds it; the server then reports the conflict.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let configured = |mut command: Command| {
             command
@@ -161,7 +161,7 @@ impl Running {
         let mut server = Server { child: serve.spawn().context("starting fairway-server")? };
         match server.wait_until_ready(address, signals)? {
             Event::NothingYet => {}
-            Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
+            Event::Ended(status) => bail!("fairway-server exited during startup ({status})"),
             Event::Asked => bail!("stopped"),
         }
         succeed(configured(demo::seed(place, Profile::Dev)))?;
@@ -202,7 +202,7 @@ mod tests {
         assert!(configuration["generation"].get("deterministic").is_none());
     }
 
-    /// What is left out of generated texts is what the server refuses and a pattern cannot name, and nothing else.
+    /// The codec excludes exactly the characters that the server refuses and that no pattern can express.
     #[test]
     fn the_codec_leaves_out_the_hidden_characters_beyond_the_first_plane() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -221,7 +221,7 @@ mod tests {
         assert!(read("tools/api/hooks.py").contains(&format!("HIDDEN = [{}]", ranges.join(", "))), "{ranges:?}");
     }
 
-    /// Whole classes of statuses would hide a change; only what succeeds may be any of its class.
+    /// Status classes would hide changes, so only success may be a class.
     #[test]
     fn a_well_formed_request_is_answered_by_few_named_statuses() {
         let configuration = configuration();

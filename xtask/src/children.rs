@@ -1,4 +1,4 @@
-//! Child processes that are stopped in an orderly way.
+//! Child processes with an orderly shutdown.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -10,11 +10,11 @@ use nix::unistd::Pid;
 
 use crate::signals::Signals;
 
-/// How long one look at the signals lasts, and so how late the end of a child may be noticed.
+/// Poll interval for signals, and the maximum delay in noticing a child's exit.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// Runs `command` to its end and hands it what it would miss: Ctrl-C reaches it through the terminal, as it shares
-/// this process's group, but a request to this process alone does not.
+/// Runs a command to its end and forwards signals. Ctrl-C reaches the child through the terminal, because both share
+/// a process group; other signals would reach only this process.
 pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus> {
     let mut child = command.spawn().with_context(|| format!("starting {}", command.get_program().display()))?;
     loop {
@@ -28,14 +28,14 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
     }
 }
 
-/// What happened first.
+/// The first event.
 pub(crate) enum Event {
     Ended(ExitStatus),
     Asked,
     NothingYet,
 }
 
-/// Looks for a moment whether the child ended or somebody asked to stop.
+/// Polls whether the child has exited or a stop was requested.
 pub(crate) fn glance(child: &mut Child, signals: &Signals) -> Result<Event> {
     if let Some(status) = child.try_wait()? {
         return Ok(Event::Ended(status));
@@ -43,15 +43,15 @@ pub(crate) fn glance(child: &mut Child, signals: &Signals) -> Result<Event> {
     Ok(signals.within(GLANCE).map_or(Event::NothingYet, |_| Event::Asked))
 }
 
-/// Sends a signal to a child that has not been waited for; its id is therefore its own still.
+/// Sends a signal to a child that has not been waited for, so its process id is still valid.
 pub(crate) fn send(child: &Child, signal: Signal) {
     if let Ok(process) = i32::try_from(child.id()) {
-        // The one failure possible is that it has just ended, which the next look at it tells.
+        // The call fails only if the child has just exited, which the next poll reports.
         let _ = kill(Pid::from_raw(process), signal);
     }
 }
 
-/// The exit code to pass on: the child's own, or as shells say it, 128 and the signal that ended it.
+/// The exit code to pass on: the child's own, or 128 plus the signal number, as in shells.
 pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))

@@ -1,4 +1,4 @@
-//! `cargo xtask db`: the private PostgreSQL of the data directory, for a look with other programs.
+//! `cargo xtask db`: runs the private PostgreSQL of the data directory for other clients.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     eprintln!("xtask: data in {}; Ctrl-C stops the server", server.data_dir().display());
     while signals.within(Duration::from_millis(200)).is_none() {
         if !server.is_running() {
-            bail!("PostgreSQL ended by itself; its log is {}", server.data_dir().join("log").display());
+            bail!("PostgreSQL exited unexpectedly; its log is {}", server.data_dir().join("log").display());
         }
     }
     server.stop()?;

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: seeds the demo into the database of a server that runs already.
+//! `cargo xtask demo`: seeds the demo into the database of a running server.
 
 use std::process::{Command, ExitCode};
 
@@ -19,7 +19,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     Ok(children::exit_code(seeded))
 }
 
-/// The server's own command. It needs the same environment as the server.
+/// The server's seed command. It needs the server's environment.
 pub(crate) fn seed(place: &Place, profile: Profile) -> Command {
     let mut command = Command::new(place.server(profile));
     command.arg("seed").current_dir(&place.root);

@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: tables in documents, copied from the snapshots that tests keep true.
+//! `cargo xtask docs`: copies tables into documents from tested snapshots.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the document says what the snapshot does.
+/// Checks that the document equals the snapshot.
 pub(crate) fn check(place: &Place) -> Result<()> {
     if read(place, DOCUMENT)? != written(place)? {
-        bail!("{DOCUMENT} is not what the snapshot says: run `cargo xtask docs`");
+        bail!("{DOCUMENT} differs from the snapshot: run `cargo xtask docs`");
     }
     Ok(())
 }
@@ -35,12 +35,12 @@ fn read(place: &Place, path: &str) -> Result<String> {
     fs::read_to_string(PathBuf::from(&place.root).join(path)).with_context(|| format!("reading {path}"))
 }
 
-/// What a snapshot holds below its head.
+/// The body of a snapshot, below its header.
 fn table(snapshot: &str) -> Result<&str> {
-    snapshot.splitn(3, "---\n").nth(2).context("a snapshot without a head")
+    snapshot.splitn(3, "---\n").nth(2).context("the snapshot has no header")
 }
 
-/// The document with another text between the markers.
+/// Replaces the text between the markers.
 fn filled(document: &str, table: &str) -> Result<String> {
     let (before, rest) = document.split_once(BEGIN).with_context(|| format!("{DOCUMENT} lacks the line {BEGIN}"))?;
     let (_, after) = rest.split_once(END).with_context(|| format!("{DOCUMENT} lacks the line {END}"))?;

@@ -1,4 +1,4 @@
-//! What may depend on what, and how files may be, checked instead of hoped for.
+//! Architecture lints: allowed dependencies, file lengths and names.
 
 mod dependencies;
 mod files;
@@ -13,7 +13,7 @@ use crate::step::printed;
 use dependencies::{Rule, breaches, rules};
 use packages::packages;
 
-/// Checks every fence; the error lists all breaches.
+/// Runs all lints; the error lists all violations.
 pub(crate) fn run(place: &Place) -> Result<()> {
     let packages = packages(place)?;
     let mut found = Vec::new();
@@ -25,12 +25,12 @@ pub(crate) fn run(place: &Place) -> Result<()> {
     found.extend(outgoing::breaches(&place.root, &sources)?);
     found.extend(long_forms::breaches(&place.root, &sources)?);
     if !found.is_empty() {
-        bail!("{} breaches:\n  {}", found.len(), found.join("\n  "));
+        bail!("{} violations:\n  {}", found.len(), found.join("\n  "));
     }
     Ok(())
 }
 
-/// What the rule's package is built with when it is built alone: a line for each package, with its features.
+/// The dependency tree of the rule's package when built alone: one line for each package, with its features.
 fn tree(place: &Place, rule: &Rule) -> Result<String> {
     let mut command = place.cargo();
     command.args(["tree", "--package", &rule.package, "--edges", "normal", "--prefix", "none", "--format", "{p} {f}"]);

@@ -1,4 +1,4 @@
-//! Tools from other registries: packages of npm and PyPI, in folders of their own beside cargo's tools.
+//! External tools from npm and PyPI, in separate folders next to cargo's tools.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,38 +11,38 @@ use crate::apt;
 use crate::place::{Place, on_path};
 use crate::step::succeed;
 
-/// An installation of npm packages.
+/// An npm installation.
 pub(crate) struct Npm {
     pub(crate) node: PathBuf,
     pub(crate) modules: PathBuf,
 }
 
-/// An environment with packages of PyPI.
+/// A Python environment with PyPI packages.
 pub(crate) struct Python {
     pub(crate) interpreter: PathBuf,
 }
 
 impl Npm {
-    /// A command for a program of one of the packages.
+    /// A command for a program of an installed package.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.node);
-        // What lies there is a link to a script.
+        // The entry is a link to a script.
         command.arg(self.modules.join(".bin").join(name));
         command
     }
 }
 
 impl Python {
-    /// A command for a program of one of the packages.
+    /// A command for a program of an installed package.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.interpreter);
-        // The script's own first line names the place where the environment was made, which is not where it lies.
+        // The script's first line names the folder where the environment was created, before it was moved.
         command.arg(self.interpreter.with_file_name(name));
         command
     }
 }
 
-/// An installation that was made before, or is made now; another content of `said` is another installation.
+/// Returns an installation, and creates it when missing. The content of `said` identifies it.
 pub(crate) fn installed(
     place: &Place,
     name: &str,
@@ -57,22 +57,22 @@ pub(crate) fn installed(
         return Ok(folder);
     }
     println!("xtask: installing {name} (once)");
-    // Made beside its place and moved there when it is whole: an installation that broke off is begun anew.
+    // Created in a temporary folder and moved when complete, so that an interrupted installation is repeated.
     let unfinished = place.tools.join(format!("{name}.{}", std::process::id()));
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished).context("removing an unfinished installation")?;
     }
-    fs::create_dir_all(&place.tools).context("making the folder of tools")?;
+    fs::create_dir_all(&place.tools).context("creating the tools folder")?;
     make(&unfinished)?;
     match fs::rename(&unfinished, &folder) {
-        // Another run was faster; its installation is as good.
+        // A concurrent run was faster; its installation is equivalent.
         Err(_) if folder.is_dir() => fs::remove_dir_all(&unfinished).context("removing a second installation")?,
-        moved => moved.context("moving the installation to its place")?,
+        moved => moved.context("moving the installation")?,
     }
     Ok(folder)
 }
 
-/// The packages that `package-lock.json` in this folder names.
+/// Installs the packages of `package-lock.json` in this folder.
 pub(crate) fn npm(place: &Place, files: &Path) -> Result<Npm> {
     let lock = fs::read(files.join("package-lock.json")).context("reading package-lock.json")?;
     let node = match on_path("node") {
@@ -81,7 +81,7 @@ pub(crate) fn npm(place: &Place, files: &Path) -> Result<Npm> {
             println!("xtask: installing nodejs and npm");
             apt::install("nodejs")?;
             apt::install("npm")?;
-            on_path("node").context("node is not here: install your distribution's `nodejs` and `npm`")?
+            on_path("node").context("node is not installed: install your distribution's `nodejs` and `npm`")?
         }
     };
     let folder = installed(place, "npm", &lock, |folder| {
@@ -89,24 +89,24 @@ pub(crate) fn npm(place: &Place, files: &Path) -> Result<Npm> {
         for name in ["package.json", "package-lock.json"] {
             fs::copy(files.join(name), folder.join(name)).with_context(|| format!("copying {name}"))?;
         }
-        let mut install = Command::new(on_path("npm").context("npm is not here")?);
-        // No package may run anything of its own.
+        let mut install = Command::new(on_path("npm").context("npm is not installed")?);
+        // Packages must not run install scripts.
         install.args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel", "error"]).current_dir(folder);
         succeed(install)
     })?;
     Ok(Npm { node, modules: folder.join("node_modules") })
 }
 
-/// The packages that `requirements.txt` in this folder names.
+/// Installs the packages of `requirements.txt` in this folder.
 pub(crate) fn python(place: &Place, files: &Path) -> Result<Python> {
     let requirements = files.join("requirements.txt");
     let said = fs::read(&requirements).context("reading requirements.txt")?;
-    let requirements = requirements.to_str().context("the checkout's path is no text")?;
-    // All of them stand there, those that others need too.
+    let requirements = requirements.to_str().context("the checkout's path is not valid UTF-8")?;
+    // The file lists all packages, including indirect dependencies.
     packages(place, "python", &said, &["--no-deps", "--requirement", requirements])
 }
 
-/// An environment with what pip installs for these arguments.
+/// An environment with the packages that pip installs for these arguments.
 pub(crate) fn packages(place: &Place, name: &str, said: &[u8], arguments: &[&str]) -> Result<Python> {
     let folder = installed(place, name, said, |folder| {
         environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
@@ -117,10 +117,10 @@ pub(crate) fn packages(place: &Place, name: &str, said: &[u8], arguments: &[&str
     Ok(Python { interpreter: folder.join("bin/python") })
 }
 
-/// Makes an environment, with the distribution's package where Python came without what that takes.
+/// Creates an environment; installs the distribution's venv package when missing.
 fn environment(folder: &Path) -> Result<()> {
     let make = || -> Result<()> {
-        let python = on_path("python3").context("python3 is not here")?;
+        let python = on_path("python3").context("python3 is not installed")?;
         let mut command = Command::new(python);
         command.args(["-m", "venv"]).arg(folder);
         succeed(command)
@@ -129,7 +129,7 @@ fn environment(folder: &Path) -> Result<()> {
         println!("xtask: {missing:#}; installing python3-venv");
         apt::install("python3-venv")?;
         if folder.exists() {
-            fs::remove_dir_all(folder).context("removing half an environment")?;
+            fs::remove_dir_all(folder).context("removing an incomplete environment")?;
         }
         make()
     })

@@ -1,4 +1,4 @@
-//! A gateway of models for the tests, installed from PyPI into an environment of its own.
+//! The LiteLLM gateway for tests, installed from PyPI into a separate environment.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,11 @@ use anyhow::Result;
 use crate::foreign;
 use crate::place::Place;
 
-/// Where its packages are listed. Its `proxy` extra names one that is not free; the gateway runs without it.
+/// The folder of its requirements. They omit a non-free package of the `proxy` extra, which the gateway does not
+/// need.
 const FOLDER: &str = "tools/gateway";
 
-/// The Python that runs the gateway, installed when it is not there.
+/// The Python interpreter that runs the gateway; installs the packages when missing.
 pub(crate) fn ensure(place: &Place) -> Result<PathBuf> {
     Ok(foreign::python(place, &place.root.join(FOLDER))?.interpreter)
 }

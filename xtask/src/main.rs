@@ -1,6 +1,6 @@
-//! `cargo xtask`: the project's own commands, each in a file of its name.
+//! `cargo xtask`: the project's commands, one module for each.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line speaks on its standard streams")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program prints to its standard streams")]
 
 mod advisories;
 mod apt;
@@ -45,29 +45,29 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Build and start Fairway with a private PostgreSQL and the demo; Ctrl-C stops all of it
+    /// Build and start Fairway with a private PostgreSQL and the demo; Ctrl-C stops both
     Up(up::Arguments),
-    /// Run every test, or those that the arguments (handed to nextest) select, with a private PostgreSQL and an S3 server
+    /// Run all tests, or those selected by nextest arguments, with a private PostgreSQL and an S3 server
     Test(test::Arguments),
-    /// Run the tests that draw from a seed at their full length: histories beside their model, and lanes under load
+    /// Run the seeded tests at full length: histories compared with their model, and lanes under load
     Model(model::Arguments),
-    /// All that a change must pass: `check`, then the test command of the README, then `check-api`
+    /// Run everything that a change must pass: `check`, the README's test command, and `check-api`
     Ci,
-    /// Format, lints, fences and dependencies
+    /// Check formatting, lints, architecture and dependencies
     Check,
-    /// Let a linter, a property-testing tool and two generated clients loose on the API
+    /// Check the API with a linter, a property-based testing tool and two generated clients
     CheckApi(check_api::Arguments),
     /// Write docs/openapi.json
     Openapi,
-    /// Write the tables of documents that are copied from snapshots
+    /// Write the document tables that are copied from snapshots
     Docs,
-    /// Measure, in release builds; arguments go to the benchmark
+    /// Run the benchmark on release builds; arguments go to the benchmark
     Bench(bench::Arguments),
     /// Seed the demo into the database of a running server
     Demo,
-    /// Build `fairway` as it is handed out, with its completions and manual pages
+    /// Build the `fairway` distribution, with completions and manual pages
     Package,
-    /// Hold the private PostgreSQL of the data directory in the foreground and print its URL
+    /// Run the private PostgreSQL of the data directory in the foreground and print its URL
     Db,
 }
 

@@ -1,7 +1,7 @@
-//! `cargo xtask model`: the long form of every test that has one; most draw what they do from a seed.
+//! `cargo xtask model`: runs the long form of every test that has one. Most are driven by a seed.
 //!
-//! The selection is complete by construction: a test asks for its long form by `is_long()`, which fails a test that is not in
-//! the list (`crates/testkit/src/long_forms.txt`), and the list is what is selected here.
+//! The selection is complete by construction: `is_long()` fails a test that is missing from the list
+//! (`crates/testkit/src/long_forms.txt`), and this command selects that list.
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,14 +13,14 @@ use crate::fences::long_forms;
 use crate::place::Place;
 use crate::test;
 
-/// Asks the tests for their long form.
+/// Requests the long form of tests.
 const LONG_VARIABLE: &str = "FAIRWAY_TEST_LONG";
-/// Where they start.
+/// The seed of the tests.
 const SEED_VARIABLE: &str = "FAIRWAY_TEST_SEED";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Where to start; a failure says which seed shows it again. Default: another one each time
+    /// The seed; a failure prints the seed that reproduces it. Without it a new seed each time
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -30,15 +30,15 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         Some(seed) => seed,
         None => SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs(),
     };
-    println!("from seed {seed}");
+    println!("seed {seed}");
     let selection = selection(&long_forms::listed(&place.root)?);
-    // Their output is shown, and so they run one after another: each takes all processors.
+    // Without output capture, tests run sequentially; each uses all processors.
     let nextest = ["--profile", "long", "--no-capture", "-E", &selection];
     let asked = [(LONG_VARIABLE, "1".to_owned()), (SEED_VARIABLE, seed.to_string())];
     test::select(place, &nextest.map(str::to_owned), &asked)
 }
 
-/// What nextest is to run: every test that is listed, and nothing else.
+/// The nextest filter for exactly the listed tests.
 fn selection(tests: &[String]) -> String {
     tests.iter().map(|test| format!("test(={test})")).collect::<Vec<_>>().join(" | ")
 }

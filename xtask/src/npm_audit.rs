@@ -1,4 +1,4 @@
-//! `npm audit` over the lock files of npm, where the registry answers it.
+//! Runs `npm audit` over npm lock files, if the registry supports it.
 
 use std::process::Command;
 
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::place::{Place, on_path};
 
-/// The folders with a `package-lock.json`: tools of the checks and tests, none of which is part of the product.
+/// Folders with a `package-lock.json`: tools of the checks and tests, not of the product.
 const FOLDERS: [&str; 2] = ["tools/api", "tools/mcp"];
-/// Longest wait for the registry, in milliseconds: the checks also run where there is none.
+/// Timeout of the registry in milliseconds, because the checks also run offline.
 const PATIENCE: &str = "--fetch-timeout=10000";
 
-/// What `npm audit` said of a lock file.
+/// The result of `npm audit` for a lock file.
 #[derive(PartialEq, Eq, Debug)]
 enum Audit {
-    /// The registry did not answer, or does not answer this question.
+    /// The registry did not respond, or does not support audits.
     NoAnswer,
-    /// Packages with advisories: those that are high or critical, and the others.
+    /// Packages with advisories: high or critical ones, and others.
     Answered { severe: u64, mild: u64 },
 }
 
-/// Audits every lock file. No answer is a line and no failure.
+/// Audits all lock files. An unsupported audit is only reported.
 ///
 /// # Errors
-/// When packages have advisories that are high or critical.
+/// When packages have high or critical advisories.
 pub(crate) fn check(place: &Place) -> Result<()> {
     let Some(npm) = on_path("npm") else {
-        println!("npm is not here: its lock files were not audited");
+        println!("npm is not installed: its lock files were not audited");
         return Ok(());
     };
     let mut failures = Vec::new();
@@ -37,9 +37,9 @@ pub(crate) fn check(place: &Place) -> Result<()> {
         audit.current_dir(place.root.join(folder));
         let output = audit.output().with_context(|| format!("starting npm in {folder}"))?;
         match read(&output.stdout) {
-            Audit::NoAnswer => println!("{folder}: the registry gives no answer to `npm audit`"),
+            Audit::NoAnswer => println!("{folder}: the registry does not support `npm audit`"),
             Audit::Answered { severe: 0, mild } => {
-                println!("{folder}: nothing severe, {mild} packages with advisories")
+                println!("{folder}: no severe advisories, {mild} packages with others")
             }
             Audit::Answered { severe, .. } => {
                 failures.push(format!("{folder}: {severe} packages with severe advisories; see `npm audit` there"));
@@ -52,7 +52,7 @@ pub(crate) fn check(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Reads the report; anything without a version of the report is no answer.
+/// Parses the report; output without a report version means no answer.
 fn read(report: &[u8]) -> Audit {
     let Ok(report) = serde_json::from_slice::<Value>(report) else { return Audit::NoAnswer };
     let Some(counts) = report.get("auditReportVersion").and(report.pointer("/metadata/vulnerabilities")) else {
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// Folders of the tools with a lock file of npm that are not among [`FOLDERS`].
+    /// Tool folders with an npm lock file that [`FOLDERS`] omits.
     fn unlisted(tools: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(tools).unwrap().flatten();
         let folders = entries.filter(|entry| entry.path().join("package-lock.json").is_file());

@@ -1,4 +1,4 @@
-//! `cargo xtask openapi`: the API's description, written from the code.
+//! `cargo xtask openapi`: writes the OpenAPI document from the code.
 
 use std::fs;
 use std::process::ExitCode;

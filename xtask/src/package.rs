@@ -1,4 +1,4 @@
-//! `cargo xtask package`: the command line as it is handed out, with its completions and manual pages.
+//! `cargo xtask package`: builds the command line's distribution with completions and manual pages.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use crate::place::Place;
 use crate::step::succeed;
 
-/// Most bytes of the program: every pipeline that uses it downloads it.
+/// Maximum size of the executable in bytes, because CI pipelines download it.
 const LARGEST: u64 = 15 << 20;
 
 pub(crate) fn run(place: &Place) -> Result<ExitCode> {
@@ -31,16 +31,16 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     let mut pages = Command::new(&program);
     pages.arg("man").arg(folder.join("man"));
     succeed(pages)?;
-    println!("{} holds the program, its completions and its manual pages", folder.display());
+    println!("{} contains the executable, its completions and its manual pages", folder.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the program is as small as was promised.
+/// Checks the size of the executable.
 fn within(program: &Path, most: u64) -> Result<()> {
-    let size = fs::metadata(program).context("looking at the program")?.len();
+    let size = fs::metadata(program).context("reading the executable's size")?.len();
     println!("{} has {size} bytes", program.display());
     if size > most {
-        bail!("that is more than {most}");
+        bail!("the executable exceeds the maximum of {most} bytes");
     }
     Ok(())
 }

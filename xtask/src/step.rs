@@ -1,18 +1,18 @@
-//! Steps of a longer command, each printed with the time it took.
+//! Steps of a longer command, with their durations.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// The steps done so far, and which of them failed.
+/// The completed steps and their results.
 #[derive(Default)]
 pub(crate) struct Steps {
     done: Vec<(&'static str, f64, bool)>,
 }
 
 impl Steps {
-    /// Does one step. Its failure is kept for the end: one run shows everything that is wrong.
+    /// Runs a step. A failure does not stop later steps, so that one run reports all failures.
     pub(crate) fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
         println!("== {name}");
         let since = Instant::now();
@@ -26,7 +26,7 @@ impl Steps {
         self.done.push((name, since.elapsed().as_secs_f64(), passed));
     }
 
-    /// Prints all steps with their seconds; the code tells whether all of them passed.
+    /// Prints all steps with their durations; returns success if all passed.
     pub(crate) fn finish(self) -> ExitCode {
         println!();
         for (name, seconds, passed) in &self.done {
@@ -36,7 +36,7 @@ impl Steps {
     }
 }
 
-/// Runs a command to its end; anything but success is an error that names it.
+/// Runs a command to its end; a failure is an error with the command.
 pub(crate) fn succeed(mut command: Command) -> Result<()> {
     let shown = shown(&command);
     let status = command.status().with_context(|| format!("starting `{shown}`"))?;
@@ -46,7 +46,7 @@ pub(crate) fn succeed(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and answers what it printed.
+/// Runs a command to its end, and returns its standard output.
 pub(crate) fn printed(mut command: Command) -> Result<String> {
     let shown = shown(&command);
     let output =

@@ -1,5 +1,4 @@
-//! `cargo xtask test`: every test, with one private PostgreSQL for all of them, an S3 server
-//! and a gateway of models for those that ask.
+//! `cargo xtask test`: runs all tests with a private PostgreSQL, an S3 server and a LiteLLM gateway.
 
 use std::fs;
 use std::path::Path;
@@ -15,23 +14,23 @@ use crate::place::Place;
 use crate::signals::Signals;
 use crate::{bucket, children, foreign, gateway, postgres, tools, vectors};
 
-/// The superuser's URL of the run's server, for the tests that need a database.
+/// The superuser URL of the run's PostgreSQL.
 const URL_VARIABLE: &str = "FAIRWAY_TEST_POSTGRES_URL";
-/// The Python that runs an S3 server, for the tests that need one.
+/// The Python interpreter that runs the S3 server.
 const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
-/// The Python that runs a gateway of models, for the test that needs one.
+/// The Python interpreter that runs the LiteLLM gateway.
 const GATEWAY_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// The programs of a PostgreSQL that has vectors, for the tests that need them.
+/// The executables of a PostgreSQL with pgvector.
 const VECTORS_VARIABLE: &str = "FAIRWAY_TEST_VECTORS_BIN";
-/// The Node that runs the inspector of MCP, and the inspector, for the test that needs them.
+/// The Node executable and the MCP inspector.
 const NODE_VARIABLE: &str = "FAIRWAY_TEST_NODE";
 const INSPECTOR_VARIABLE: &str = "FAIRWAY_TEST_INSPECTOR";
-/// Where its packages are listed.
+/// The folder of the inspector's lock file.
 const INSPECTOR: &str = "tools/mcp";
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Handed to nextest, such as a part of a test's name; documentation examples then do not run
+    /// Arguments for nextest, such as a part of a test's name; documentation examples are then skipped
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     nextest: Vec<String>,
 }
@@ -40,7 +39,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     select(place, &arguments.nextest, &[])
 }
 
-/// The tests that nextest's arguments select, with these variables besides.
+/// Runs the tests that nextest's arguments select, with additional environment variables.
 pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, String)]) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     tools::ensure_nextest(place)?;
@@ -49,7 +48,7 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     let gateway = gateway::ensure(place)?;
     let vectors = vectors::ensure(&python)?;
     let inspector = foreign::npm(place, &place.root.join(INSPECTOR))?;
-    // Stopped and removed when it is dropped, which every way out of this function does.
+    // Stopped and removed on drop, whatever the result.
     let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
@@ -60,12 +59,12 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     };
 
     let mut nextest = place.cargo();
-    // At the top of a workspace, all packages are meant unless the arguments name some.
+    // At the workspace root, cargo selects all packages unless the arguments name some.
     nextest.args(["nextest", "run"]).args(arguments).envs(variables.iter().cloned());
     if arguments.is_empty() && !postgres::has_clients(&binaries) {
         let wanted = binaries.major();
         println!(
-            "xtask: no pg_dump {wanted} is here: the chapter on backups is not walked (install `postgresql-client-{wanted}`)"
+            "xtask: pg_dump {wanted} is missing: skipping the backup tests (install `postgresql-client-{wanted}`)"
         );
         nextest.args(["-E", "not test(/^restore::/)"]);
     }
@@ -86,7 +85,7 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     Ok(children::exit_code(children::run(with_database(examples), &signals)?))
 }
 
-/// Whether a documentation comment below this folder holds code. A package without any would be linked for nothing.
+/// Whether a documentation comment below this folder contains code; other packages need no doctest run.
 fn has_example(folder: &Path) -> bool {
     let Ok(entries) = fs::read_dir(folder) else { return false };
     entries.flatten().any(|entry| {

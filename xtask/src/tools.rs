@@ -1,4 +1,4 @@
-//! Cargo's helpers, installed when the machine lacks them.
+//! Installs cargo subcommands that the machine lacks.
 
 use std::path::PathBuf;
 
@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use crate::place::{Place, on_path};
 use crate::step::succeed;
 
-/// Sees to it that `cargo nextest` works.
+/// Ensures that `cargo nextest` is installed.
 pub(crate) fn ensure_nextest(place: &Place) -> Result<()> {
     ensure(place, "cargo-nextest")
 }
 
-/// Sees to it that `cargo deny` works.
+/// Ensures that `cargo deny` is installed.
 pub(crate) fn ensure_deny(place: &Place) -> Result<()> {
     ensure(place, "cargo-deny")
 }
@@ -29,12 +29,12 @@ fn ensure(place: &Place, tool: &str) -> Result<()> {
     std::fs::remove_dir_all(build).context("removing the tool's build directory")
 }
 
-/// Whether cargo-deny has a copy of the advisory database that it may read without a network.
+/// Whether cargo-deny has a local copy of the advisory database.
 pub(crate) fn advisories_are_here() -> bool {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    // A lock lies there too, also after a fetch that failed.
+    // The folder also contains a lock file, even after a failed fetch.
     let copies = home.and_then(|home| home.join("advisory-dbs").read_dir().ok());
     copies.is_some_and(|entries| entries.flatten().any(|entry| entry.path().is_dir()))
 }

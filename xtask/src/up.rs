@@ -1,4 +1,4 @@
-//! `cargo xtask up`: from a checkout to a served demo.
+//! `cargo xtask up`: starts a server with the demo from a checkout.
 
 use std::env;
 use std::io::{Read, Write};
@@ -18,12 +18,12 @@ use crate::place::{Place, Profile};
 use crate::signals::Signals;
 use crate::{demo, postgres};
 
-/// Migrations and the first `initdb` happen before the server is ready.
+/// Timeout of the start, which includes the first `initdb` and the migrations.
 const READY_PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Build with optimisations
+    /// Build with optimizations
     #[arg(long)]
     release: bool,
 }
@@ -37,13 +37,13 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    // Asked after the build, which may take minutes; the server would say so too, but later and among its log lines.
+    // Checked after the build, which may take minutes. The server would also fail, but later and within its log.
     if TcpListener::bind(address).is_err() {
         bail!("{address} is in use: stop what listens there, or set FAIRWAY_BIND to another address");
     }
     let mut server = Server { child: quiet(command).spawn().context("starting fairway-server")? };
     match server.wait_until_ready(address, &signals)? {
-        Event::Ended(status) => bail!("fairway-server ended while starting ({status})"),
+        Event::Ended(status) => bail!("fairway-server exited during startup ({status})"),
         Event::Asked => return server.drain(&signals),
         Event::NothingYet => {}
     }
@@ -60,28 +60,30 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
             return Err(error.context("seeding the demo"));
         }
     }
-    println!("\nFairway serves {url}; its API is described at {url}/docs. Ctrl-C stops it, and its data stays.");
+    println!(
+        "\nFairway listens on {url}; the API documentation is at {url}/docs. Ctrl-C stops the server and keeps its data."
+    );
     loop {
         match children::glance(&mut server.child, &signals)? {
-            Event::Ended(status) => bail!("fairway-server ended by itself ({status})"),
+            Event::Ended(status) => bail!("fairway-server exited unexpectedly ({status})"),
             Event::Asked => return server.drain(&signals),
             Event::NothingYet => {}
         }
     }
 }
 
-/// Where the server will listen.
+/// The address that the server will listen on.
 pub(crate) fn address() -> Result<SocketAddr> {
     let bind = env::var("FAIRWAY_BIND").unwrap_or_else(|_| "127.0.0.1:8080".to_owned());
     let address = bind.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let address = address.with_context(|| format!("FAIRWAY_BIND is `{bind}`, which is no address and port"))?;
+    let address = address.with_context(|| format!("FAIRWAY_BIND is `{bind}`, which is not an address with a port"))?;
     if address.port() == 0 {
-        bail!("FAIRWAY_BIND must name a port here, as the demo's commands name it");
+        bail!("FAIRWAY_BIND must have a port other than 0, because the demo's commands use it");
     }
     Ok(address)
 }
 
-/// The same command over a private PostgreSQL, unless the environment names another database.
+/// Adds a private PostgreSQL to the command, unless the environment sets another database.
 pub(crate) fn over_database(mut command: Command) -> Result<Command> {
     if uses_private_postgres() {
         command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
@@ -89,8 +91,7 @@ pub(crate) fn over_database(mut command: Command) -> Result<Command> {
     Ok(command)
 }
 
-/// The same command with warnings alone: what the demo needs is told in plain lines, and a line for each request would drown
-/// them.
+/// Limits the log to warnings, because request logs would hide the demo's messages.
 fn quiet(mut command: Command) -> Command {
     if env::var_os("FAIRWAY_LOG").is_none() {
         command.env("FAIRWAY_LOG", "warn");
@@ -102,14 +103,14 @@ fn uses_private_postgres() -> bool {
     env::var("FAIRWAY_DATABASE_URL").map_or(true, |url| url.is_empty() || url == "embedded")
 }
 
-/// The server in a group of its own: the terminal's Ctrl-C reaches this process alone, which then asks the server once.
+/// The server command in a separate process group, so that Ctrl-C reaches only this process, which forwards it once.
 pub(crate) fn serve(place: &Place, profile: Profile) -> Command {
     let mut command = deathbound::command(place.server(profile), Farewell::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
     command
 }
 
-/// A running server that is asked to end when this value goes.
+/// A running server that receives SIGTERM when dropped.
 pub(crate) struct Server {
     pub(crate) child: Child,
 }
@@ -127,14 +128,14 @@ impl Server {
         bail!("fairway-server did not get ready within {} s", READY_PATIENCE.as_secs())
     }
 
-    /// Asks the server to end and waits for it, however long running work takes; a second request ends it at once.
+    /// Sends SIGTERM and waits for the server, however long active work takes; a second request kills it.
     fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
-        println!("xtask: stopping; once more to stop at once");
+        println!("xtask: shutting down; press Ctrl-C again to kill the server");
         children::send(&self.child, Signal::SIGTERM);
         loop {
             match children::glance(&mut self.child, signals)? {
                 Event::Ended(status) => return Ok(ended(status)),
-                Event::Asked => self.child.kill().context("ending fairway-server")?,
+                Event::Asked => self.child.kill().context("killing fairway-server")?,
                 Event::NothingYet => {}
             }
         }
@@ -145,7 +146,7 @@ fn ended(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("xtask: fairway-server did not end well ({status})");
+    eprintln!("xtask: fairway-server exited with an error ({status})");
     ExitCode::FAILURE
 }
 
@@ -153,19 +154,19 @@ impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
             children::send(&self.child, Signal::SIGTERM);
-            // The error that led here is the one to report.
+            // The original error is the one to report.
             let _ = self.child.wait();
         }
     }
 }
 
-/// Asks the readiness route; whatever is not a 200 is a no.
+/// Requests the readiness route; anything except 200 means not ready.
 fn is_ready(address: SocketAddr) -> bool {
     let patience = Duration::from_secs(2);
     let answer = || -> std::io::Result<Vec<u8>> {
         let mut stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_read_timeout(Some(patience))?;
-        // In one piece: a server that answers the first piece and hangs up would fail the second.
+        // Sent in one write, because a server that responds early and closes would fail a second write.
         let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes())?;
         let mut start = vec![0; b"HTTP/1.1 200".len()];
@@ -179,7 +180,7 @@ fn is_ready(address: SocketAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// A server that answers one connection with this.
+    /// A server that sends this response to one connection.
     fn answering(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

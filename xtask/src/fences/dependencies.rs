@@ -1,39 +1,38 @@
-//! Which package may be built with which others.
+//! Forbidden dependencies between packages.
 
 use anyhow::{Context, Result};
 
 use super::packages::Package;
 
-/// What one package must never be built with, however indirectly.
+/// The forbidden direct and indirect dependencies of a package.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) package: String,
-    /// Names of packages; one ending in `*` stands for all that begin like it.
+    /// Package names; a trailing `*` matches any suffix.
     never: Vec<String>,
-    /// Features that must be off, by package.
+    /// Forbidden features by package.
     features: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// What the pure core must not touch: runtimes, networks, databases.
+/// Forbidden in the domain: runtimes, networks, databases.
 const IMPURE: &[&str] =
     &["tokio", "tokio-*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
 
-/// What operations must not touch: they speak to ports.
+/// Forbidden in operations, which use ports.
 const TECHNOLOGIES: &[&str] =
     &["tokio-postgres*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "object_store"];
 
-/// Clock and randomness, which the core takes as arguments. (`std` gives `time` a clock that no feature turns off;
-/// that one is fenced by `crates/domain/clippy.toml`.)
+/// Sources of time and randomness, which the domain takes as arguments. (No feature disables the clock that `std`
+/// gives to `time`; `crates/domain/clippy.toml` forbids it.)
 const CLOCKS_AND_DICE: &[(&str, &[&str])] = &[
     ("uuid", &["v1", "v4", "v6", "v7", "rng", "rng-getrandom", "rng-rand", "fast-rng", "js"]),
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
 ];
 
-/// Packages that operations, adapters and the API use. They know no other package of the workspace, so that nothing depends
-/// in a circle.
+/// Packages that operations, adapters and the API use. They depend on no other workspace package, to prevent cycles.
 const LEAVES: [&str; 2] = ["crates/fair_queue", "crates/memory_limit"];
 
-/// The rules for these packages. Every adapter gets one, and so does a package that is only planned yet, once it exists.
+/// The rules for these packages: for the core packages, each adapter, and existing leaf packages.
 pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
     let adapters: Vec<&str> =
         packages.iter().filter(|package| package.is_adapter()).map(|package| package.name.as_str()).collect();
@@ -75,12 +74,12 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
         rules.push(Rule { package: leaf.name.clone(), never: others.collect(), features: &[] });
     }
     if adapters.is_empty() {
-        return Err(anyhow::anyhow!("there is no package in adapters/")).context("reading the workspace");
+        return Err(anyhow::anyhow!("no package in adapters/")).context("reading the workspace");
     }
     Ok(rules)
 }
 
-/// What the lines of a `cargo tree` (`name vVERSION … features`) hold against the rule.
+/// The violations of a rule in the output of `cargo tree` (`name vVERSION … features`).
 pub(crate) fn breaches(rule: &Rule, tree: &str) -> Vec<String> {
     let mut found: Vec<String> = tree.lines().flat_map(|line| breaches_of_line(rule, line)).collect();
     found.sort();
@@ -95,7 +94,8 @@ fn breaches_of_line(rule: &Rule, line: &str) -> Vec<String> {
     if rule.never.iter().any(|pattern| matches(pattern, name)) {
         found.push(format!("{} is built with {name}", rule.package));
     }
-    // The features stand last, separated by commas; what stands before them (version, source, `(*)`) never equals one.
+    // The last field lists the features, separated by commas. The fields before it (version, source, `(*)`) never
+    // equal a feature.
     let on: Vec<&str> = words.flat_map(|word| word.split(',')).collect();
     for (_, features) in rule.features.iter().filter(|(package, _)| *package == name) {
         let wrong = features.iter().filter(|feature| on.contains(feature));
@@ -174,7 +174,11 @@ mod tests {
     #[test]
     fn the_command_line_knows_no_adapter() {
         assert_eq!(breaches_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
-        assert_eq!(breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(), 1, "it starts in milliseconds");
+        assert_eq!(
+            breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(),
+            1,
+            "the command must start within milliseconds"
+        );
         assert_eq!(breaches_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
     }
 

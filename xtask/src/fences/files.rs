@@ -1,20 +1,20 @@
-//! How long files may be, and what they may not be called.
+//! Limits on the length and the names of files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The longest a file may be; beyond it, split by a word of the language.
+/// Maximum number of lines of a source file.
 const MOST_LINES: usize = 500;
-/// The same for tests, where a walk reads best in one piece.
+/// Maximum number of lines of a test file.
 const MOST_TEST_LINES: usize = 800;
 
-/// Names that say nothing about what is inside. `mod` is the other form of `noun.rs` beside `noun/`.
+/// Uninformative names. `mod` would be the alternative to `noun.rs` next to `noun/`.
 const EMPTY_NAMES: &[&str] =
     &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "mod"];
 
-/// Every source file that is too long or called like nothing.
+/// The source files that are too long or have a forbidden name.
 pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for path in sources(root)? {
@@ -27,10 +27,10 @@ pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Every source file.
+/// All source files.
 ///
 /// # Errors
-/// When there is none, or a folder cannot be read.
+/// When there are none, or a folder cannot be read.
 pub(crate) fn sources(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in ["crates", "adapters", "xtask"] {
@@ -58,16 +58,16 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()
 }
 
 fn breach_of_name(path: &Path) -> Option<String> {
-    // Folders count too: `common/` says as little as `common.rs`.
+    // Folders count as well.
     let name = path.with_extension("");
     let empty = name.iter().find(|part| EMPTY_NAMES.iter().any(|empty| *part == *empty))?;
-    Some(format!("{}: `{}` does not say what it holds", path.display(), empty.display()))
+    Some(format!("{}: `{}` is an uninformative name", path.display(), empty.display()))
 }
 
 fn breach_of_length(path: &Path, lines: usize) -> Option<String> {
     let is_test = path.iter().any(|part| part == "tests");
     let most = if is_test { MOST_TEST_LINES } else { MOST_LINES };
-    (lines > most).then(|| format!("{}: {lines} lines, and {most} is the most", path.display()))
+    (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
 }
 
 #[cfg(test)]

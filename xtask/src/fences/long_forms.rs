@@ -1,15 +1,15 @@
-//! Long forms of tests: each is listed, and each listed test exists.
+//! Checks that the list of tests with a long form is complete and current.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// The tests with a long form, one name a line: what `cargo xtask model` runs.
+/// The list of tests with a long form, one name on each line, which `cargo xtask model` runs.
 pub(crate) const LIST: &str = "crates/testkit/src/long_forms.txt";
-/// What asks for long forms. Built of two parts, so that this file does not hold it.
+/// The variable that requests long forms. Split so that this file does not contain it.
 const VARIABLE: &str = concat!("FAIRWAY_TEST_", "LONG");
-/// Who may name the variable: who sets it, and the one function that reads it and knows the list.
+/// Files that may name the variable: the command that sets it, and the function that reads it.
 const ALLOWED: [&str; 2] = ["xtask/src/model.rs", "crates/testkit/src/long_form.rs"];
 
 /// The names of all tests with a long form.
@@ -21,7 +21,7 @@ pub(crate) fn listed(root: &Path) -> Result<Vec<String>> {
     Ok(list.lines().map(str::to_owned).collect())
 }
 
-/// Every source that reads the variable past the list, and every listed test that does not exist.
+/// Sources that read the variable directly, and listed tests that do not exist.
 ///
 /// # Errors
 /// When a source or the list cannot be read.
@@ -32,7 +32,7 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
         let relative = path.strip_prefix(root).unwrap_or(path);
         let text = fs::read_to_string(path).with_context(|| format!("reading {}", relative.display()))?;
         if text.contains(VARIABLE) && !ALLOWED.iter().any(|allowed| relative == Path::new(allowed)) {
-            found.push(format!("{}: ask `is_long()` of crates/testkit/src/long_form.rs", relative.display()));
+            found.push(format!("{}: use `is_long()` of crates/testkit/src/long_form.rs", relative.display()));
         }
         missing.retain(|test| !holds(relative, &text, test));
     }
@@ -40,7 +40,7 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
     Ok(found)
 }
 
-/// Whether a file holds a test of this name (`module::submodule::function`), as its path and its functions tell.
+/// Whether a file contains a test with this name (`module::submodule::function`), judged by its path and functions.
 fn holds(path: &Path, text: &str, test: &str) -> bool {
     let Some((module, function)) = test.rsplit_once("::") else { return false };
     let is_module = path.with_extension("").ends_with(module.replace("::", "/"));

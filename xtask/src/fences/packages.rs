@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::place::Place;
 use crate::step::printed;
 
-/// One package of the workspace.
+/// A workspace package.
 #[derive(Debug, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -23,7 +23,7 @@ impl Package {
         self.root.join(&self.folder).join("src")
     }
 
-    /// Whether it is one of those in `adapters/`.
+    /// Whether the package is in `adapters/`.
     pub(crate) fn is_adapter(&self) -> bool {
         self.folder.starts_with("adapters")
     }
@@ -34,7 +34,7 @@ impl Package {
     }
 }
 
-/// All packages, as cargo tells them.
+/// All packages, from cargo's metadata.
 pub(crate) fn packages(place: &Place) -> Result<Vec<Package>> {
     let mut command = place.cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]);

@@ -1,4 +1,4 @@
-//! The names of all tests, as the sources declare them.
+//! Collects the names of all tests from the sources.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +31,7 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
     Ok(())
 }
 
-/// Visits every source file below a folder, with the names of its folders and its own.
+/// Visits every source file below a folder, with its module path.
 fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[String], &str)) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
@@ -47,8 +47,8 @@ fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[Strin
     Ok(())
 }
 
-/// The file's part of a test's name: its module path without what every file of its sort has. Unit tests in a file
-/// `tests.rs` belong to the module beside it, and integration tests leave out their target, unless they lie at its root.
+/// The file part of a test's name: the module path without common parts. Unit tests in `tests.rs` belong to the
+/// parent module. Integration tests omit their target, unless the file is at its root.
 fn file_of(part: &str, modules: &[String]) -> String {
     let mut names: Vec<&str> = modules.iter().map(String::as_str).collect();
     if names.last().is_some_and(|name| ["lib", "main", "tests"].contains(name)) {
@@ -60,7 +60,7 @@ fn file_of(part: &str, modules: &[String]) -> String {
     names.join("::")
 }
 
-/// The functions of a source file that carry a test's attribute and are not ignored.
+/// The test functions of a source file, except ignored ones.
 fn declared(source: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut is_test, mut is_ignored) = (false, false);
