@@ -128,7 +128,7 @@ pub trait KnowledgeStore: Send + Sync {
         limit: u32,
     ) -> Result<Vec<StaleChunk>, StoreError>;
     /// Stores new vectors of chunks and returns the revision that they create. Stale when documents were added or
-    /// embedded since the decision, when a chunk is no longer current, or when the knowledge base no longer accepts
+    /// embedded since the decision, a chunk is no longer current, or the knowledge base no longer accepts
     /// documents.
     async fn commit_reembedding(
         &self,
