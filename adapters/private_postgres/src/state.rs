@@ -86,7 +86,7 @@ pub(crate) fn reachable(wanted: &Path, account: &Account) -> io::Result<PathBuf>
     ))
 }
 
-/// The folder that [`reachable`] returns for the same path, if it exists. Creates nothing.
+/// The folder that [`enterable_directory`] returns for the same path, if it exists. Creates nothing.
 pub(crate) fn existing(wanted: &Path, account: &Account) -> io::Result<Option<PathBuf>> {
     let Some(wanted) = found(wanted)? else { return Ok(None) };
     if account.reaches(&wanted) {

@@ -86,7 +86,7 @@ pub enum Failure {
     /// Refusal of a change to an asset.
     #[error(transparent)]
     Asset(#[from] AssetRefusal),
-    /// Unfinished releases prevent that the asset is archived.
+    /// Unfinished releases prevent archiving of the asset.
     #[error("unfinished releases bind versions of the asset")]
     AssetInUse {
         /// The blocking releases that the caller may see, newest first.

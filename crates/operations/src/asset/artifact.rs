@@ -218,7 +218,7 @@ impl Services {
     /// Collects garbage unless another process did so recently.
     ///
     /// # Errors
-    /// As [`Self::sweep_artifacts`].
+    /// As [`Self::collect_garbage`].
     pub async fn sweep_when_due(&self) -> Result<Option<Swept>, Failure> {
         if self.stores.ledger.claim_sweep().await? { self.sweep_artifacts().await.map(Some) } else { Ok(None) }
     }

@@ -205,7 +205,7 @@ impl Services {
         Ok(Arc::new(self.identify(mode, claims, request_id).await?))
     }
 
-    /// The workload with its deployment, and whether it was read now. [`Self::attempt`] caches it, for authorized
+    /// The workload with its deployment, and whether it was read now. [`Self::attempt_execute`] caches it, for authorized
     /// callers only.
     async fn entry(
         &self,
