@@ -65,6 +65,7 @@ impl Services {
         decisions
             .inspect_err(|error| {
                 tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
                     error = error as &dyn std::error::Error,
                     "failed to read access contracts; refusing retrieval"
                 );
@@ -78,6 +79,8 @@ impl Services {
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(
+                tenant_id = %reader.scope.tenant(),
+                release_id = %reader.release,
                 error = &error as &dyn std::error::Error,
                 "failed to read pinned index revisions; the lookup fails"
             );
@@ -104,6 +107,8 @@ impl Services {
             Err(failure) => {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
                 tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
+                    asset_id = %bound.asset,
                     error = &failure as &dyn std::error::Error,
                     "failed to search a knowledge base; the lookup fails"
                 );

@@ -329,7 +329,7 @@ impl<'s> Keeper<'s> {
                     tracing::error!(
                         execution_id = %self.held.execution_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to store run progress; another worker resumes the run"
+                        "failed to store run progress; leaving the run to recovery"
                     );
                     return Err(Cut::LeaseLost);
                 }

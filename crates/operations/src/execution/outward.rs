@@ -35,6 +35,7 @@ impl Services {
     async fn whose_secrets(&self, scope: TenantScope) -> Result<Slug, OutwardError> {
         let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
             tracing::error!(
+                tenant_id = %scope.tenant(),
                 error = &error as &dyn std::error::Error,
                 "failed to read the tenant of a call; the call fails"
             );
@@ -64,6 +65,7 @@ impl Services {
                 }
                 Err(error) if Instant::now() + pause < until => {
                     tracing::warn!(
+                        execution_id = %execution,
                         error = &error as &dyn std::error::Error,
                         "failed to record a drifted tool; retrying"
                     );
@@ -72,8 +74,9 @@ impl Services {
                 }
                 Err(error) => {
                     tracing::error!(
+                        execution_id = %execution,
                         error = &error as &dyn std::error::Error,
-                        "failed to record a drifted tool; another worker resumes the run"
+                        "failed to record a drifted tool; leaving the run to recovery"
                     );
                     return Err(Cut::LeaseLost);
                 }

@@ -35,6 +35,7 @@ impl Services {
             Ok(recalled) => Recollection::Read(decisions, recalled),
             Err(error) => {
                 tracing::warn!(
+                    tenant_id = %reader.scope.tenant(),
                     error = &error as &dyn std::error::Error,
                     "failed to read a conversation; the run continues without it"
                 );

@@ -242,6 +242,7 @@ impl Running {
             // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
                 tracing::warn!(
+                    execution_id = %self.acceptance.execution_id,
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"
                 );
@@ -359,6 +360,7 @@ impl Running {
                 Err(CommitError::Stale) => return self.is_stored(ending).await,
                 Err(CommitError::Store(error)) if tokio::time::Instant::now() + pause < until => {
                     tracing::warn!(
+                        execution_id = %ending.execution_id,
                         error = &error as &dyn std::error::Error,
                         "failed to store the end of a run; retrying"
                     );
@@ -367,8 +369,9 @@ impl Running {
                 }
                 Err(error) => {
                     tracing::error!(
+                        execution_id = %ending.execution_id,
                         error = &error as &dyn std::error::Error,
-                        "failed to store the end of a run; another worker resumes it"
+                        "failed to store the end of a run; leaving it to recovery"
                     );
                     return false;
                 }
@@ -422,7 +425,11 @@ impl Services {
                     return Cut::Cancelled;
                 }
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "failed to renew a lease; retrying");
+                    tracing::warn!(
+                        execution_id = %held.execution_id,
+                        error = &error as &dyn std::error::Error,
+                        "failed to renew a lease; retrying"
+                    );
                 }
             }
         }
