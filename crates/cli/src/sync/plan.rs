@@ -231,9 +231,9 @@ pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: R
         releases.push(step);
     }
     if !findings.is_empty() {
-        let mut told = BTreeSet::new();
+        let mut seen_findings = BTreeSet::new();
         // An asset that gets a version and belongs to a release was checked twice.
-        findings.retain(|finding| told.insert(finding.clone()));
+        findings.retain(|finding| seen_findings.insert(finding.clone()));
         return Err(Failure::Files(findings));
     }
     let unmanaged = match rest {

@@ -39,11 +39,11 @@ async fn a_wait_asks_for_its_run_until_the_server_is_back() {
     let lost = vec![Script::reset(), Script::reset(), Script::reset(), Script::status(502, "<html>"), away()];
     let scripts = [lost, vec![Script::status(429, &busy.to_string()), begun, ended]].concat();
     let (endpoint, terminal) = saying(scripts).await;
-    let came = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
-    assert_eq!((came.code, came.out.as_str()), (0, "done\n"), "{}", came.err);
+    let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
     let (asked, keys) = keys(&endpoint);
     assert_eq!((asked, keys.len()), (7, 1), "{keys:?}");
-    assert_eq!(came.err.matches("retrying with the same idempotency key").count(), 1, "{}", came.err);
+    assert_eq!(output.err.matches("retrying with the same idempotency key").count(), 1, "{}", output.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -58,11 +58,11 @@ async fn whoever_leaves_without_an_answer_has_the_key() {
         (vec!["--wait", "60s"], vec![Script::reset(), Script::status(403, "<html>")], 1, 2),
     ] {
         let (endpoint, terminal) = saying(scripts).await;
-        let came = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
-        assert_eq!(came.code, code, "{words:?}: {}", came.err);
+        let output = terminal.run(&[&["run", "w", "--env", "dev"], words.as_slice()].concat());
+        assert_eq!(output.code, code, "{words:?}: {}", output.err);
         let (asked, keys) = keys(&endpoint);
         assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
-        assert!(names_the_key(&came.err, &keys), "{words:?}: {keys:?} {}", came.err);
+        assert!(names_the_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
     }
     // The command with that key submits again.
     let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
@@ -71,6 +71,6 @@ async fn whoever_leaves_without_an_answer_has_the_key() {
     assert_eq!(keys(&endpoint), (1, BTreeSet::from(["once".to_owned()])));
     // A refusal is a response, so no run can be lost.
     let (_front, terminal) = saying(vec![Script::status(403, "<html>")]).await;
-    let came = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
-    assert!(came.code == 1 && !came.err.contains("--idempotency-key"), "{}", came.err);
+    let output = terminal.run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert!(output.code == 1 && !output.err.contains("--idempotency-key"), "{}", output.err);
 }

@@ -21,8 +21,8 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
         run("completed", &whole),
     ]);
     let words = ["run", "w", "--env", "dev", "--stream"];
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
     let asked = endpoint.requests();
     assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
 
@@ -33,17 +33,17 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
         Script::status(204, ""),
         run("completed", &whole),
     ]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, world\n"), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
 
     // When no stream can be resumed, the whole answer is printed.
     let mut scripts = vec![begun([started, delta(2, "Hello, ")]).broken_off()];
     scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &whole));
     endpoint.says_in_turn(scripts);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", came.err);
-    assert!(came.err.contains("the stream was interrupted"), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", output.err);
+    assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,14 +54,14 @@ async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
     let words = ["run", "w", "--env", "dev", "--wait", "150s"];
     let review = run("awaiting_review", &json!(null));
     endpoint.says_in_turn([silent(), run("running", &json!(null)), review.clone(), review]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, endpoint.count()), (5, 4), "{}", came.err);
-    assert!(came.err.contains("the answer awaits review"), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&words);
+    assert_eq!((output.code, endpoint.count()), (5, 4), "{}", output.err);
+    assert!(output.err.contains("the answer awaits review"), "{}", output.err);
 
     let ended = run("completed", &json!("done"));
     endpoint.says_in_turn([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
-    let came = speaking_to(&endpoint).run(&words);
-    assert_eq!((came.code, came.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&words);
+    assert_eq!((output.code, output.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", output.err);
     assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
 }
 
@@ -91,19 +91,19 @@ async fn a_run_is_known_before_anything_is_told_of_it() {
         let before = endpoint.count();
         let scripts = [begun([]).broken_off()].into_iter().chain(then);
         endpoint.says_in_turn(scripts);
-        let came = terminal.run(&words);
-        assert_eq!(came.code, code, "{says}: {}", came.err);
-        assert!(came.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", came.err);
-        assert!(came.err.contains(says), "{says}: {}", came.err);
-        let last = came.err.lines().filter(|line| line.contains(RUN)).count();
-        assert!(last >= 2 || code == 0, "the final message names the run: {}", came.err);
+        let output = terminal.run(&words);
+        assert_eq!(output.code, code, "{says}: {}", output.err);
+        assert!(output.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", output.err);
+        assert!(output.err.contains(says), "{says}: {}", output.err);
+        let last = output.err.lines().filter(|line| line.contains(RUN)).count();
+        assert!(last >= 2 || code == 0, "the final message names the run: {}", output.err);
         let asked = endpoint.requests().split_off(before);
         assert_eq!(asked.iter().filter(|asked| asked.method == "POST").count(), 1, "{says}");
     }
     // A response that names no run is not from Fairway.
     endpoint.says(Script::events([event(1, "execution.started", &json!({ "execution_id": RUN }))]).hanging());
-    let came = terminal.run(&words);
-    assert!(came.code == 1 && came.err.contains("does not name the run"), "{}", came.err);
+    let output = terminal.run(&words);
+    assert!(output.code == 1 && output.err.contains("does not name the run"), "{}", output.err);
 }
 
 /// A poll of the run and its last events are concurrent; either may arrive first.
@@ -118,8 +118,9 @@ async fn what_is_written_does_not_depend_on_who_comes_first() {
     let ended = run("completed", &json!({ "message": "Hello" }));
     let words = ["run", "w", "--env", "dev", "--stream", "--wait", "60s"];
     let late = begun([first.clone(), rest.clone()]).pausing();
-    let told =
-        |came: &Came| came.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>();
+    let step_lines = |output: &Came| {
+        output.err.lines().filter(|line| line.starts_with("step ")).map(str::to_owned).collect::<Vec<_>>()
+    };
 
     // The events arrive after the poll.
     endpoint.says_in_turn([late, ended.clone()]);
@@ -130,18 +131,23 @@ async fn what_is_written_does_not_depend_on_who_comes_first() {
     endpoint.release(1);
     let behind = Came::of(child.wait_with_output().unwrap());
     assert_eq!((behind.code, behind.out.as_str()), (0, "Hello\n"), "{}", behind.err);
-    assert_eq!(told(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
+    assert_eq!(step_lines(&behind), ["step ask ...", "step ask done", "step check failed: too_slow"], "{}", behind.err);
 
     // The stream is dead, and the remaining events are requested again.
     let taken_up = Script::events([rest.clone()]);
     endpoint.says_in_turn([begun([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
     let dead = terminal.run(&words);
-    assert_eq!((dead.code, dead.out.as_str(), told(&dead)), (0, "Hello\n", told(&behind)), "{}", dead.err);
+    assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, "Hello\n", step_lines(&behind)), "{}", dead.err);
 
     // A client that connects after the end prints the same.
     endpoint.says_in_turn([ended.clone(), Script::events([first, rest]), ended]);
     let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
-    assert_eq!((after.code, after.out.as_str(), told(&after)), (0, "Hello\n", told(&behind)), "{}", after.err);
+    assert_eq!(
+        (after.code, after.out.as_str(), step_lines(&after)),
+        (0, "Hello\n", step_lines(&behind)),
+        "{}",
+        after.err
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,23 +158,23 @@ async fn a_wait_for_an_older_run_outlives_a_server_that_is_away() {
     let wait = |time: &str| terminal.run(&["executions", "wait", RUN, "--wait", time]);
     let bad = Script::status(502, "<html>");
     endpoint.says_in_turn([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
-    let came = wait("60s");
-    assert_eq!((came.code, came.out.as_str()), (0, "done\n"), "{}", came.err);
-    assert!(came.err.contains("retrying") && came.err.contains("responds again"), "{}", came.err);
+    let output = wait("60s");
+    assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
+    assert!(output.err.contains("retrying") && output.err.contains("responds again"), "{}", output.err);
     for away in [Script::reset(), busy, bad] {
         let before = endpoint.count();
         endpoint.says(away);
-        let came = wait("2s");
-        assert_eq!(came.code, 3, "{}", came.err);
-        assert!(endpoint.count() > before + 2 && came.err.contains(RUN), "the run was polled again: {}", came.err);
+        let output = wait("2s");
+        assert_eq!(output.code, 3, "{}", output.err);
+        assert!(endpoint.count() > before + 2 && output.err.contains(RUN), "the run was polled again: {}", output.err);
     }
     // A missing run is not awaited.
     let missing = json!({ "detail": { "error": "not_found", "message": "Nothing." }, "request_id": "r" }).to_string();
     let before = endpoint.count();
     endpoint.says(Script::status(404, &missing));
-    let came = wait("60s");
-    assert_eq!((came.code, endpoint.count() - before), (1, 1), "{}", came.err);
-    assert!(!came.err.contains("may still be running"), "{}", came.err);
+    let output = wait("60s");
+    assert_eq!((output.code, endpoint.count() - before), (1, 1), "{}", output.err);
+    assert!(!output.err.contains("may still be running"), "{}", output.err);
 }
 
 /// A server that accepts connections without responding, or freezes in the middle of a stream, must not block the
@@ -182,19 +188,19 @@ async fn nobody_is_held_by_who_says_nothing() {
         (terminal.run(words), since.elapsed().as_secs())
     };
     endpoint.says(Script::hang());
-    let (came, took) = timed(&["run", "w", "--env", "dev", "--input", "text=x", "--wait", "2s"]);
-    assert!(came.code == 3 && took < 20, "{took} s: {}", came.err);
+    let (output, took) = timed(&["run", "w", "--env", "dev", "--input", "text=x", "--wait", "2s"]);
+    assert!(output.code == 3 && took < 20, "{took} s: {}", output.err);
     assert_eq!(endpoint.requests()[0].path, "/v1/workloads/by-slug/w");
 
     // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.says_in_turn([begun([started]).hanging(), Script::hang()]);
     let before = endpoint.count();
-    let (came, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
-    assert!(came.code == 3 && took < 12, "{took} s: {}", came.err);
+    let (output, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
+    assert!(output.code == 3 && took < 12, "{took} s: {}", output.err);
     assert_eq!(endpoint.count() - before, 2, "one poll is enough");
-    let (came, took) = timed(&["executions", "wait", RUN, "--wait", "1s"]);
-    assert!(came.code == 3 && took < 6, "{took} s: {}", came.err);
+    let (output, took) = timed(&["executions", "wait", RUN, "--wait", "1s"]);
+    assert!(output.code == 3 && took < 6, "{took} s: {}", output.err);
 }
 
 /// A live connection has a keep-alive every 3 s. A connection without data for 10 s is dead, even if it is open.

@@ -10,17 +10,21 @@ fn a_file_of_no_known_kind_does_not_hide_the_others() {
     let files = directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
     let names = ["notes.yaml", "other.yaml", "s.yaml"].map(|name| files.path().join(name));
     let [notes, other, skill] = names.each_ref().map(shown);
-    let came = Terminal::offline().run(&["asset", "check", notes, other, skill]);
-    assert_eq!(came.code, 1, "{}", came.err);
+    let output = Terminal::offline().run(&["asset", "check", notes, other, skill]);
+    assert_eq!(output.code, 1, "{}", output.err);
     for line in [
         format!("{notes}:1:1: invalid_asset_kind: the kind is missing from the file and its name"),
         format!("{other}:1:7: invalid_asset_kind: "),
         format!("{skill}:4:10: "),
     ] {
-        assert!(came.err.lines().any(|told| told.starts_with(&line)), "{line}: {}", came.err);
+        assert!(output.err.lines().any(|reported| reported.starts_with(&line)), "{line}: {}", output.err);
     }
-    let came = Terminal::offline().run(&["asset", "check", "--kind", "skil", skill]);
-    assert!(came.code == 2 && came.err.contains("kind must be one of"), "the argument itself is invalid: {}", came.err);
+    let output = Terminal::offline().run(&["asset", "check", "--kind", "skil", skill]);
+    assert!(
+        output.code == 2 && output.err.contains("kind must be one of"),
+        "the argument itself is invalid: {}",
+        output.err
+    );
 }
 
 #[test]
@@ -30,10 +34,10 @@ fn a_kind_beside_a_manifest_is_the_same_or_wrong() {
     for (kind, manifest) in [("policy_bundle", policy), ("prompt_template", prompt)] {
         assert_eq!(terminal.done(&["asset", "check", "--kind", kind, manifest]), "valid\n");
     }
-    let came = terminal.run(&["asset", "check", "--kind", "skill", policy]);
-    assert_eq!(came.code, 1, "{}", came.err);
-    assert!(came.err.starts_with(&format!("{policy}:3:7: invalid_asset_kind: ")), "{}", came.err);
-    assert_eq!(came.err.lines().count(), 1, "the kind is the only error: {}", came.err);
+    let output = terminal.run(&["asset", "check", "--kind", "skill", policy]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.err.starts_with(&format!("{policy}:3:7: invalid_asset_kind: ")), "{}", output.err);
+    assert_eq!(output.err.lines().count(), 1, "the kind is the only error: {}", output.err);
 }
 
 /// Runs a command with this text on standard input.
@@ -48,21 +52,25 @@ fn piped(words: &[&str], text: &str) -> Came {
 fn standard_input_is_a_file_of_its_own_name() {
     let valid = r#"{"name": "s", "description": "\ud83d\ude00", "body": "b"}"#;
     for text in [valid, "name: s\ndescription: d\nbody: b\n"] {
-        let came = piped(&["asset", "check", "--kind", "skill", "-"], text);
-        assert_eq!((came.code, came.out.as_str()), (0, "valid\n"), "{}", came.err);
+        let output = piped(&["asset", "check", "--kind", "skill", "-"], text);
+        assert_eq!((output.code, output.out.as_str()), (0, "valid\n"), "{}", output.err);
     }
-    let came = piped(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
-    assert!(came.code == 1 && came.err.starts_with("-:1:1: "), "{}", came.err);
-    let came = piped(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
-    assert_eq!(came.code, 0, "{}", came.err);
+    let output = piped(&["asset", "check", "--kind", "skill", "-"], "name: s\n");
+    assert!(output.code == 1 && output.err.starts_with("-:1:1: "), "{}", output.err);
+    let output = piped(&["flow", "validate", "-"], "entry_step: end\nsteps: [{id: end, type: return, output: {}}]\n");
+    assert_eq!(output.code, 0, "{}", output.err);
     let run = ["run", "w", "--env", "dev", "--server", "http://127.0.0.1:9", "--inputs"];
     // A pipe path is refused with a hint to `-`, and never opened.
-    let came = piped(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
-    assert!(came.code == 1 && came.err.contains("file_not_regular") && came.err.contains("`-`"), "{}", came.err);
-    let came = piped(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
-    assert!(came.code == 1 && came.err.contains("standard input is read once"), "{}", came.err);
-    let came = piped(&[&run[..], &["-"]].concat(), "a: 1\n");
-    assert!(came.code == 3, "the inputs are read, and the server is unreachable: {}", came.err);
+    let output = piped(&[&run[..], &["/dev/stdin"]].concat(), "a: 1\n");
+    assert!(
+        output.code == 1 && output.err.contains("file_not_regular") && output.err.contains("`-`"),
+        "{}",
+        output.err
+    );
+    let output = piped(&[&run[..], &["-", "--input", "b=@-"]].concat(), "a: 1\n");
+    assert!(output.code == 1 && output.err.contains("standard input is read once"), "{}", output.err);
+    let output = piped(&[&run[..], &["-"]].concat(), "a: 1\n");
+    assert!(output.code == 3, "the inputs are read, and the server is unreachable: {}", output.err);
 }
 
 #[test]
@@ -70,8 +78,8 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
     let terminal = Terminal::offline();
     let manifest = "examples/sync/assets/letters-prompt.yaml";
     assert_eq!(terminal.done(&["asset", "check", manifest]), "valid\n");
-    let said = terminal.done(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
-    assert!(said.contains("Where is my parcel?"), "{said}");
+    let printed = terminal.done(&["prompt", "render", manifest, "--arg", "letter=Where is my parcel?"]);
+    assert!(printed.contains("Where is my parcel?"), "{printed}");
     // Arguments have the same syntax as the inputs of a run.
     let letter = directory(&[("letter.txt", "Where are my\ntwo parcels?\n")]);
     let read = format!("letter=@{}", shown(&letter.path().join("letter.txt")));
@@ -80,8 +88,8 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
         ("letter:=\"@home, 5\"", "", "@home, 5"),
         ("letter=@-", "By pipe.\n", "By pipe."),
     ] {
-        let said = piped(&["prompt", "render", manifest, "--arg", argument], input);
-        assert!(said.code == 0 && said.out.contains(expected), "{argument}: {}{}", said.out, said.err);
+        let printed = piped(&["prompt", "render", manifest, "--arg", argument], input);
+        assert!(printed.code == 0 && printed.out.contains(expected), "{argument}: {}{}", printed.out, printed.err);
     }
     for wrong in ["letter", "letter:=nonsense"] {
         assert_eq!(terminal.run(&["prompt", "render", manifest, "--arg", wrong]).code, 2, "{wrong}");
@@ -109,14 +117,14 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
     ] {
         let path = files.path().join(name);
         for words in [["asset", "check"], ["prompt", "render"]] {
-            let came = terminal.run(&[words[0], words[1], shown(&path)]);
-            assert!(came.code == 1 && came.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", came.err);
+            let output = terminal.run(&[words[0], words[1], shown(&path)]);
+            assert!(output.code == 1 && output.err.contains(&format!("{name}:{code}: ")), "{words:?}: {}", output.err);
         }
     }
     // The manifest's path has no folder part.
     let mut command = terminal.command(&["prompt", "render", "main.yaml"]);
-    let came = Came::of(command.current_dir(files.path().join("here")).output().unwrap());
-    assert_eq!((came.code, came.out.as_str()), (0, "Hello from beside.\n"), "{}", came.err);
+    let output = Came::of(command.current_dir(files.path().join("here")).output().unwrap());
+    assert_eq!((output.code, output.out.as_str()), (0, "Hello from beside.\n"), "{}", output.err);
 }
 
 #[test]
@@ -126,8 +134,8 @@ fn a_variable_without_a_value_is_not_set() {
     let mut command = terminal.command(&["workloads", "list"]);
     command.envs(variables.map(|name| (format!("FAIRWAY_CLI_{name}"), "")));
     terminal.done(&["login", "--server", "http://127.0.0.1:9", "--unchecked"]);
-    let came = Came::of(command.output().unwrap());
-    assert!(came.code == 3 && came.err.contains("http://127.0.0.1:9 cannot be reached"), "{}", came.err);
-    let came = terminal.run(&["workloads", "list", "--server", ""]);
-    assert!(came.code == 2, "an explicit empty argument is invalid: {}", came.err);
+    let output = Came::of(command.output().unwrap());
+    assert!(output.code == 3 && output.err.contains("http://127.0.0.1:9 cannot be reached"), "{}", output.err);
+    let output = terminal.run(&["workloads", "list", "--server", ""]);
+    assert!(output.code == 2, "an explicit empty argument is invalid: {}", output.err);
 }

@@ -15,14 +15,15 @@ fn files(folder: &str) -> Vec<PathBuf> {
 /// The JSON output of an offline command for a file.
 fn said(words: &[&str], path: &Path) -> Value {
     let words: Vec<&str> = words.iter().copied().chain([shown(path), "--output", "json"]).collect();
-    let came = Terminal::offline().run(&words);
-    let said: Value = serde_json::from_str(&came.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", came.out, came.err));
-    assert_eq!(came.code == 0, said["valid"] == true, "{words:?}");
-    if came.code != 0 {
+    let output = Terminal::offline().run(&words);
+    let said: Value =
+        serde_json::from_str(&output.out).unwrap_or_else(|_| panic!("{words:?}: {}{}", output.out, output.err));
+    assert_eq!(output.code == 0, said["valid"] == true, "{words:?}");
+    if output.code != 0 {
         // The text output has one line for each error, which an editor can jump to.
-        let lines: Vec<&str> = came.err.lines().filter(|line| !line.starts_with("warning")).collect();
-        assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", came.err);
-        assert!(lines.iter().all(|line| line.starts_with(shown(path))), "{}", came.err);
+        let lines: Vec<&str> = output.err.lines().filter(|line| !line.starts_with("warning")).collect();
+        assert_eq!(lines.len(), said["errors"].as_array().unwrap().len(), "{}", output.err);
+        assert!(lines.iter().all(|line| line.starts_with(shown(path))), "{}", output.err);
     }
     said
 }
@@ -50,12 +51,12 @@ async fn flows_are_refused_in_the_same_words_at_the_same_places() {
             .concat()
     {
         let text = std::fs::read_to_string(&file).unwrap();
-        let told = app.post(path.as_str(), json!({ "content_yaml": text })).await.expect(200);
-        let here = said(&["flow", "validate"], &file);
+        let remote = app.post(path.as_str(), json!({ "content_yaml": text })).await.expect(200);
+        let local = said(&["flow", "validate"], &file);
         let names = ["line", "column", "code", "message"];
-        assert_eq!(parts(&here["errors"], &names), parts(&told["errors"], &names), "{}", file.display());
-        assert_eq!(here["valid"], told["valid"]);
-        refused += usize::from(told["valid"] == false);
+        assert_eq!(parts(&local["errors"], &names), parts(&remote["errors"], &names), "{}", file.display());
+        assert_eq!(local["valid"], remote["valid"]);
+        refused += usize::from(remote["valid"] == false);
     }
     assert_eq!(refused, files("examples/flows/refused").len());
 }
@@ -73,22 +74,27 @@ async fn content_is_refused_with_the_same_codes_and_paths() {
         };
         let asset = app.given().asset(kind, &format!("corpus-{place}")).await;
         let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
-        let here = said(&["asset", "check"], file);
+        let local = said(&["asset", "check"], file);
         if answer.status == 201 {
-            assert_eq!(here["valid"], true, "{}: {here}", file.display());
+            assert_eq!(local["valid"], true, "{}: {local}", file.display());
             continue;
         }
         refused += 1;
-        let told = answer.json();
+        let remote = answer.json();
         // Only the server resolves references to other assets.
         if answer.code() == "invalid_content" {
             let names = ["path", "code", "message"];
-            assert_eq!(parts(&here["errors"], &names), parts(&told["detail"]["fields"], &names), "{}", file.display());
+            assert_eq!(
+                parts(&local["errors"], &names),
+                parts(&remote["detail"]["fields"], &names),
+                "{}",
+                file.display()
+            );
         } else {
-            assert_eq!(here["errors"][0]["code"], told["detail"]["error"], "{}", file.display());
-            assert_eq!(here["errors"][0]["offset"], told["detail"]["offset"], "{}", file.display());
+            assert_eq!(local["errors"][0]["code"], remote["detail"]["error"], "{}", file.display());
+            assert_eq!(local["errors"][0]["offset"], remote["detail"]["offset"], "{}", file.display());
         }
-        assert!(here["errors"][0]["line"].is_u64(), "{here}");
+        assert!(local["errors"][0]["line"].is_u64(), "{local}");
     }
     assert!(refused > 50, "{refused} corpus entries are refused");
 }
@@ -121,9 +127,9 @@ fn prompts_are_put_together_from_files() {
     ] {
         let file = path(file);
         let words: Vec<&str> = ["prompt", "render", shown(&file)].into_iter().chain(words.iter().copied()).collect();
-        let came = terminal.run(&words);
-        assert_eq!(came.code, 1);
-        assert!(came.err.starts_with(shown(&file)) && came.err.contains(code), "{}", came.err);
+        let output = terminal.run(&words);
+        assert_eq!(output.code, 1);
+        assert!(output.err.starts_with(shown(&file)) && output.err.contains(code), "{}", output.err);
     }
 }
 
@@ -207,12 +213,12 @@ async fn prompts_are_sent_and_refused_as_they_are_rendered_here() {
         let asset_id = given.asset("prompt_template", name).await;
         let made = app.post(format!("/v1/assets/{asset_id}/versions"), json!({ "content": content })).await;
         if made.status != 201 {
-            let here = render(&json!({}));
-            let told = made.json();
-            let (code, offset) = (made.code(), &told["detail"]["offset"]);
-            assert_eq!((here.code, here.out.as_str()), (1, ""), "{name}");
-            assert!(here.err.contains(&format!(": {code}: ")), "{name}: {code}: {}", here.err);
-            assert!(here.err.contains(&format!("at byte {offset} of the prompt")), "{name}: {told}: {}", here.err);
+            let local = render(&json!({}));
+            let remote = made.json();
+            let (code, offset) = (made.code(), &remote["detail"]["offset"]);
+            assert_eq!((local.code, local.out.as_str()), (1, ""), "{name}");
+            assert!(local.err.contains(&format!(": {code}: ")), "{name}: {code}: {}", local.err);
+            assert!(local.err.contains(&format!("at byte {offset} of the prompt")), "{name}: {remote}: {}", local.err);
             refused += 1;
             continue;
         }
@@ -221,18 +227,18 @@ async fn prompts_are_sent_and_refused_as_they_are_rendered_here() {
         let prompt = Version { asset_id, asset_version_id, kind, slug: name.to_owned() };
         let workload = given.active_with(name, vec![prompt, model.clone(), policy.clone()]).await;
         for arguments in asked {
-            let here = render(&arguments);
+            let local = render(&arguments);
             let body = json!({ "environment": "dev", "inputs": arguments });
             let answer = app.post(workload.execute_path(), body).await;
             if answer.status == 200 {
                 let sent = provider.calls().last().unwrap().conversation.system_prompt.clone();
-                assert_eq!((here.code, here.out), (0, format!("{sent}\n")), "{name}: {arguments}: {}", here.err);
+                assert_eq!((local.code, local.out), (0, format!("{sent}\n")), "{name}: {arguments}: {}", local.err);
                 rendered += 1;
             } else {
                 let code = answer.code();
                 assert!(code.starts_with("prompt_"), "{name}: {arguments}: {answer}");
-                assert_eq!((here.code, here.out.as_str()), (1, ""), "{name}: {arguments}");
-                assert!(here.err.contains(&format!(": {code}: ")), "{name}: {arguments}: {code}: {}", here.err);
+                assert_eq!((local.code, local.out.as_str()), (1, ""), "{name}: {arguments}");
+                assert!(local.err.contains(&format!(": {code}: ")), "{name}: {arguments}: {code}: {}", local.err);
                 refused += 1;
             }
         }
@@ -290,22 +296,22 @@ async fn policies_decide_here_as_on_the_server() {
         assert_eq!(answer.code(), "invalid_content", "{answer}");
         let fields = answer.json()["detail"]["fields"].as_array().unwrap().clone();
         let files = directory(&[("bundle.json", content.to_string().as_str())]);
-        let came = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
-        assert_eq!(came.code, 1, "{}", came.err);
-        let here: Value = serde_json::from_str(&came.out).unwrap();
-        let here = here["tests"].as_array().unwrap();
-        assert_eq!((here.len(), fields.len()), (tests.len(), tests.len()), "{answer}");
-        for (told, here) in fields.iter().zip(here) {
-            let parts: Vec<&str> = told["message"].as_str().unwrap().split('`').collect();
-            let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{told}") };
-            assert_eq!((&told["code"], &here["name"]), (&json!("policy_test_failed"), &json!(name)));
-            let difference = here["difference"].as_str().unwrap();
+        let output = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
+        assert_eq!(output.code, 1, "{}", output.err);
+        let local: Value = serde_json::from_str(&output.out).unwrap();
+        let local = local["tests"].as_array().unwrap();
+        assert_eq!((local.len(), fields.len()), (tests.len(), tests.len()), "{answer}");
+        for (remote, local) in fields.iter().zip(local) {
+            let parts: Vec<&str> = remote["message"].as_str().unwrap().split('`').collect();
+            let [_, name, _, outcome, _, reason, ..] = parts.as_slice() else { panic!("{remote}") };
+            assert_eq!((&remote["code"], &local["name"]), (&json!("policy_test_failed"), &json!(name)));
+            let difference = local["difference"].as_str().unwrap();
             // When the outcome matches by chance, only the reason differs.
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
-            assert!(difference.contains(&format!("decided {expected}")), "{told}: {difference}");
+            assert!(difference.contains(&format!("decided {expected}")), "{remote}: {difference}");
             assert!(
                 difference.ends_with(&format!("reason_code: expected unheard-of, decided {reason}")),
-                "{told}: {difference}"
+                "{remote}: {difference}"
             );
             compared += 1;
         }
@@ -348,20 +354,20 @@ async fn a_run_is_decided_as_its_scenario_is_here() {
             },
         }));
     }
-    let told = |scenarios: &[Value]| {
+    let test_policy = |scenarios: &[Value]| {
         let files = directory(&[
             ("policy.json", json!({ "rules": rules }).to_string().as_str()),
             ("scenarios.json", json!({ "bundle": "policy", "scenarios": scenarios }).to_string().as_str()),
         ]);
         terminal.run(&["policy", "test", shown(files.path()), "--require-coverage"])
     };
-    let came = told(&scenarios);
+    let output = test_policy(&scenarios);
     assert_eq!(
-        (came.code, came.out.as_str()),
+        (output.code, output.out.as_str()),
         (0, "1 bundles, 3 tests, 0 failed; 3 of 3 rules matched\n"),
         "{}",
-        came.err
+        output.err
     );
     scenarios[2]["expect"]["obligations"] = json!([]);
-    assert_eq!(told(&scenarios).code, 1, "a different decision is reported");
+    assert_eq!(test_policy(&scenarios).code, 1, "a different decision is reported");
 }

@@ -17,8 +17,8 @@ async fn the_demo_answers_and_applying_it_again_changes_nothing() {
     approver.done(&["releases", "activate", release]);
 
     let example = applied["releases"][0]["example_inputs"]["ticket"].as_str().unwrap();
-    let said = author.done(&["run", "ticket-classifier", "--env", "dev", "--input", &format!("ticket={example}")]);
-    assert!(said.contains("billing"), "{said}");
+    let printed = author.done(&["run", "ticket-classifier", "--env", "dev", "--input", &format!("ticket={example}")]);
+    assert!(printed.contains("billing"), "{printed}");
     let listed = app.get("/v1/workloads/runtime-enabled?q=desk").await.expect(200);
     assert_eq!(listed[0]["slug"], "ticket-classifier", "{listed}");
     let page = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
@@ -56,6 +56,6 @@ fn the_demo_s_policy_decides_as_its_comments_say() {
         case("production", json!({ "ticket": "x" }), "deny", "no_matching_rule"),
     ]});
     fs::write(files.path().join("scenarios.json"), scenarios.to_string()).unwrap();
-    let said = Terminal::offline().done(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 11 tests, 0 failed; 3 of 3 rules matched\n");
+    let printed = Terminal::offline().done(&["policy", "test", files.path().to_str().unwrap(), "--require-coverage"]);
+    assert_eq!(printed, "1 bundles, 11 tests, 0 failed; 3 of 3 rules matched\n");
 }

@@ -51,9 +51,9 @@ impl Walker<'_> {
 
     /// A refused command does not count as covered.
     fn refused(&self, words: &[&str], code: i32) -> Came {
-        let came = self.terminal.run(words);
-        assert_eq!(came.code, code, "{words:?}: {}{}", came.out, came.err);
-        came
+        let output = self.terminal.run(words);
+        assert_eq!(output.code, code, "{words:?}: {}{}", output.out, output.err);
+        output
     }
 }
 
@@ -120,7 +120,8 @@ fn assets(ada: &Walker<'_>) {
 }
 
 fn flows(ada: &Walker<'_>) {
-    let text = |said: &str| format!("entry_step: end\nsteps: [{{id: end, type: return, output: {{said: {said}}}}}]\n");
+    let text =
+        |answer: &str| format!("entry_step: end\nsteps: [{{id: end, type: return, output: {{said: {answer}}}}}]\n");
     let files = directory(&[("one.yaml", &text("one")), ("two.yaml", &text("two"))]);
     let (one, two) = (files.path().join("one.yaml"), files.path().join("two.yaml"));
     ada.done(&["flows", "create", "short", "--owner", "team:sorting", shown(&one)]);
@@ -195,8 +196,8 @@ fn runs(ada: &Walker<'_>) {
     let refused = ada.refused(&["run", "sorter", "--env", "dev", "--input", "text=x"], 1);
     assert!(refused.err.contains("workload_suspended"), "{}", refused.err);
     assert_eq!(ada.json(&["workloads", "resume", "sorter"])["status"], "registered");
-    let said = ada.done(&["run", "sorter", "--env", "dev", "--lane", "guided", "--input", "text=Thanks, great!"]);
-    assert_eq!(said, "praise\n");
+    let printed = ada.done(&["run", "sorter", "--env", "dev", "--lane", "guided", "--input", "text=Thanks, great!"]);
+    assert_eq!(printed, "praise\n");
     let runs = ada.json(&["executions", "list", "--workload", "sorter", "--status", "completed"]);
     let run = runs[0]["execution_id"].as_str().unwrap();
     assert_eq!(ada.json(&["executions", "show", run])["lane"], "guided");

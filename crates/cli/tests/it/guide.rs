@@ -38,8 +38,8 @@ async fn the_chapter_runs_as_it_stands() {
     shell.args(["-euc", &commands()]).current_dir(root()).env("PATH", path).env("HOME", home.home.path());
     shell.env("XDG_CONFIG_HOME", home.home.path()).env("FAIRWAY", format!("http://{}", app.address()));
     let output = shell.stdin(Stdio::null()).output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{complained}");
+    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}\n{errors}");
     for words in [
         "refused with 1",
         "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched",
@@ -51,7 +51,7 @@ async fn the_chapter_runs_as_it_stands() {
         "flowchart LR",
         "execution.ended",
     ] {
-        assert!(said.contains(words), "the chapter shows {words}: {said}\n{complained}");
+        assert!(printed.contains(words), "the chapter shows {words}: {printed}\n{errors}");
     }
 }
 

@@ -78,9 +78,9 @@ impl Terminal {
 
     /// Runs a command that must succeed, and returns its standard output.
     fn done(&self, words: &[&str]) -> String {
-        let came = self.run(words);
-        assert_eq!(came.code, 0, "{words:?}: {}{}", came.out, came.err);
-        came.out
+        let output = self.run(words);
+        assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
+        output.out
     }
 
     /// Like [`Self::done`], with the output parsed as JSON.
@@ -101,10 +101,10 @@ impl Terminal {
             .arg(fairway.get_program())
             .args(fairway.get_args());
         shell.env_clear().envs(fairway.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let came = Came::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
-        assert_eq!(came.code, 0, "{words:?}: {}{}", came.out, came.err);
-        let times = came.err.lines().next_back().unwrap();
-        (came.out, times.split(' ').map(|time| time.parse::<f64>().unwrap()).sum())
+        let output = Came::of(shell.current_dir(root()).stdin(Stdio::null()).output().unwrap());
+        assert_eq!(output.code, 0, "{words:?}: {}{}", output.out, output.err);
+        let times = output.err.lines().next_back().unwrap();
+        (output.out, times.split(' ').map(|time| time.parse::<f64>().unwrap()).sum())
     }
 }
 

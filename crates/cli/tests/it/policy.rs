@@ -9,10 +9,10 @@ const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\
 #[test]
 fn the_example_passes_with_every_rule_met() {
     let terminal = Terminal::offline();
-    let said = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched\n");
-    let said = terminal.done(&["policy", "test", "demo", "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 5 tests, 0 failed; 3 of 3 rules matched\n");
+    let printed = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
+    assert_eq!(printed, "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched\n");
+    let printed = terminal.done(&["policy", "test", "demo", "--require-coverage"]);
+    assert_eq!(printed, "1 bundles, 5 tests, 0 failed; 3 of 3 rules matched\n");
 }
 
 #[test]
@@ -21,24 +21,24 @@ fn failures_and_idle_rules_are_told_where_they_are() {
     let files = directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
     let report = files.path().join("report.xml");
     let terminal = Terminal::offline();
-    let came = terminal.run(&["policy", "test", shown(files.path()), "--junit", shown(&report)]);
-    assert_eq!(came.code, 1);
+    let output = terminal.run(&["policy", "test", shown(files.path()), "--junit", shown(&report)]);
+    assert_eq!(output.code, 1);
     assert!(
-        came.out.contains("scenarios.yaml:3: b: big is refused: outcome: expected allow, decided deny"),
+        output.out.contains("scenarios.yaml:3: b: big is refused: outcome: expected allow, decided deny"),
         "{}",
-        came.out
+        output.out
     );
     assert!(
-        came.err.contains("`again` never decides: `dev` matches") && came.err.contains("`none` can never match"),
+        output.err.contains("`again` never decides: `dev` matches") && output.err.contains("`none` can never match"),
         "{}",
-        came.err
+        output.err
     );
     let xml = std::fs::read_to_string(&report).unwrap();
     assert!(xml.contains("tests=\"3\"") && xml.contains("failures=\"1\"") && xml.contains("big is refused"), "{xml}");
-    let came = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
-    let said: Value = serde_json::from_str(&came.out).unwrap();
-    let rules = &said["bundles"][0]["rules"];
-    assert_eq!((&rules[0]["met"], &rules[1]["idle"]["shadowed_by"]), (&2.into(), &"dev".into()), "{said}");
+    let output = terminal.run(&["policy", "test", shown(files.path()), "--output", "json"]);
+    let printed: Value = serde_json::from_str(&output.out).unwrap();
+    let rules = &printed["bundles"][0]["rules"];
+    assert_eq!((&rules[0]["met"], &rules[1]["idle"]["shadowed_by"]), (&2.into(), &"dev".into()), "{printed}");
     assert_eq!(rules[2]["idle"], "unreachable");
 }
 
@@ -47,8 +47,8 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
     let text = "rules:\n  - {id: a, condition: always, outcome: allow, reason_code: a}\n  - {id: b, condition: 'lane == \"x\"', outcome: deny, reason_code: b}\ntests:\n  - {name: t, input: {}, expect: {outcome: allow}}\n";
     let files = directory(&[("plain.yaml", text)]);
     let terminal = Terminal::offline();
-    let came = terminal.run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 0 && came.err.contains("`b` is matched by no test"), "{}", came.err);
+    let output = terminal.run(&["policy", "test", shown(files.path())]);
+    assert!(output.code == 0 && output.err.contains("`b` is matched by no test"), "{}", output.err);
     let report = files.path().join("report.xml");
     let junit = |words: &[&str]| {
         let words = [&["policy", "test", shown(files.path()), "--junit", shown(&report)], words].concat();
@@ -87,20 +87,20 @@ fn what_cannot_be_used_is_one_line_with_its_place() {
         ("none.txt", "", "no_bundles"),
     ] {
         let files = directory(&[(name, text)]);
-        let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
-        assert_eq!(came.code, 1, "{text}");
-        let line = came.err.lines().next().unwrap();
-        assert!(line.starts_with(shown(files.path())) && line.contains(&format!(": {code}: ")), "{}", came.err);
+        let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+        assert_eq!(output.code, 1, "{text}");
+        let line = output.err.lines().next().unwrap();
+        assert!(line.starts_with(shown(files.path())) && line.contains(&format!(": {code}: ")), "{}", output.err);
     }
     let others = [("b.yaml", BUNDLE), ("skill.yaml", "kind: skill\ncontent: {}\n"), ("k8s.yaml", "kind: ConfigMap\n")];
     Terminal::offline().done(&["policy", "test", shown(directory(&others).path())]);
     let files =
         directory(&[("b.yaml", BUNDLE), ("s.yaml", "bundle: b\nscenarios: [{name: x, expect: {outcome: perhaps}}]\n")]);
-    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 1 && came.err.contains("s.yaml:2:13: invalid_scenario"), "{}", came.err);
+    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(output.code == 1 && output.err.contains("s.yaml:2:13: invalid_scenario"), "{}", output.err);
     std::os::unix::fs::symlink("/etc/passwd", files.path().join("out.yaml")).unwrap();
-    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 1 && came.err.contains("out.yaml:1:1: link_leads_out"), "{}", came.err);
+    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(output.code == 1 && output.err.contains("out.yaml:1:1: link_leads_out"), "{}", output.err);
 }
 
 /// 10,000 tests take at most 1 s of CPU time in an optimized build. A debug build takes about seven times as long.
@@ -121,8 +121,8 @@ fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
     }
     let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
     let files = directory(&files);
-    let (said, busy) = Terminal::offline().timed(&["policy", "test", shown(files.path())]);
-    assert_eq!(said, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules matched\n");
+    let (printed, busy) = Terminal::offline().timed(&["policy", "test", shown(files.path())]);
+    assert_eq!(printed, "1000 bundles, 10000 tests, 0 failed; 2000 of 2000 rules matched\n");
     let bar = if cfg!(debug_assertions) { 8.0 } else { 1.0 };
     assert!(busy < bar, "{busy} s");
 }
@@ -137,11 +137,11 @@ fn texts_beside_a_bundle_are_read() {
     };
     let terminal = Terminal::offline();
     let files = directory(&[("assets/b.yaml", &manifest("dev.cel")), ("assets/dev.cel", "environment == \"dev\"")]);
-    let said = terminal.done(&["policy", "test", shown(files.path()), "--require-coverage"]);
-    assert_eq!(said, "1 bundles, 1 tests, 0 failed; 1 of 1 rules matched\n");
+    let printed = terminal.done(&["policy", "test", shown(files.path()), "--require-coverage"]);
+    assert_eq!(printed, "1 bundles, 1 tests, 0 failed; 1 of 1 rules matched\n");
     std::fs::write(files.path().join("assets/dev.cel"), "environment == \"prod\"").unwrap();
-    let came = terminal.run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 1 && came.out.contains("in dev: outcome: expected allow, decided deny"), "{}", came.out);
+    let output = terminal.run(&["policy", "test", shown(files.path())]);
+    assert!(output.code == 1 && output.out.contains("in dev: outcome: expected allow, decided deny"), "{}", output.out);
     for (name, code) in [("gone.cel", "gone.cel:1:1: file_unreadable"), ("../b.cel", "b.yaml:10:3: link_leads_out")] {
         std::fs::write(files.path().join("assets/b.yaml"), manifest(name)).unwrap();
         let tested = terminal.run(&["policy", "test", shown(files.path())]);
@@ -157,13 +157,13 @@ fn a_broken_bundle_is_told_once() {
     let scenarios = "bundle: b\nscenarios: [{name: n, input: {}, expect: {outcome: deny}}]\n";
     let broken = BUNDLE.replace("outcome: deny", "outcome: dance");
     let files = directory(&[("rules.yaml", broken.as_str()), ("scenarios.yaml", scenarios)]);
-    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
     assert!(
-        came.code == 1 && came.err.contains("rules.yaml:8:") && !came.err.contains("unknown_bundle"),
+        output.code == 1 && output.err.contains("rules.yaml:8:") && !output.err.contains("unknown_bundle"),
         "{}",
-        came.err
+        output.err
     );
     let files = directory(&[("rules.yaml", &BUNDLE.replace("slug: b", "slug: c")), ("scenarios.yaml", scenarios)]);
-    let came = Terminal::offline().run(&["policy", "test", shown(files.path())]);
-    assert!(came.code == 1 && came.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", came.err);
+    let output = Terminal::offline().run(&["policy", "test", shown(files.path())]);
+    assert!(output.code == 1 && output.err.contains("scenarios.yaml:1:9: unknown_bundle"), "{}", output.err);
 }

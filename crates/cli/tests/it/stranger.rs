@@ -58,15 +58,15 @@ async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
         [Script::redirect(&other.url("/v1/audit/events")), Script::json(&json!([{ "index": 1 }])).header("Link", &next)]
     {
         home.says(answer);
-        let came = Terminal::offline().run(&list);
-        assert_eq!((came.code, came.out.as_str()), (3, ""), "a partial list is not returned: {}", came.err);
+        let output = Terminal::offline().run(&list);
+        assert_eq!((output.code, output.out.as_str()), (3, ""), "a partial list is not returned: {}", output.err);
     }
     assert_eq!((home.count(), other.count()), (2, 0), "no request goes to another origin");
     // A link to the same origin is followed.
     let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
     home.says_in_turn([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
-    let came = Terminal::offline().run(&list);
-    assert_eq!((came.code, home.count()), (0, 4), "{}", came.err);
+    let output = Terminal::offline().run(&list);
+    assert_eq!((output.code, home.count()), (0, 4), "{}", output.err);
     assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
 }
 
@@ -74,15 +74,15 @@ async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
 async fn lists_and_events_without_end_are_given_up() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
-    let came = speaking_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
-    assert_eq!((came.code, endpoint.count()), (3, 5000), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
+    assert_eq!((output.code, endpoint.count()), (3, 5000), "{}", output.err);
 
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let endless = format!("data: {}", "x".repeat(33 << 20));
     endpoint.says(begun([started, endless]).hanging());
-    let came = speaking_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
-    assert_eq!(came.code, 1, "{}", came.err);
-    assert!(came.err.contains("exceeds the size limit"), "{}", came.err);
+    let output = speaking_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    assert_eq!(output.code, 1, "{}", output.err);
+    assert!(output.err.contains("exceeds the size limit"), "{}", output.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,8 +102,8 @@ async fn what_got_no_answer_is_sent_once_more_under_its_key() {
     ] {
         let before = endpoint.count();
         endpoint.says_in_turn(scripts);
-        let came = terminal.run(&words);
-        assert_eq!(came.code, 0, "{words:?}: {}", came.err);
+        let output = terminal.run(&words);
+        assert_eq!(output.code, 0, "{words:?}: {}", output.err);
         let asked = endpoint.requests().split_off(before);
         let posted: Vec<_> = asked.iter().filter(|asked| asked.method == "POST").collect();
         let [first, second] = posted.as_slice() else { panic!("{words:?}: {posted:?}") };
@@ -113,18 +113,18 @@ async fn what_got_no_answer_is_sent_once_more_under_its_key() {
     }
     let before = endpoint.count();
     endpoint.says(Script::reset());
-    let came = terminal.run(&["executions", "cancel", RUN]);
-    assert_eq!((came.code, endpoint.count() - before), (3, 2), "exactly one retry: {}", came.err);
+    let output = terminal.run(&["executions", "cancel", RUN]);
+    assert_eq!((output.code, endpoint.count() - before), (3, 2), "exactly one retry: {}", output.err);
 }
 
 /// A proxy's response has only a meaningful status.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_of_who_is_no_fairway_is_told() {
     let endpoint = FaultyEndpoint::start().await;
-    for (status, told) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
+    for (status, expected) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
         endpoint.says(Script::status(status, "<html>nothing that Fairway says"));
-        let came = speaking_to(&endpoint).run(&["audit", "list"]);
-        assert!(came.code == 3 && came.err.contains(told), "{}", came.err);
+        let output = speaking_to(&endpoint).run(&["audit", "list"]);
+        assert!(output.code == 3 && output.err.contains(expected), "{}", output.err);
     }
 }
 
@@ -147,14 +147,14 @@ async fn a_watch_ends_with_what_became_of_the_release() {
         ("retired", Some("rolled_back"), 1, "retired"),
     ] {
         endpoint.says(release(state, rollout));
-        let came = terminal.run(&watch);
-        assert_eq!(came.code, code, "{state}: {}", came.err);
-        assert!(came.err.contains(why), "{state}: {}", came.err);
+        let output = terminal.run(&watch);
+        assert_eq!(output.code, code, "{state}: {}", output.err);
+        assert!(output.err.contains(why), "{state}: {}", output.err);
     }
     // A failed poll ends the watch only when it is the first.
     endpoint.says_in_turn([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
-    let came = terminal.run(&watch);
-    assert!(came.code == 0 && came.err.contains("retrying"), "{}", came.err);
+    let output = terminal.run(&watch);
+    assert!(output.code == 0 && output.err.contains("retrying"), "{}", output.err);
     endpoint.says(Script::reset());
     assert_eq!(terminal.run(&watch).code, 3);
     endpoint.says(release("active", Some("in_progress")));
@@ -263,16 +263,16 @@ async fn an_answer_that_cannot_be_written_is_no_success() {
     ] {
         endpoint.says_in_turn(scripts.clone());
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let came = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
-        let err = String::from_utf8(came.stderr).unwrap();
-        assert_eq!(came.status.code(), Some(1), "{words:?}: {err}");
+        let output = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
         assert!(err.contains("standard output: "), "{words:?}: {err}");
         // A closed reader is not a failure.
         endpoint.says_in_turn(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let came = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
-        assert_eq!(came.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&came.stderr));
+        let output = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
 
@@ -291,8 +291,8 @@ fn a_reader_that_left_changes_no_verdict() {
     ] {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
-        let came = terminal.command(&words).stdout(writer).stderr(Stdio::null()).output().unwrap();
-        assert_eq!(came.status.code(), Some(code), "{words:?}");
+        let output = terminal.command(&words).stdout(writer).stderr(Stdio::null()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{words:?}");
     }
 }
 
@@ -303,9 +303,9 @@ async fn an_address_is_told_without_secrets() {
         ["https://ada:s3cret@example.org", "https://example.org/?token=s3cret", "https://example.org/#s3cret"]
     {
         for words in [["workloads", "list", "--server", address], ["login", "--unchecked", "--server", address]] {
-            let came = terminal.run(&words);
-            assert_eq!(came.code, 2, "{}", came.err);
-            assert!(!came.err.contains("s3cret") && !came.out.contains("s3cret"), "{}", came.err);
+            let output = terminal.run(&words);
+            assert_eq!(output.code, 2, "{}", output.err);
+            assert!(!output.err.contains("s3cret") && !output.out.contains("s3cret"), "{}", output.err);
         }
     }
     assert!(!terminal.config().exists());

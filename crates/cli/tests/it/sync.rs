@@ -177,12 +177,12 @@ async fn pulling_writes_what_applying_would_read() {
     // An equivalent file keeps its comments.
     let mine = copy("examples/sync");
     let before = bytes(mine.path());
-    let said = terminal.done(&["sync", "pull", shown(mine.path())]);
+    let printed = terminal.done(&["sync", "pull", shown(mine.path())]);
     let kept = "assets/letters-policy.yaml";
     assert_eq!(fs::read(mine.path().join(kept)).unwrap(), fs::read(root().join("examples/sync").join(kept)).unwrap());
     let changed: Vec<&String> =
         before.keys().filter(|path| fs::read(path).ok().as_ref() != before.get(*path)).collect();
-    assert!(changed.iter().all(|path| path.ends_with("letters-prompt.yaml")), "{said}{changed:?}");
+    assert!(changed.iter().all(|path| path.ends_with("letters-prompt.yaml")), "{printed}{changed:?}");
 }
 
 #[tokio::test]
@@ -222,17 +222,17 @@ async fn nothing_is_half_applied_for_a_directory_that_is_wrong() {
         ("assets/b.yaml", "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: ../../etc/passwd}\n".to_owned(), "link_leads_out"),
     ] {
         let files = directory(&[("assets/good.yaml", good), (name, &text)]);
-        let came = terminal.run(&["sync", "apply", shown(files.path())]);
-        assert_eq!(came.code, 1, "{name} {code}: {}{}", came.out, came.err);
-        let line = came.err.lines().next().unwrap();
-        let told = code.split('|').any(|code| line.contains(&format!(": {code}: ")));
-        assert!(told && line.starts_with(shown(&files.path().join(name))), "{code}: {}", came.err);
+        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert_eq!(output.code, 1, "{name} {code}: {}{}", output.out, output.err);
+        let line = output.err.lines().next().unwrap();
+        let is_reported = code.split('|').any(|code| line.contains(&format!(": {code}: ")));
+        assert!(is_reported && line.starts_with(shown(&files.path().join(name))), "{code}: {}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
     }
     let files = directory(&[("assets/good.yaml", good)]);
     std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();
-    let came = terminal.run(&["sync", "plan", shown(files.path())]);
-    assert!(came.code == 1 && came.err.contains("link_leads_out"), "{}", came.err);
+    let output = terminal.run(&["sync", "plan", shown(files.path())]);
+    assert!(output.code == 1 && output.err.contains("link_leads_out"), "{}", output.err);
     assert_eq!(terminal.run(&["sync", "plan", "/nowhere/at/all"]).code, 1);
 }
 
@@ -283,8 +283,8 @@ async fn a_thousand_unchanged_files_are_compared_in_a_moment() {
     // The best of three runs reduces the influence of other load.
     let took = (0..3).map(|_| {
         let since = Instant::now();
-        let said = terminal.done(&["sync", "plan", shown(files.path())]);
-        assert_eq!(said, format!("{many} up to date; nothing to do\n"));
+        let printed = terminal.done(&["sync", "plan", shown(files.path())]);
+        assert_eq!(printed, format!("{many} up to date; nothing to do\n"));
         since.elapsed()
     });
     let took = took.min().unwrap();

@@ -170,8 +170,8 @@ async fn a_profile_is_kept_for_its_owner_alone() {
     let login = ["login", "--profile", "by-token", "--server", &address, "--token-stdin"];
     let mut child = terminal.command(&login).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"the-token\n").unwrap();
-    let came = Came::of(child.wait_with_output().unwrap());
-    assert!(came.code == 0 && !came.out.contains("the-token"), "{}{}", came.out, came.err);
+    let output = Came::of(child.wait_with_output().unwrap());
+    assert!(output.code == 0 && !output.out.contains("the-token"), "{}{}", output.out, output.err);
     assert!(std::fs::read_to_string(terminal.config()).unwrap().contains("token = \"the-token\""));
     terminal.done(&["login", "--server", &address, "--actor", "user:ada", "--output", "json"]);
     let listed = terminal.done(&["workloads", "list", "--profile", "default"]);
@@ -216,16 +216,16 @@ async fn a_login_is_that_of_the_commands_behind_it() {
     };
     for name in ["ada", "grace"] {
         let actor = format!("user:{name}");
-        let said = terminal.done(&["login", "--profile", name, "--server", &address, "--actor", &actor]);
-        let told = format!("profile `{name}` uses {address} and is now the default; saved in ");
-        assert!(said.starts_with(&told), "{said}");
+        let printed = terminal.done(&["login", "--profile", name, "--server", &address, "--actor", &actor]);
+        let expected = format!("profile `{name}` uses {address} and is now the default; saved in ");
+        assert!(printed.starts_with(&expected), "{printed}");
         assert_eq!(made_by(name), actor);
     }
-    let said = terminal.done(&["login", "--actor", "user:grace-hopper"]);
-    assert!(said.starts_with("profile `grace` uses"), "the default profile is updated: {said}");
+    let printed = terminal.done(&["login", "--actor", "user:grace-hopper"]);
+    assert!(printed.starts_with("profile `grace` uses"), "the default profile is updated: {printed}");
     assert_eq!(made_by("renewed"), "user:grace-hopper");
-    let said = terminal.done(&["login", "--server", &address, "--actor", "user:eve"]);
-    assert!(said.starts_with("profile `default` uses"), "{said}");
+    let printed = terminal.done(&["login", "--server", &address, "--actor", "user:eve"]);
+    assert!(printed.starts_with("profile `default` uses"), "{printed}");
     assert_eq!(made_by("other"), "user:eve");
     let kept = std::fs::read_to_string(terminal.config()).unwrap();
     assert!(kept.contains("user:ada") && kept.contains("user:grace-hopper"), "{kept}");
@@ -235,8 +235,8 @@ async fn a_login_is_that_of_the_commands_behind_it() {
 fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
     let terminal = Terminal::offline();
     for name in ["", " ", "a\u{1b}[31m", "two\nlines", "\u{202e}ada"] {
-        let came = terminal.run(&["login", "--profile", name, "--unchecked"]);
-        assert!(came.code == 2 && !terminal.config().exists(), "{name:?}: {}", came.err);
+        let output = terminal.run(&["login", "--profile", name, "--unchecked"]);
+        assert!(output.code == 2 && !terminal.config().exists(), "{name:?}: {}", output.err);
     }
     let login = |words: &[&str]| {
         terminal.done(&[&["login", "--unchecked", "--profile", "ada"][..], words].concat());
@@ -246,9 +246,9 @@ fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
     let here = ["--server", "https://one.example.org"];
     login(&[&here[..], &who].concat());
     let kept = login(&here);
-    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| kept.contains(said)), "{kept}");
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| kept.contains(printed)), "{kept}");
     let kept = login(&["--server", "https://two.example.org"]);
-    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|said| !kept.contains(said)), "{kept}");
+    assert!(["user:ada", "acme", "main", "a-token"].iter().all(|printed| !kept.contains(printed)), "{kept}");
     assert!(kept.contains("https://two.example.org") && kept.contains("yaml"), "the output format stays: {kept}");
 }
 
@@ -296,9 +296,9 @@ async fn an_asset_whose_version_was_refused_is_gone_on_with() {
     ]);
     let (prompt, wrong) = (files.path().join("prompt.json"), files.path().join("wrong.json"));
     let create = ["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:x", shown(&prompt)];
-    let came = ada.run(&create);
-    assert!(came.code == 1 && came.err.contains("prompt_unknown_asset"), "{}", came.err);
-    assert!(came.err.contains("the asset was created without a version"), "{}", came.err);
+    let output = ada.run(&create);
+    assert!(output.code == 1 && output.err.contains("prompt_unknown_asset"), "{}", output.err);
+    assert!(output.err.contains("the asset was created without a version"), "{}", output.err);
     assert_eq!(ada.json(&["assets", "versions", "outer"]), json!([]));
     let other =
         ada.run(&["assets", "create", "outer", "--kind", "prompt_template", "--owner", "team:y", shown(&prompt)]);
@@ -317,8 +317,8 @@ async fn an_asset_whose_version_was_refused_is_gone_on_with() {
         let mut words =
             vec!["assets", "create", "rules", "--kind", "policy_bundle", "--owner", "team:x", shown(&wrong)];
         words.extend(more);
-        let came = ada.run(&words);
-        assert_eq!(came.code, code, "{}", came.err);
-        assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", came.err);
+        let output = ada.run(&words);
+        assert_eq!(output.code, code, "{}", output.err);
+        assert_eq!(ada.run(&["assets", "show", "rules"]).code, 1, "{}", output.err);
     }
 }

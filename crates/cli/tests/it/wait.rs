@@ -31,9 +31,9 @@ async fn a_wait_ends_and_the_run_goes_on() {
     }
     // The handler knows the run's id from the start.
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).last().unwrap();
+    let last_line = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap).last().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(5));
-    assert!(said.contains(id), "{said}");
+    assert!(last_line.contains(id), "{last_line}");
     assert_eq!(terminal.json(&["executions", "show", id])["status"], "queued", "Ctrl-C leaves the run alone");
     terminal.done(&["executions", "cancel", id]);
     let ended = terminal.run(&["executions", "wait", id]);
@@ -51,27 +51,27 @@ async fn in_line() -> (TestApp, String) {
 fn waited_for(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
     let mut command = terminal.command(&["run", slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "100s"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
-    let first = told.next().unwrap().unwrap();
+    let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = messages.next().unwrap().unwrap();
     let run = first.strip_prefix("run ").and_then(|rest| rest.strip_suffix(" is accepted")).unwrap().to_owned();
-    (child, run, told)
+    (child, run, messages)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_in_line_has_an_id_for_whoever_leaves_it() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
-    let came = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
-    assert_eq!(came.code, 5, "{}", came.err);
-    let last = came.err.lines().last().unwrap();
+    let output = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
+    assert_eq!(output.code, 5, "{}", output.err);
+    let last = output.err.lines().last().unwrap();
     let run = last.strip_prefix("fairway: run ").and_then(|rest| rest.split_once(" is still running; ")).unwrap().0;
     assert_eq!(terminal.json(&["executions", "show", run])["status"], "queued");
-    assert!(came.err.contains("the run is queued"), "{}", came.err);
+    assert!(output.err.contains("the run is queued"), "{}", output.err);
 
     for signal in ["-INT", "-TERM"] {
-        let (mut child, run, told) = waited_for(&terminal, &slug);
+        let (mut child, run, messages) = waited_for(&terminal, &slug);
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-        let last = told.map(Result::unwrap).last().unwrap();
+        let last = messages.map(Result::unwrap).last().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(5), "{signal}: {last}");
         assert!(last.starts_with(&format!("fairway: run {run} is still running; ")), "{signal}: {last}");
         assert_eq!(terminal.json(&["executions", "show", &run])["status"], "queued", "the run continues");
@@ -82,17 +82,17 @@ async fn a_run_in_line_has_an_id_for_whoever_leaves_it() {
 async fn a_wait_outlives_the_server() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
-    let (child, run, mut told) = waited_for(&terminal, &slug);
+    let (child, run, mut messages) = waited_for(&terminal, &slug);
     // Restarted at the same address and database, with a worker.
     let anew = TestApp::builder().beside(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;
     let lost = format!("the server does not respond; run {run} may still be running; retrying");
-    assert!(told.any(|line| line.unwrap() == lost), "the wait ended");
+    assert!(messages.any(|line| line.unwrap() == lost), "the wait ended");
     let app = anew.start().await;
-    let rest: Vec<String> = told.map(Result::unwrap).collect();
-    let came = child.wait_with_output().unwrap();
-    let answer = String::from_utf8(came.stdout).unwrap();
-    assert_eq!((came.status.code(), answer.as_str()), (Some(0), "billing\n"), "{rest:?}");
+    let rest: Vec<String> = messages.map(Result::unwrap).collect();
+    let output = child.wait_with_output().unwrap();
+    let answer = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), answer.as_str()), (Some(0), "billing\n"), "{rest:?}");
     assert!(rest.iter().any(|line| line == "the server responds again"), "{rest:?}");
     assert_eq!(app.get(format!("/v1/executions/{run}")).await.expect(200)["status"], "completed");
     let runs = app.get("/v1/executions").await.expect(200);

@@ -110,10 +110,10 @@ impl<'p> Wanting<'p> {
         let bound = bound_in(found);
         let is_bound = |fitting: &BTreeSet<&str>| fitting.iter().any(|version| bound.contains(*version));
         let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
-        let mut told: Vec<String> =
+        let mut lines: Vec<String> =
             unbound.map(|(slug, _)| format!("does not bind the directory's content of {slug}")).collect();
-        if told.is_empty() && !self.may_become(&bound) {
-            told.push("binds assets outside the directory".to_owned());
+        if lines.is_empty() && !self.may_become(&bound) {
+            lines.push("binds assets outside the directory".to_owned());
         }
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
         for reference in references.filter(|reference| reference.get("pinned") == Some(&Value::Bool(false))) {
@@ -121,12 +121,12 @@ impl<'p> Wanting<'p> {
             let is_ours = self.assets.iter().any(|step| step.slug == slug);
             if is_ours && !said(self.estate, self.assets, slug).contains(word(reference, "asset_version_id")) {
                 let label = word(reference, "version_label");
-                told.push(format!("includes {slug} {label}, which differs from the directory"));
+                lines.push(format!("includes {slug} {label}, which differs from the directory"));
             }
         }
         let mut seen = BTreeSet::new();
-        told.retain(|line| seen.insert(line.clone()));
-        told
+        lines.retain(|line| seen.insert(line.clone()));
+        lines
     }
 
     /// Whether all bound versions are wanted.

@@ -137,8 +137,8 @@ fn a_small_file_takes_little_memory() {
         env!("CARGO_BIN_EXE_fairway"),
         shown(&files.path().join("skill.yaml"))
     );
-    let came = Came::of(Command::new("bash").args(["-c", &check]).output().unwrap());
-    assert!(came.code == 1 && came.err.contains("skill.yaml:1:1: "), "{} {}", came.code, came.err);
+    let output = Came::of(Command::new("bash").args(["-c", &check]).output().unwrap());
+    assert!(output.code == 1 && output.err.contains("skill.yaml:1:1: "), "{} {}", output.code, output.err);
 }
 
 /// The client refuses in advance what the server would refuse during apply.
@@ -228,8 +228,8 @@ fn what_only_the_server_would_refuse_is_refused_here() {
     // All errors of a file are reported together.
     let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
     let files = directory(&[("workloads/w.yaml", &wrong), ("assets/b.yaml", &prompt("b", "$arg:nothing"))]);
-    let came = nobody().run(&["sync", "plan", shown(files.path())]);
-    assert_eq!(came.err.lines().count(), 4, "{}", came.err);
+    let output = nobody().run(&["sync", "plan", shown(files.path())]);
+    assert_eq!(output.err.lines().count(), 4, "{}", output.err);
 }
 
 /// An invalid file is reported once, and not again by its references.
@@ -280,7 +280,7 @@ fn a_key_of_a_megabyte_is_no_line_of_a_megabyte() {
         let files = directory(&[(name, &text)]);
         let line = told(&files);
         assert!(line.len() < 1_500 && line.contains(code), "{} {line:.300}", line.len());
-        let came = nobody().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
-        assert!(came.out.len() < 3_000 && came.err.len() < 1_500, "{} {}", came.out.len(), came.err.len());
+        let output = nobody().run(&["asset", "check", "--output", "json", shown(&files.path().join(name))]);
+        assert!(output.out.len() < 3_000 && output.err.len() < 1_500, "{} {}", output.out.len(), output.err.len());
     }
 }

@@ -17,8 +17,8 @@ async fn a_plan_holds_for_one_server() {
     let plan = terminal.home.path().join("plan.json");
     terminal.done(&["sync", "plan", "examples/sync", "--out", shown(&plan)]);
     let elsewhere = Terminal::at(&other).acting_as("user:ada");
-    let came = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
-    assert!(came.code == 1 && came.err.contains("plan_of_another_server"), "{}", came.err);
+    let output = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
+    assert!(output.code == 1 && output.err.contains("plan_of_another_server"), "{}", output.err);
     assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
     terminal.done(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
 }
@@ -40,12 +40,12 @@ async fn a_plan_holds_for_all_that_the_files_say() {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(before), "{name}");
         fs::write(&path, text.replace(before, after)).unwrap();
-        let came = terminal.run(&["sync", "apply", shown(files.path()), "--plan", shown(&plan)]);
-        assert!(came.code == 1 && came.err.contains("stale_plan"), "{name}: {}", came.err);
+        let output = terminal.run(&["sync", "apply", shown(files.path()), "--plan", shown(&plan)]);
+        assert!(output.code == 1 && output.err.contains("stale_plan"), "{name}: {}", output.err);
     }
     fs::write(&plan, "{\"server\": 1,\n").unwrap();
-    let came = terminal.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
-    assert!(came.code == 1 && came.err.contains("plan.json:2:"), "{}", came.err);
+    let output = terminal.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
+    assert!(output.code == 1 && output.err.contains("plan.json:2:"), "{}", output.err);
     assert_eq!(terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
 }
 
@@ -59,8 +59,8 @@ async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Came,
     server.says_in_turn(answers);
     let files = directory(files);
     let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
-    let came = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE]);
-    (came, server)
+    let output = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE]);
+    (output, server)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,15 +70,15 @@ async fn a_workload_is_changed_from_what_was_seen() {
     let lists = || vec![Script::json(&json!([])), Script::json(&json!([workload("Before", seen)]))];
     let read = |updated_at: &str| Script::json(&workload("Before", updated_at)).header("ETag", "\"3\"");
 
-    let (came, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
-    assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
+    let (output, server) = apply_to([lists(), vec![read(moved)]].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
     assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was changed");
 
     // The workload changes between the read and the write.
     let refused = json!({ "detail": { "error": "precondition_failed", "message": "m" }, "request_id": WORKSPACE });
     let refused = || vec![read(seen), Script::status(412, &refused.to_string())];
-    let (came, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
-    assert!(came.code == 1 && came.err.contains("stale_plan: workload w changed"), "{}", came.err);
+    let (output, server) = apply_to([lists(), refused(), vec![read(moved)]].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan: workload w changed"), "{}", output.err);
     let asked = server.requests().into_iter().rev().nth(1).unwrap();
     assert_eq!(
         (asked.method.as_str(), asked.header("if-match"), asked.json()),
@@ -88,8 +88,8 @@ async fn a_workload_is_changed_from_what_was_seen() {
     // A concurrent equal change counts as success.
     let same = || Script::json(&workload("Mine", moved)).header("ETag", "\"4\"");
     for answers in [vec![same()], [refused(), vec![same()]].concat()] {
-        let (came, _) = apply_to([lists(), answers].concat(), &files).await;
-        assert_eq!(came.code, 0, "{}", came.err);
+        let (output, _) = apply_to([lists(), answers].concat(), &files).await;
+        assert_eq!(output.code, 0, "{}", output.err);
     }
 }
 
@@ -109,10 +109,10 @@ async fn what_somebody_else_archived_meanwhile_is_archived() {
         ]);
         let files = directory(&[("workloads/w.yaml", &format!("{WORKLOAD}name: W\n"))]);
         let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
-        let came = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE, "--prune"]);
-        assert_eq!(came.code, code, "{state}: {}", came.err);
+        let output = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE, "--prune"]);
+        assert_eq!(output.code, code, "{state}: {}", output.err);
         let last = server.requests().into_iter().next_back().unwrap();
-        assert!(last.method == "POST" && !came.err.contains("archived tone"), "{state}: {}", came.err);
+        assert!(last.method == "POST" && !output.err.contains("archived tone"), "{state}: {}", output.err);
     }
 }
 
@@ -144,24 +144,24 @@ async fn a_draft_is_completed_as_it_was_seen() {
     };
     for changed in [draft("draft", "2026-01-02T00:00:00Z", &['3']), draft("review_ready", "2026-01-01T00:00:00Z", &[])]
     {
-        let (came, server) = apply_to([planned(), vec![Script::json(&changed)]].concat(), &files).await;
+        let (output, server) = apply_to([planned(), vec![Script::json(&changed)]].concat(), &files).await;
         assert!(
-            came.code == 1 && came.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
+            output.code == 1 && output.err.contains(&format!("stale_plan: the draft {RELEASE} changed")),
             "{}",
-            came.err
+            output.err
         );
         assert!(server.requests().iter().all(|asked| asked.method == "GET"), "nothing was bound");
     }
     // A concurrent binding is detected afterwards.
     let both = draft("draft", "2026-01-02T00:00:00Z", &['2', '3']);
     let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&both)];
-    let (came, server) = apply_to([planned(), answers].concat(), &files).await;
-    assert!(came.code == 1 && came.err.contains("stale_plan"), "{}", came.err);
+    let (output, server) = apply_to([planned(), answers].concat(), &files).await;
+    assert!(output.code == 1 && output.err.contains("stale_plan"), "{}", output.err);
     assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), 1);
     let whole = draft("draft", "2026-01-02T00:00:00Z", &['2']);
     let answers = vec![Script::json(&seen), Script::json(&json!({})), Script::json(&whole)];
-    let (came, _) = apply_to([planned(), answers].concat(), &files).await;
-    assert_eq!(came.code, 0, "{}", came.err);
+    let (output, _) = apply_to([planned(), answers].concat(), &files).await;
+    assert_eq!(output.code, 0, "{}", output.err);
 }
 
 /// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
@@ -181,14 +181,15 @@ async fn of_two_drafts_of_several_actors_one_stays_whole() {
     };
     let missing = json!({ "detail": { "error": "not_found", "message": "m" }, "request_id": WORKSPACE }).to_string();
     let listed = |last: &[char]| Script::json(&json!(last.iter().map(|last| draft(*last, false)).collect::<Vec<_>>()));
-    let said = |release: Value| Script::json(&release);
+    let response = |release: Value| Script::json(&release);
     let drafted = || {
         let workloads = || Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")]));
         let planned = vec![Script::json(&json!([asset])), workloads(), Script::json(&json!([version]))];
-        let begun = vec![Script::status(404, &missing), listed(&[]), workloads(), listed(&[]), said(draft('a', false))];
+        let begun =
+            vec![Script::status(404, &missing), listed(&[]), workloads(), listed(&[]), response(draft('a', false))];
         [planned, begun].concat()
     };
-    let bound = || vec![Script::json(&json!({})), said(draft('a', true))];
+    let bound = || vec![Script::json(&json!({})), response(draft('a', true))];
     let release = format!("/v1/releases/{}/bindings", id('a'));
     // The responses after creation and after binding, whether bindings are created, and whether they stay.
     for (looks, is_bound, stays) in [
@@ -196,12 +197,16 @@ async fn of_two_drafts_of_several_actors_one_stays_whole() {
         (vec![listed(&['a', '9'])], false, false),
         ([vec![listed(&['a'])], bound(), vec![listed(&['a', '9']), Script::status(204, "")]].concat(), true, false),
         // A later draft was complete before it could see this one; an incomplete one will see it.
-        (vec![listed(&['b', 'a']), said(draft('b', true))], false, false),
-        ([vec![listed(&['b', 'a']), said(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(), true, true),
+        (vec![listed(&['b', 'a']), response(draft('b', true))], false, false),
+        (
+            [vec![listed(&['b', 'a']), response(draft('b', false))], bound(), vec![listed(&['b', 'a'])]].concat(),
+            true,
+            true,
+        ),
     ] {
-        let (came, server) = apply_to([drafted(), looks].concat(), &files).await;
-        assert_eq!(came.code, i32::from(!stays), "{}", came.err);
-        assert_eq!(came.err.contains("stale_plan: the releases of w for dev changed"), !stays, "{}", came.err);
+        let (output, server) = apply_to([drafted(), looks].concat(), &files).await;
+        assert_eq!(output.code, i32::from(!stays), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: the releases of w for dev changed"), !stays, "{}", output.err);
         let count = |method: &str, path: &str| {
             server.requests().iter().filter(|asked| asked.method == method && asked.path == path).count()
         };
@@ -227,9 +232,9 @@ async fn a_version_is_put_behind_none_that_was_not_seen() {
         (vec![listed(&[&first]), Script::json(&made), listed(&[&hotfix, &made])], 1, true),
         (vec![listed(&[&first]), Script::json(&made), listed(&[&made, &first])], 1, false),
     ] {
-        let (came, server) = apply_to([planned(), answers].concat(), &files).await;
-        assert_eq!(came.code, i32::from(is_told), "{}", came.err);
-        assert_eq!(came.err.contains("stale_plan: asset tone changed"), is_told, "{}", came.err);
+        let (output, server) = apply_to([planned(), answers].concat(), &files).await;
+        assert_eq!(output.code, i32::from(is_told), "{}", output.err);
+        assert_eq!(output.err.contains("stale_plan: asset tone changed"), is_told, "{}", output.err);
         assert_eq!(server.requests().iter().filter(|asked| asked.method == "POST").count(), posted);
     }
 }

@@ -22,11 +22,12 @@ fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
         plan.out,
         plan.err
     );
-    let came = terminal.run(&["sync", "apply", folder, "--prune"]);
+    let output = terminal.run(&["sync", "apply", folder, "--prune"]);
     assert!(
-        came.code == 1 && came.err.contains(&format!("asset_in_use: remaining releases or contents depend on {slug};")),
+        output.code == 1
+            && output.err.contains(&format!("asset_in_use: remaining releases or contents depend on {slug};")),
         "{}",
-        came.err
+        output.err
     );
     assert_eq!(terminal.json(&["assets", "list", "--state", "archived"]), json!([]));
 }

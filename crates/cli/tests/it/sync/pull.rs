@@ -52,8 +52,8 @@ async fn what_status_calls_equal_is_left_as_it_is() {
     assert_eq!(terminal.done(&["sync", "status", shown(mine.path())]), "in sync\n");
     let before = bytes(mine.path());
     for _ in 0..2 {
-        let said = terminal.done(&["sync", "pull", shown(mine.path())]);
-        assert_eq!(said, "0 files written, 8 unchanged\n");
+        let printed = terminal.done(&["sync", "pull", shown(mine.path())]);
+        assert_eq!(printed, "0 files written, 8 unchanged\n");
         assert_eq!(bytes(mine.path()), before);
     }
 }
@@ -75,8 +75,8 @@ async fn what_differs_is_written_where_it_stands() {
     // An invalid file is replaced by the server's state.
     fs::write(assets.join("letters-policy.yaml"), "kind: [").unwrap();
     let release = mine.path().join("releases/letters.dev.yaml");
-    let said = fs::read_to_string(&release).unwrap();
-    fs::write(&release, said.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
+    let text_of_release = fs::read_to_string(&release).unwrap();
+    fs::write(&release, text_of_release.replace("  - {role: orchestration_flow, asset: letters-flow}\n", "")).unwrap();
     assert_eq!(terminal.done(&["sync", "pull", folder]), "4 files written, 5 unchanged\n");
     assert_eq!((fs::read(&manifest).unwrap(), fs::read(&text).unwrap()), (manifest_before, text_before));
     let style: Value = serde_json::from_slice(&fs::read(&style).unwrap()).unwrap();
@@ -117,8 +117,8 @@ async fn an_earlier_content_is_left_and_told() {
     terminal.done(&["sync", "apply", folder]);
     fs::write(&file, style("kind")).unwrap();
     assert_eq!(terminal.done(&["sync", "status", folder]), "in sync\n");
-    let came = terminal.run(&["sync", "pull", folder]);
-    assert!(came.code == 0 && came.err.contains("style.yaml has the content of v1 and was kept"), "{}", came.err);
+    let output = terminal.run(&["sync", "pull", folder]);
+    assert!(output.code == 0 && output.err.contains("style.yaml has the content of v1 and was kept"), "{}", output.err);
     assert_eq!(fs::read_to_string(&file).unwrap(), style("kind"));
     fs::remove_file(&file).unwrap();
     terminal.done(&["sync", "pull", folder]);
@@ -135,14 +135,14 @@ async fn nothing_is_written_through_links_or_half() {
         fs::create_dir_all(&elsewhere).unwrap();
         fs::create_dir_all(pulled.join(name).parent().unwrap()).unwrap();
         symlink(home.path().join(target), pulled.join(name)).unwrap();
-        let came = terminal.run(&["sync", "pull", shown(&pulled)]);
-        assert!(came.code == 1 && came.err.contains("link_leads_out"), "{name}: {}", came.err);
+        let output = terminal.run(&["sync", "pull", shown(&pulled)]);
+        assert!(output.code == 1 && output.err.contains("link_leads_out"), "{name}: {}", output.err);
         assert!(bytes(&elsewhere).is_empty() && !pulled.join("assets").exists(), "nothing was written");
     }
     let pulled = tempfile::tempdir().unwrap();
     fs::create_dir_all(pulled.path().join("workloads/letters.yaml")).unwrap();
-    let came = terminal.run(&["sync", "pull", shown(pulled.path())]);
-    assert!(came.code == 1 && came.err.contains("not a file, so it was not replaced"), "{}", came.err);
+    let output = terminal.run(&["sync", "pull", shown(pulled.path())]);
+    assert!(output.code == 1 && output.err.contains("not a file, so it was not replaced"), "{}", output.err);
     assert!(!pulled.path().join("assets").exists(), "nothing was written");
 }
 
@@ -164,9 +164,9 @@ async fn names_of_a_server_lead_nowhere() {
             let home = tempfile::tempdir().unwrap();
             let pulled = home.path().join("a/b/pulled");
             let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
-            let came = terminal.run(&["sync", "pull", shown(&pulled), "--workspace", WORKSPACE]);
-            assert!(came.code == 1 && came.err.contains("invalid_slug"), "{slug}: {} {}", came.out, came.err);
-            assert!(slug.is_empty() || !came.err.contains(slug), "the server's text is not repeated: {}", came.err);
+            let output = terminal.run(&["sync", "pull", shown(&pulled), "--workspace", WORKSPACE]);
+            assert!(output.code == 1 && output.err.contains("invalid_slug"), "{slug}: {} {}", output.out, output.err);
+            assert!(slug.is_empty() || !output.err.contains(slug), "the server's text is not repeated: {}", output.err);
             assert_eq!(bytes(home.path()).len(), 0, "{slug}");
         }
     }
@@ -187,15 +187,15 @@ async fn what_is_archived_leaves_the_directory() {
     for slug in ["letters-flow", "letters-policy"] {
         terminal.done(&["assets", "archive", slug]);
     }
-    let told = terminal.run(&["sync", "plan", folder]);
+    let planned = terminal.run(&["sync", "plan", folder]);
     assert!(
-        told.code == 1 && told.err.contains("letters-policy.yaml:2:7: asset_not_active: the asset is permanently archived on the server: remove this file"),
+        planned.code == 1 && planned.err.contains("letters-policy.yaml:2:7: asset_not_active: the asset is permanently archived on the server: remove this file"),
         "{}",
-        told.err
+        planned.err
     );
-    let said = terminal.done(&["sync", "pull", folder]);
+    let printed = terminal.done(&["sync", "pull", folder]);
     // The policy, the flow with its metadata, and the release that bound both.
-    assert_eq!(said, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
+    assert_eq!(printed, format!("0 files written, {} unchanged, 4 removed\n", all - 4));
     let left: Vec<String> = bytes(&pulled).into_keys().map(|path| path[folder.len() + 1..].to_owned()).collect();
     let expected = [
         "assets/house-style.yaml",
@@ -211,11 +211,11 @@ async fn what_is_archived_leaves_the_directory() {
     let text = fs::read_to_string(&policy).unwrap();
     fs::write(&policy, format!("# Why it is so.\n{text}")).unwrap();
     let mut before = bytes(mine.path());
-    let came = terminal.run(&["sync", "pull", shown(mine.path())]);
-    let of = |what: &str| came.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let output = terminal.run(&["sync", "pull", shown(mine.path())]);
+    let of = |what: &str| output.err.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     let kept = of("refers to an archived asset and was kept");
-    assert!(came.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", came.err);
-    assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", came.err);
+    assert!(output.code == 0 && kept.len() == 2 && kept[0].contains("letters-policy.yaml"), "{}", output.err);
+    assert!(of("removed ").len() == 2 && kept[1].contains("letters.dev.yaml"), "{}", output.err);
     before.retain(|path, _| !path.contains("letters-flow"));
     assert_eq!(bytes(mine.path()), before);
     // Following the advice in the messages succeeds.

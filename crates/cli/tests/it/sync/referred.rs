@@ -213,11 +213,11 @@ async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() 
         changes.iter().for_each(|changed| change(files.path(), named, *changed));
         let before = estate(&terminal, name);
         for command in ["plan", "apply", "status"] {
-            let came = terminal.run(&["sync", command, folder]);
-            let lines: Vec<&str> = came.err.lines().collect();
+            let output = terminal.run(&["sync", command, folder]);
+            let lines: Vec<&str> = output.err.lines().collect();
             let start = shown(&files.path().join(named(place))).to_owned();
             let is_told = lines.len() == 1 && lines[0].starts_with(&start) && lines[0].contains(&format!(": {code}: "));
-            assert!(came.code == 1 && is_told, "{name} {command}: {}{}", came.out, came.err);
+            assert!(output.code == 1 && is_told, "{name} {command}: {}{}", output.out, output.err);
         }
         assert_eq!(estate(&terminal, name), before, "{name}: nothing was changed");
     }
@@ -250,11 +250,11 @@ async fn a_draft_is_not_in_step_when_it_cannot_be_handed_in() {
     terminal.done(&["sync", "apply", folder]);
     fs::remove_file(files.path().join("assets/w-skill.yaml")).unwrap();
     terminal.done(&["assets", "archive", "w-skill"]);
-    let came = terminal.run(&["sync", "status", folder]);
+    let output = terminal.run(&["sync", "status", folder]);
     assert!(
-        came.code == 1 && came.err.contains("w-prompt.yaml:5:") && came.err.contains("asset_not_active"),
+        output.code == 1 && output.err.contains("w-prompt.yaml:5:") && output.err.contains("asset_not_active"),
         "{}{}",
-        came.out,
-        came.err
+        output.out,
+        output.err
     );
 }

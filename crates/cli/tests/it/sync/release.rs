@@ -63,13 +63,13 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
     let tone = app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
-    let refused = |binding: &str, told: &str| {
+    let refused = |binding: &str, finding: &str| {
         let release = format!("workload: w\nenvironment: dev\nbindings:\n  - {binding}\n");
         let files =
             directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
-        let came = terminal.run(&["sync", "apply", shown(files.path())]);
-        assert!(came.code == 1 && came.err.contains(&format!("releases/w.dev.yaml:4:{told}")), "{}", came.err);
-        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{told}: nothing was made");
+        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert!(output.code == 1 && output.err.contains(&format!("releases/w.dev.yaml:4:{finding}")), "{}", output.err);
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was made");
     };
     refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
     refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
@@ -77,8 +77,8 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
     refused("{role: skill, asset: tone, version: v1}", "26: asset_not_active");
     let kept = format!("{}slug: knowledge-assistant-x\n", workload.replace("slug: w\n", ""));
     let files = directory(&[("assets/good.yaml", good), ("workloads/knowledge-assistant-x.yaml", &kept)]);
-    let came = terminal.run(&["sync", "apply", shown(files.path())]);
-    assert!(came.code == 1 && came.err.contains("knowledge-assistant-x.yaml:3:7: reserved_slug"), "{}", came.err);
+    let output = terminal.run(&["sync", "apply", shown(files.path())]);
+    assert!(output.code == 1 && output.err.contains("knowledge-assistant-x.yaml:3:7: reserved_slug"), "{}", output.err);
     let prompt = |slug: &str, text: &str| {
         format!("kind: prompt_template\nslug: {slug}\nowner_ref: team:x\ncontent: {{system_prompt: '{text}'}}\n")
     };
@@ -90,8 +90,8 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
             ("assets/nested.yaml", &prompt("nested", "@asset-ref:good")),
             ("assets/outer.yaml", &prompt("outer", text)),
         ]);
-        let came = terminal.run(&["sync", "apply", shown(files.path())]);
-        assert!(came.code == 1 && came.err.contains(&format!("outer.yaml:4:26: {code}")), "{}", came.err);
+        let output = terminal.run(&["sync", "apply", shown(files.path())]);
+        assert!(output.code == 1 && output.err.contains(&format!("outer.yaml:4:26: {code}")), "{}", output.err);
         assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
     }
 }
@@ -113,6 +113,6 @@ async fn a_plan_needs_the_rights_of_a_viewer_and_no_more() {
     viewer.done(&["sync", "pull", shown(&pulled)]);
     let fresh = directory(&[("workloads/w.yaml", "slug: w\nowner_ref: team:x\ninvocation_mode: form\n")]);
     viewer.done(&["sync", "plan", shown(fresh.path())]);
-    let came = viewer.run(&["sync", "apply", shown(fresh.path())]);
-    assert!(came.code == 1 && came.err.contains("forbidden"), "{}", came.err);
+    let output = viewer.run(&["sync", "apply", shown(fresh.path())]);
+    assert!(output.code == 1 && output.err.contains("forbidden"), "{}", output.err);
 }

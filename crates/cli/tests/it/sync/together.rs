@@ -16,10 +16,14 @@ fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
 }
 
 /// Asserts that at least one succeeded, and that the others succeeded or reported a stale plan.
-fn assert_done(came: &[Came]) {
-    assert!(came.iter().any(|came| came.code == 0), "{:?}", came.iter().map(|came| &came.err).collect::<Vec<_>>());
-    for came in came {
-        assert!(came.code == 0 || came.err.contains("stale_plan"), "{} {}", came.code, came.err);
+fn assert_done(output: &[Came]) {
+    assert!(
+        output.iter().any(|output| output.code == 0),
+        "{:?}",
+        output.iter().map(|output| &output.err).collect::<Vec<_>>()
+    );
+    for output in output {
+        assert!(output.code == 0 || output.err.contains("stale_plan"), "{} {}", output.code, output.err);
     }
 }
 
@@ -96,8 +100,8 @@ async fn several_actors_make_one_version_of_everything() {
     let terminals: Vec<Terminal> = actors.iter().map(|actor| Terminal::at(&app).acting_as(actor)).collect();
     let files = with_a_skill();
     let folder = shown(files.path());
-    for came in at_once(&terminals, folder) {
-        assert!(came.code == 0 || came.err.contains("stale_plan"), "{} {}", came.code, came.err);
+    for output in at_once(&terminals, folder) {
+        assert!(output.code == 0 || output.err.contains("stale_plan"), "{} {}", output.code, output.err);
     }
     // Each may have emptied its draft in favour of another one.
     terminals[2].done(&["sync", "apply", folder]);
