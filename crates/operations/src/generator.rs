@@ -182,7 +182,11 @@ impl Services {
                 }
                 if let Err(failure) = self.provision_generator(caller.tenant).await {
                     let error: &dyn std::error::Error = &failure;
-                    tracing::error!(error, tenant_id = %caller.tenant, "failed to provision the generator; the request fails");
+                    tracing::error!(
+                        error,
+                        tenant_id = %caller.tenant,
+                        "failed to provision the generator; the request fails"
+                    );
                     return Err(GenerateRefusal::Unavailable(None).into());
                 }
             }
