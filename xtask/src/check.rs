@@ -23,7 +23,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
 pub(crate) fn ci(place: &Place) -> Result<ExitCode> {
     let mut steps = Steps::default();
     check(place, &mut steps);
-    steps.step("test, as the README says", || {
+    steps.step("README test command", || {
         let readme = fs::read_to_string(place.root.join("README.md")).context("reading README.md")?;
         if !tells(&readme, TEST_COMMAND) {
             bail!("README.md does not show the line `{TEST_COMMAND}`");

@@ -208,7 +208,7 @@ impl Million {
         };
         let looks = self.looks.iter().map(|(looked, times)| (*looked, of(times)));
         looks
-            .map(|(looked, times)| (format!("search {} pieces for {}: p50, p95", self.pieces, looked.name()), times))
+            .map(|(looked, times)| (format!("search {} chunks for {}: p50, p95", self.pieces, looked.name()), times))
             .collect()
     }
 

@@ -85,7 +85,7 @@ struct Question {
 
 impl Question {
     fn of(furniture: &Furniture) -> Result<Question> {
-        let workload = furniture.workloads.first().context("no workload was made")?;
+        let workload = furniture.workloads.first().context("no workload was created")?;
         let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
         Ok(Question { path, body: Bytes::from(ticket(0).to_string()) })
     }

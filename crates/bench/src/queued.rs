@@ -71,7 +71,7 @@ pub(crate) async fn drained(
     database: &Client,
     (clients, runs): (usize, u64),
 ) -> Result<f64> {
-    let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     let completed = async || -> Result<i64> {
         let sql = "SELECT count(*) FROM execution WHERE status = 'completed'";
@@ -110,7 +110,7 @@ pub(crate) async fn drained(
 /// When a run fails, or PostgreSQL does not respond.
 pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database: &Client) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
-    let slug = &furniture.workloads.first().context("no workload was made")?.slug;
+    let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     let body = ticket(0);
     let (mut heard, mut in_line) = (histogram()?, histogram()?);

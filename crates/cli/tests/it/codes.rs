@@ -58,11 +58,11 @@ fn the_list_of_codes_is_what_the_command_line_says() {
     let own: BTreeSet<&str> = documented(own).collect();
     let sources = sources();
     let made = made(&sources);
-    assert!(made.len() > 30, "the scan finds only {made:?}");
+    assert!(made.len() > 30, "the scan found only {made:?}");
     let all: BTreeSet<&str> = documented(&text).collect();
     let missing: Vec<_> = made.difference(&all).collect();
     assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
     let said = |code: &&&str| ["\"", ": "].iter().any(|end| sources.contains(&format!("\"{code}{end}")));
     let made_up: Vec<_> = own.iter().filter(|code| !said(code)).collect();
-    assert!(made_up.is_empty(), "docs/errors.md lists what the command line does not say: {made_up:?}");
+    assert!(made_up.is_empty(), "docs/errors.md lists codes without a source: {made_up:?}");
 }

@@ -34,7 +34,7 @@ struct Walker<'w> {
 impl Walker<'_> {
     fn note(&self, words: &[&str]) {
         let command = (1..=words.len()).map(|most| words[..most].join("-")).find(|name| self.known.contains(name));
-        self.walked.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is no command")));
+        self.walked.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
     }
 
     fn done(&self, words: &[&str]) -> String {

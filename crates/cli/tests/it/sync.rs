@@ -227,7 +227,7 @@ async fn nothing_is_half_applied_for_a_directory_that_is_wrong() {
         let line = output.err.lines().next().unwrap();
         let is_reported = code.split('|').any(|code| line.contains(&format!(": {code}: ")));
         assert!(is_reported && line.starts_with(shown(&files.path().join(name))), "{code}: {}", output.err);
-        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was created");
     }
     let files = directory(&[("assets/good.yaml", good)]);
     std::os::unix::fs::symlink("/etc", files.path().join("flows")).unwrap();

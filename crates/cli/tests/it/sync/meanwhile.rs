@@ -19,7 +19,7 @@ async fn a_plan_holds_for_one_server() {
     let elsewhere = Terminal::at(&other).acting_as("user:ada");
     let output = elsewhere.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
     assert!(output.code == 1 && output.err.contains("plan_of_another_server"), "{}", output.err);
-    assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
+    assert_eq!(elsewhere.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
     terminal.done(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
 }
 
@@ -46,7 +46,7 @@ async fn a_plan_holds_for_all_that_the_files_say() {
     fs::write(&plan, "{\"server\": 1,\n").unwrap();
     let output = terminal.run(&["sync", "apply", "examples/sync", "--plan", shown(&plan)]);
     assert!(output.code == 1 && output.err.contains("plan.json:2:"), "{}", output.err);
-    assert_eq!(terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was made");
+    assert_eq!(terminal.run(&["assets", "show", "letters-prompt"]).code, 1, "nothing was created");
 }
 
 fn workload(name: &str, updated_at: &str) -> Value {

@@ -69,7 +69,7 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
             directory(&[("assets/good.yaml", good), ("workloads/w.yaml", workload), ("releases/w.dev.yaml", &release)]);
         let output = terminal.run(&["sync", "apply", shown(files.path())]);
         assert!(output.code == 1 && output.err.contains(&format!("releases/w.dev.yaml:4:{finding}")), "{}", output.err);
-        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was made");
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{finding}: nothing was created");
     };
     refused("{role: memory, asset: tone, version: v1}", "12: role_kind_mismatch");
     refused("{role: skill, asset: tone, version: v2}", "41: unknown_version");
@@ -92,7 +92,7 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
         ]);
         let output = terminal.run(&["sync", "apply", shown(files.path())]);
         assert!(output.code == 1 && output.err.contains(&format!("outer.yaml:4:26: {code}")), "{}", output.err);
-        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was made");
+        assert_eq!(terminal.run(&["assets", "show", "good"]).code, 1, "{code}: nothing was created");
     }
 }
 
