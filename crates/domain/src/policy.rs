@@ -223,11 +223,11 @@ impl CompiledPolicy {
         // Constant rules and fast paths need no conversion, so the input is converted on first use.
         let mut evaluation = None;
         for (rule, plain) in self.rules.iter().zip(&self.plain) {
-            let answered = plain.as_ref().and_then(|plain| plain.holds(input));
+            let fast_result = plain.as_ref().and_then(|plain| plain.holds(input));
             let holds = match &rule.condition {
                 Condition::Always => Some(true),
                 Condition::Never => Some(false),
-                Condition::Expression(expression) => answered.or_else(|| {
+                Condition::Expression(expression) => fast_result.or_else(|| {
                     evaluation
                         .get_or_insert_with(|| variables::Evaluation::new(input, (&self.reads, &self.patterns), steps))
                         .holds(expression)
@@ -239,8 +239,8 @@ impl CompiledPolicy {
                 None => failed = true,
             }
         }
-        let left = evaluation.map_or(steps, |evaluation| evaluation.left());
-        (combine(&matched, failed), left)
+        let steps_left = evaluation.map_or(steps, |evaluation| evaluation.left());
+        (combine(&matched, failed), steps_left)
     }
 }
 

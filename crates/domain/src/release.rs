@@ -430,9 +430,9 @@ impl Release {
             "bindings_digest": to.digest().or_else(|| self.state.digest()).map(BindingsDigest::as_str),
         });
         // Submitting a release requests verdicts.
-        let asked = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
+        let category = matches!(to, State::ReviewReady { .. }).then_some(Category::Approvals);
         let fact = Fact::new(FactKind::ReleaseTransitioned, self.subject(), Some(self.workspace_id), stamp, detail);
-        fact.concerning(asked)
+        fact.concerning(category)
     }
 
     const fn subject(&self) -> Subject {

@@ -192,7 +192,7 @@ impl SeenLink {
     /// Checks whether the link can start a run.
     ///
     /// # Errors
-    /// As [`Self::is_open`], and when no runs are left.
+    /// As [`Self::check_open`], and when no runs are left.
     pub fn starts_a_run(&self) -> Result<(), TokenRefusal> {
         self.is_open()?;
         if self.link.use_count < self.link.max_uses { Ok(()) } else { Err(TokenRefusal::Exhausted) }

@@ -259,7 +259,7 @@ impl RanScript<'_> {
     #[must_use]
     pub fn close(self, decision: PolicyDecision, outside: Outside<'_>) -> Closed {
         let Self { request: CodeRequest { execution_id, script, limits }, gateway, came, began, over } = self;
-        let said = |stdout: String| {
+        let output_metadata = |stdout: String| {
             Map::from_iter([
                 ("language".to_owned(), json!(script.language.as_str())),
                 ("stdout".to_owned(), json!(stdout)),
@@ -267,13 +267,13 @@ impl RanScript<'_> {
         };
         let (status, outcome, error, output) = match came {
             Came::Answered(Ok(CodeResult { result: Ok(result), stdout })) => {
-                (Status::Completed, Outcome::Success, None, Some((result, said(stdout))))
+                (Status::Completed, Outcome::Success, None, Some((result, output_metadata(stdout))))
             }
             Came::Answered(Ok(CodeResult { result: Err(failure), stdout })) => {
                 let error = RunError::new(failure.code(), &failure.to_string());
                 // A reviewer must not see the output of a failed run, so a reviewed run drops it.
                 let reviewed = decision.obligations.contains(&Obligation::HumanReview);
-                let output = (!reviewed).then(|| (Value::Null, said(stdout)));
+                let output = (!reviewed).then(|| (Value::Null, output_metadata(stdout)));
                 (Status::Failed, Outcome::Failure, Some(error), output)
             }
             Came::Answered(Err(failure)) => {
@@ -304,10 +304,11 @@ impl RanScript<'_> {
             payload: None,
             created_at: over,
         };
-        let given = output.as_ref().map(|(result, said)| json!({ "result": result, "said": said }));
-        let value_bytes = given.as_ref().map_or(0, |given| given.to_string().len());
+        let output_json =
+            output.as_ref().map(|(result, output_metadata)| json!({ "result": result, "said": output_metadata }));
+        let value_bytes = output_json.as_ref().map_or(0, |output_json| output_json.to_string().len());
         let transcript = match decision.obligations.contains(&Obligation::RecordTranscript) {
-            true => vec![json!({ "code": script.code, "language": script.language.as_str(), "gave": given })],
+            true => vec![json!({ "code": script.code, "language": script.language.as_str(), "gave": output_json })],
             false => Vec::new(),
         };
         Closed {

@@ -236,7 +236,7 @@ impl KeptAnswer {
     /// Converts a tool result into its stored form.
     #[must_use]
     pub fn of_tool(step_id: &str, result: &ToolResult) -> Self {
-        let said = match result {
+        let response = match result {
             Ok(result) => Said::Tool { tool_result: result.clone() },
             Err(failure) => Said::ToolFailure {
                 tool_error: failure.code().to_owned(),
@@ -246,7 +246,7 @@ impl KeptAnswer {
                 },
             },
         };
-        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said }
+        Self { step_id: step_id.to_owned(), attempts: Vec::new(), was_told: false, said: response }
     }
 
     /// The tool result, if this is one.

@@ -68,11 +68,11 @@ pub enum Unretrieved {
 #[must_use]
 pub fn told(decision: &ContractDecision) -> Map<String, Value> {
     let reasons: Vec<&str> = decision.reasons.iter().map(|reason| ContractReason::as_str(*reason)).collect();
-    let mut told = Map::new();
-    told.insert("contract_id".to_owned(), json!(decision.contract_id));
-    told.insert("contract_version".to_owned(), json!(decision.version));
-    told.insert("access_mode".to_owned(), json!(decision.mode.as_str()));
-    told.insert("decision".to_owned(), json!(if decision.is_allowed() { "allow" } else { "deny" }));
-    told.insert("reasons".to_owned(), json!(reasons));
-    told
+    let mut members = Map::new();
+    members.insert("contract_id".to_owned(), json!(decision.contract_id));
+    members.insert("contract_version".to_owned(), json!(decision.version));
+    members.insert("access_mode".to_owned(), json!(decision.mode.as_str()));
+    members.insert("decision".to_owned(), json!(if decision.is_allowed() { "allow" } else { "deny" }));
+    members.insert("reasons".to_owned(), json!(reasons));
+    members
 }

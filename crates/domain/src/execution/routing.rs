@@ -230,12 +230,12 @@ impl Question {
         if attempts.len() < self.routes.len() {
             return Some(NextAttempt { route: attempts.len(), pause: Duration::ZERO });
         }
-        let asked = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
+        let attempts_of = |route: usize| attempts.iter().filter(move |attempt| attempt.route == route);
         let again = (0..self.routes.len()).find_map(|route| {
-            let failed = asked(route).next_back()?;
+            let failed = attempts_of(route).next_back()?;
             let passes = failed.result.is_err_and(ProviderError::passes);
             let wait = failed.retry_after.unwrap_or_default();
-            (passes && wait <= LONGEST_RETRY_AFTER && asked(route).count() < ROUNDS).then_some((route, wait))
+            (passes && wait <= LONGEST_RETRY_AFTER && attempts_of(route).count() < ROUNDS).then_some((route, wait))
         });
         again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACK_OFF) })
     }

@@ -333,7 +333,7 @@ impl<'a> Run<'a> {
             }
             let began = self.outside.clock.now();
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
-            let done = match self.take(step) {
+            let result = match self.take(step) {
                 Ok(Reached::Asks(question, asked)) => {
                     return self.pass(Then::Ask(Walking { step, began }, question, asked));
                 }
@@ -343,7 +343,7 @@ impl<'a> Run<'a> {
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
             };
-            match self.leave(step, began, done) {
+            match self.leave(step, began, result) {
                 Ok(next) => step = next,
                 Err(turn) => return turn,
             }
@@ -446,8 +446,8 @@ impl<'a> Run<'a> {
     }
 
     fn resolve(&mut self, template: &Template, own: Option<(&str, Value)>) -> Result<Value, StepFailure> {
-        let known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
-        Ok(template.resolve(&known, &mut self.allowance)?)
+        let scope = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
+        Ok(template.resolve(&scope, &mut self.allowance)?)
     }
 
     /// Evaluates the policy again with the step's inputs merged over the run's. The strictest decision of a run is
@@ -460,11 +460,11 @@ impl<'a> Run<'a> {
         let decision = facts.decide(plan, &merged, now);
         let id = DecisionId::from(self.outside.ids.fresh());
         self.ended.decisions.push(RecordedDecision::of(id, &decision, now));
-        let told = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
+        let summary = json!({ "outcome": decision.outcome.as_str(), "reason_code": decision.reason_code });
         let denied = decision.outcome == policy::Outcome::Deny;
         decision.obligations.iter().for_each(|obligation| self.owe(*obligation));
         self.ended.decision = policy::strictest(self.ended.decision.clone(), decision);
-        if denied { Err(StepFailure::Denied) } else { Ok(told) }
+        if denied { Err(StepFailure::Denied) } else { Ok(summary) }
     }
 }
 

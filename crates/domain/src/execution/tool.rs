@@ -112,14 +112,14 @@ impl McpCall {
     ) -> Fact {
         let (asset, version) = &self.server;
         let subject = Subject { kind: "asset", id: asset.uuid() };
-        let said = json!({
+        let detail = json!({
             "execution_id": execution,
             "server": version,
             "tool": self.tool,
             "pinned": self.pin.as_str(),
             "found": found.map(ToolPin::as_str),
         });
-        let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, said);
+        let fact = Fact::new(FactKind::ToolDrifted, subject, Some(workspace), stamp, detail);
         fact.concerning([Category::ComplianceFindings])
     }
 }

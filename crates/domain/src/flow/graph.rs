@@ -197,8 +197,8 @@ impl Chart {
 
     /// Whether the first step can never run before the second, for any correction of the unreadable parts.
     fn never_before(&self, first: usize, second: usize) -> bool {
-        let apart = self.widest.as_ref().is_some_and(|widest| !widest.leads(first, second));
-        apart || (self.reach.leads(second, first) && !self.reach.leads(first, second))
+        let disconnected = self.widest.as_ref().is_some_and(|widest| !widest.leads(first, second));
+        disconnected || (self.reach.leads(second, first) && !self.reach.leads(first, second))
     }
 }
 

@@ -224,10 +224,12 @@ fn step(value: &Value, path: &Path, findings: &mut Findings) -> Option<Step> {
     }
     let kind = form.and_then(|form| kind(form, map, path, findings));
     findings.object(value, path, form.map_or(&STEP_KEYS, StepType::keys));
-    let given = map.get("inputs").and_then(Value::as_object);
-    let needed = form.and_then(StepType::needed);
-    if let Some(needed) = needed.filter(|needed| !given.is_some_and(|given| given.contains_key(*needed))) {
-        findings.missing(&path.key("inputs").key(needed));
+    let given_inputs = map.get("inputs").and_then(Value::as_object);
+    let required = form.and_then(StepType::needed);
+    if let Some(required) =
+        required.filter(|required| !given_inputs.is_some_and(|given_inputs| given_inputs.contains_key(*required)))
+    {
+        findings.missing(&path.key("inputs").key(required));
     }
     let output = match form {
         Some(StepType::Task | StepType::LlmCall | StepType::Agent | StepType::Embedding) => output(map, path, findings),
@@ -311,9 +313,9 @@ fn is_whole(word: &str) -> bool {
 
 fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> ToolChoice {
     let Some(value) = map.get("tools") else { return ToolChoice::All };
-    let named: Option<Vec<String>> =
+    let names: Option<Vec<String>> =
         value.as_array().and_then(|list| list.iter().map(|tool| tool.as_str().map(str::to_owned)).collect());
-    ToolChoice::Named(named.unwrap_or_else(|| {
+    ToolChoice::Named(names.unwrap_or_else(|| {
         findings.wrong_type(&path.key("tools"));
         Vec::new()
     }))
@@ -321,11 +323,12 @@ fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Tool
 
 fn max_steps(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> Option<u64> {
     let value = map.get("max_steps")?;
-    let most = value.as_number().and_then(number::whole).filter(|most| (1..=MAX_AGENT_STEPS).contains(most));
-    if most.is_none() {
+    let max_turns =
+        value.as_number().and_then(number::whole).filter(|max_turns| (1..=MAX_AGENT_STEPS).contains(max_turns));
+    if max_turns.is_none() {
         findings.invalid(&path.key("max_steps"), "an agent takes 1 to 50 steps");
     }
-    most
+    max_turns
 }
 
 fn inputs(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> BTreeMap<String, Template> {

@@ -67,10 +67,10 @@ impl CompiledPolicy {
     pub fn pass_tests(&self, content: &Value) -> Result<(), Vec<ContentProblem>> {
         let content = BundleContent::of(content)?;
         let mut problems = Vec::new();
-        let mut left = MAX_TEST_STEPS;
+        let mut steps_left = MAX_TEST_STEPS;
         for (index, test) in content.tests.iter().enumerate() {
-            let decision = test.decide_within(self, &mut left);
-            if left == 0 {
+            let decision = test.decide_within(self, &mut steps_left);
+            if steps_left == 0 {
                 let message = "the tests exceed the total step limit";
                 problems.push(ContentProblem::new(format!("/tests/{index}"), "policy_tests_too_costly", message));
                 break;
@@ -196,21 +196,21 @@ fn obligations(parts: &RuleParts<'_>, pointer: &str, problems: &mut Vec<ContentP
         }
         (Some(Outcome::AllowWithObligations | Outcome::Allow | Outcome::Deny) | None, _) => {}
     }
-    let mut known = Vec::new();
+    let mut parsed = Vec::new();
     for (index, name) in parts.obligations.iter().flatten() {
         match Obligation::parse(name) {
-            Some(obligation) if known.contains(&obligation) => {
+            Some(obligation) if parsed.contains(&obligation) => {
                 let message = "the rule repeats this obligation";
                 problems.push(ContentProblem::new(format!("{pointer}/{index}"), "duplicate_obligation", message));
             }
-            Some(obligation) => known.push(obligation),
+            Some(obligation) => parsed.push(obligation),
             None => {
                 let message = "this obligation is unknown";
                 problems.push(ContentProblem::new(format!("{pointer}/{index}"), "unknown_obligation", message));
             }
         }
     }
-    known
+    parsed
 }
 
 /// The message names the test, because its author needs to identify it.

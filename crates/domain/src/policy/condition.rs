@@ -332,9 +332,9 @@ impl<'e> Walk<'e> {
                 self.visit(&comprehension.accu_init, depth + 1, macros)?;
                 self.bound.push(&comprehension.iter_var);
                 let inner = [&comprehension.loop_cond, &comprehension.loop_step, &comprehension.result];
-                let walked = inner.into_iter().try_for_each(|child| self.visit(child, depth + 1, macros + 1));
+                let result = inner.into_iter().try_for_each(|child| self.visit(child, depth + 1, macros + 1));
                 self.bound.pop();
-                walked
+                result
             }
             Expr::Struct(_) | Expr::Unspecified => Err(ConditionRefusal::Unsupported),
         }
@@ -387,9 +387,9 @@ impl<'e> Walk<'e> {
         macros: usize,
     ) -> Result<(), ConditionRefusal> {
         if let (Some(fields), Expr::Ident(name)) = (self.fields_of(whole), &whole.expr) {
-            let known = matches!(&key.expr, Expr::Literal(literal)
+            let is_known = matches!(&key.expr, Expr::Literal(literal)
                 if fields.iter().any(|field| *literal == LiteralValue::String((*field).into())));
-            if !known {
+            if !is_known {
                 let (line, column) = position(self.source, name);
                 return Err(ConditionRefusal::UnknownField { line, column });
             }
@@ -407,8 +407,9 @@ impl<'e> Walk<'e> {
     }
 
     fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {
-        let known = if member { MEMBER.contains(&name) } else { GLOBAL.contains(&name) || OPERATORS.contains(&name) };
-        if known {
+        let is_known =
+            if member { MEMBER.contains(&name) } else { GLOBAL.contains(&name) || OPERATORS.contains(&name) };
+        if is_known {
             return Ok(());
         }
         let (line, column) = position(self.source, name);

@@ -23,18 +23,18 @@ impl CompiledPolicy {
     /// The id of each rule in bundle order, and the reason it is unreachable, if it is.
     #[must_use]
     pub fn idle(&self) -> Vec<(&str, Option<Idle>)> {
-        let judged = self.rules.iter().enumerate().map(|(place, rule)| {
+        let results = self.rules.iter().enumerate().map(|(place, rule)| {
             if rule.condition.is_constantly(false) {
                 return (rule.id.as_str(), Some(Idle::Unreachable));
             }
-            let before = self.rules.iter().take(place).map(|other| (other, true));
-            let behind = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
-            let shadow = before
-                .chain(behind)
+            let earlier = self.rules.iter().take(place).map(|other| (other, true));
+            let later = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
+            let shadow = earlier
+                .chain(later)
                 .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.holds_only_beside(other));
             (rule.id.as_str(), shadow.map(|(other, _)| Idle::ShadowedBy(other.id.clone())))
         });
-        judged.collect()
+        results.collect()
     }
 }
 

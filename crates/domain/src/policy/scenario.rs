@@ -157,8 +157,8 @@ impl Scenario {
             lane,
             now: now.unwrap_or_else(|| Timestamp::new(OffsetDateTime::UNIX_EPOCH)),
         };
-        let (decision, rest) = policy.decide_within(&input, *left);
-        *left = rest;
+        let (decision, remaining) = policy.decide_within(&input, *left);
+        *left = remaining;
         decision
     }
 

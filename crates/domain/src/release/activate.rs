@@ -300,8 +300,8 @@ impl Release {
             }
         };
         let targets = self.target_lane.lanes();
-        let beyond = |lane: &Lane| !targets.contains(lane) && taking.names(*lane);
-        if *taking != Taking::All && Lane::ALL.iter().any(beyond) {
+        let is_untargeted = |lane: &Lane| !targets.contains(lane) && taking.names(*lane);
+        if *taking != Taking::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
         let left = deployment.lanes_left_for(self);
@@ -411,7 +411,7 @@ impl Release {
         let mut stopped = deployment.stopped_by(&next);
         stopped.retain(|id| *id != self.release_id);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
-        let told = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });
+        let detail = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });
         DeploymentChange {
             release,
             release_decided_on: self.revision,
@@ -425,7 +425,7 @@ impl Release {
             moves,
             reason,
             evidence: None,
-            fact: fact.saying(told),
+            fact: fact.saying(detail),
         }
     }
 

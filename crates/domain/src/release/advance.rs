@@ -62,8 +62,8 @@ impl Release {
             soak: if next.is_some() { Soak::Begun } else { Soak::Kept },
             only_soaked,
         };
-        let told = json!({ "to_lane": next, "soak_left_seconds": seen.soak_left });
-        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).saying(told);
+        let detail = json!({ "to_lane": next, "soak_left_seconds": seen.soak_left });
+        let fact = self.rollout_fact(FactKind::RolloutAdvanced, rollout, stamp).saying(detail);
         Ok(self.redeploy(release, &redeployment, deployment, fact))
     }
 
@@ -83,11 +83,11 @@ impl Release {
     #[must_use]
     pub fn hold(&self, hold: Hold, stamp: &Stamp) -> Option<Change<Self>> {
         let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && !rollout.held.contains(&hold))?;
-        let mut noted = rollout.clone();
-        noted.held.push(hold);
-        let next = Self { rollout: Some(noted), ..self.clone() };
-        let told = json!({ "hold_reason": hold.as_str() });
-        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(told);
+        let mut updated = rollout.clone();
+        updated.held.push(hold);
+        let next = Self { rollout: Some(updated), ..self.clone() };
+        let detail = json!({ "hold_reason": hold.as_str() });
+        let fact = self.rollout_fact(FactKind::RolloutHeld, rollout, stamp).saying(detail);
         Some(Change::replacing(next, self.revision, fact))
     }
 

@@ -124,16 +124,16 @@ impl Release {
         let (gaps, warnings) = (self.activation_gaps(standing), self.activation_warnings(standing));
         let mut gates = Vec::new();
         for (name, message) in ACTIVATION_GATES {
-            let said = gates.len();
-            let found = |gaps: &[Missing], verdict| -> Vec<Gate> {
+            let count_before = gates.len();
+            let gates_of = |gaps: &[Missing], verdict| -> Vec<Gate> {
                 let of_gate = gaps.iter().filter(|gap| gap.gate == name);
                 of_gate
                     .map(|gap| Gate { verdict, ..shut(StateName::Active, name, gap.code, gap.message.clone()) })
                     .collect()
             };
-            gates.extend(found(&gaps, GateVerdict::Blocked));
-            gates.extend(found(&warnings, GateVerdict::Warn));
-            if gates.len() == said {
+            gates.extend(gates_of(&gaps, GateVerdict::Blocked));
+            gates.extend(gates_of(&warnings, GateVerdict::Warn));
+            if gates.len() == count_before {
                 gates.push(open(StateName::Active, name, message));
             }
         }

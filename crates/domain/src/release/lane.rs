@@ -163,10 +163,10 @@ impl Deployment {
     /// The soaking lanes of the next deployment: those that keep their holder and are not `done`, plus the lane that
     /// starts to soak.
     pub(super) fn soaking_in(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
-        let goes_on = |lane: &Lane| {
+        let keeps_soaking = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != done
         };
-        Lane::ALL.into_iter().filter(|lane| Some(*lane) == begun || goes_on(lane)).collect()
+        Lane::ALL.into_iter().filter(|lane| Some(*lane) == begun || keeps_soaking(lane)).collect()
     }
 
     /// The releases whose rollout ends in `next`, because they lose its current lane.

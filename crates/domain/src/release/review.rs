@@ -144,13 +144,14 @@ impl ApprovalRule {
     /// The requirements of a workload profile (`approval_policy`); omitted members add none.
     #[must_use]
     pub fn of_profile(profile: &Value) -> Self {
-        let asked = profile.get("approval_policy");
-        let whole = |name| asked.and_then(|asked| asked.get(name)).and_then(Value::as_number).and_then(number::whole);
-        let roles = asked.and_then(|asked| asked.get("roles")).and_then(Value::as_array);
-        let apart = asked.and_then(|asked| asked.get("separation_of_duties")).and_then(Value::as_bool);
+        let policy = profile.get("approval_policy");
+        let whole =
+            |name| policy.and_then(|policy| policy.get(name)).and_then(Value::as_number).and_then(number::whole);
+        let roles = policy.and_then(|policy| policy.get("roles")).and_then(Value::as_array);
+        let separation = policy.and_then(|policy| policy.get("separation_of_duties")).and_then(Value::as_bool);
         Self {
             min_approvals: whole("min_approvals").and_then(|number| usize::try_from(number).ok()).unwrap_or(1),
-            self_approval: if apart == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
+            self_approval: if separation == Some(true) { SelfApproval::Refused } else { SelfApproval::Allowed },
             // An empty list adds no role requirement.
             roles: roles
                 .filter(|roles| !roles.is_empty())
@@ -212,10 +213,10 @@ impl Release {
     }
 
     fn check_room(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
-        let own = || self.approvals.iter().filter(|approval| approval.by == *by);
-        let is_within_limits = own().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
+        let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *by);
+        let is_within_limits = own_verdicts().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
         let is_new_objection = || {
-            let newest = own().rfind(|approval| approval.subject_digest == *digest);
+            let newest = own_verdicts().rfind(|approval| approval.subject_digest == *digest);
             verdict != Verdict::Approved && newest.is_none_or(|newest| newest.verdict == Verdict::Approved)
         };
         if is_within_limits || (self.approvals.len() < MAX_RELEASE_ROWS && is_new_objection()) {
@@ -265,9 +266,9 @@ impl Release {
         for approval in &self.approvals {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
-                    let own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
+                    let is_own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
                     // An approval that does not count does not override an objection either.
-                    if own || !rule.counts(approval) {
+                    if is_own || !rule.counts(approval) {
                         continue;
                     }
                     refused = false;

@@ -240,7 +240,7 @@ mod tests {
     /// The history of one lane, from entries oldest first.
     fn history(moves: &[Move]) -> Vec<LaneMoved> {
         let holder = |number| (number != 0).then(|| release(number));
-        let told = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
+        let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
             revision: Revision::new(revision),
             lane: Lane::Guided,
             from: holder(*from),
@@ -248,9 +248,9 @@ mod tests {
             reason: if *back { MoveReason::Rollback } else { MoveReason::Activation },
             at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
         });
-        let mut told: Vec<LaneMoved> = told.collect();
-        told.reverse();
-        told
+        let mut entries: Vec<LaneMoved> = entries.collect();
+        entries.reverse();
+        entries
     }
 
     #[test]

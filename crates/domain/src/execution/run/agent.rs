@@ -134,14 +134,14 @@ impl<'a> Run<'a> {
             Ok(completion) => completion,
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
-        let mut wants = completion.tool_calls.clone();
+        let mut calls = completion.tool_calls.clone();
         // Each call becomes an evidence artifact, so their number is bounded.
-        let beyond = wants.len().saturating_sub(CALLS);
-        wants.truncate(CALLS);
-        if beyond > 0 {
-            self.keep_calls_beyond(step, beyond);
+        let excess = calls.len().saturating_sub(CALLS);
+        calls.truncate(CALLS);
+        if excess > 0 {
+            self.keep_calls_beyond(step, excess);
         }
-        if wants.is_empty() {
+        if calls.is_empty() {
             // Text before a tool call is not part of the answer, so only the final text is emitted.
             self.tell_answer(step, was_told, &completion.text);
         }
@@ -150,12 +150,12 @@ impl<'a> Run<'a> {
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
         if let Some(agent) = &mut self.agent
-            && !wants.is_empty()
+            && !calls.is_empty()
         {
             let content = text.as_str().unwrap_or_default().to_owned();
-            let said = Message { tool_calls: wants.clone(), ..Message::of(MessageRole::Assistant, content) };
-            agent.messages.push(said);
-            agent.wanted = wants.into();
+            let message = Message { tool_calls: calls.clone(), ..Message::of(MessageRole::Assistant, content) };
+            agent.messages.push(message);
+            agent.wanted = calls.into();
         }
         self.pass_with(text, Then::Answered(walking))
     }
@@ -395,8 +395,8 @@ impl<'a> Run<'a> {
     fn keep_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = super::span(call.at, self.outside.clock.now());
-        let said = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
-        let payload = Payload { body: said.to_string(), salt: self.outside.ids.salt() };
+        let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
+        let payload = Payload { body: texts.to_string(), salt: self.outside.ids.salt() };
         let reference = call.tool.map(|bound| bound.source.reference.as_str());
         let mut body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),

@@ -67,20 +67,20 @@ impl<'a> Run<'a> {
         Ok((system_prompt, messages))
     }
 
-    /// Builds a request with these messages and tools. The transcript already holds the first `told` messages.
+    /// Builds a request with these messages and tools. The transcript already holds the first `transcribed` messages.
     pub(super) fn put(
         &mut self,
         step: &Step,
         (system_prompt, messages): (String, Vec<Message>),
         tools: Vec<ToolOffer>,
-        told: usize,
+        transcribed: usize,
     ) -> Result<Reached, StepFailure> {
         let Some(policy) = &self.subject.plan.model_policy else {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         };
         let routes = self.open_routes(step)?;
-        let new = messages.get(told..).unwrap_or_default();
-        let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, new)?) } else { None };
+        let new_messages = messages.get(transcribed..).unwrap_or_default();
+        let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, new_messages)?) } else { None };
         // Text before a tool call is not part of the answer, and only the end shows which text was.
         let is_shown = self.shows_answers && policy.supports_streaming && tools.is_empty();
         let conversation = Arc::new(Conversation {
@@ -229,21 +229,21 @@ impl<'a> Run<'a> {
 
     /// Renders the prompt. Arguments come from the step's inputs, else from the run's.
     fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
-        let (plan, sent) = (self.subject.plan, &*self.inputs);
+        let (plan, run_inputs) = (self.subject.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
         let bound = asks_for_bound_prompt(template);
         let rendered = match &plan.prompt {
             Some(prompt) if bound => {
-                let mut arguments = sent.clone();
-                let own = inputs.iter().filter(|(name, _)| !CONVERSATION.contains(&name.as_str()));
-                arguments.extend(own.map(|(name, value)| (name.clone(), value.clone())));
+                let mut arguments = run_inputs.clone();
+                let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION.contains(&name.as_str()));
+                arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
                 prompt.render(&arguments).map_err(StepFailure::of_prompt)?
             }
             None if bound => return Err(StepFailure::of("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };
         let Some(template) = template else { return Ok(rendered) };
-        let known = Known { plan, inputs: sent, outputs: &self.outputs, own: None };
+        let known = Known { plan, inputs: run_inputs, outputs: &self.outputs, own: None };
         let scope = WithPrompt { known, prompt: Value::String(rendered) };
         let value = template.resolve(&scope, &mut self.allowance)?;
         Ok(match value {
@@ -287,10 +287,10 @@ impl<'a> Run<'a> {
             .iter()
             .map(|message| json!({ "role": message.role.as_str(), "content": message.content }))
             .collect();
-        let said = json!({ "step_id": step.id, "system_prompt": system_prompt, "messages": messages });
-        self.allowance.take_for(&said)?;
-        match said {
-            Value::Object(said) => Ok(said),
+        let entry = json!({ "step_id": step.id, "system_prompt": system_prompt, "messages": messages });
+        self.allowance.take_for(&entry)?;
+        match entry {
+            Value::Object(entry) => Ok(entry),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
         }
     }
@@ -320,12 +320,12 @@ impl<'a> Run<'a> {
                 body.insert("cost_micros".to_owned(), json!(cost));
             }
         }
-        let mut told: Vec<Value> = attempts.iter().map(|attempt| told_of(attempt, &asked.routes)).collect();
-        if told.is_empty() {
+        let mut summaries: Vec<Value> = attempts.iter().map(|attempt| told_of(attempt, &asked.routes)).collect();
+        if summaries.is_empty() {
             let route_id = asked.routes.first().map(|route| &route.route_id);
-            told.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
+            summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
         }
-        body.insert("attempts".to_owned(), Value::Array(told));
+        body.insert("attempts".to_owned(), Value::Array(summaries));
         self.keep_document("provider_call", "provider-call.json", body);
     }
 

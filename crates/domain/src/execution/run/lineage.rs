@@ -143,10 +143,10 @@ impl Run<'_> {
     /// Records the parts of an answer other than model output, which is the answer itself.
     pub(super) fn note_return(&mut self, output: &Template) {
         let references = output.references();
-        let sent = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
-        let mut read: Vec<Read> = sent.then(|| self.sent()).into_iter().collect();
-        let named: BTreeSet<&str> = references.into_iter().filter_map(step_of).collect();
-        let outputs = named.into_iter().filter_map(|id| self.output_read(id));
+        let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
+        let mut read: Vec<Read> = reads_inputs.then(|| self.sent()).into_iter().collect();
+        let step_ids: BTreeSet<&str> = references.into_iter().filter_map(step_of).collect();
+        let outputs = step_ids.into_iter().filter_map(|id| self.output_read(id));
         read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
         self.note(ActionClass::Write, read);
     }
@@ -172,9 +172,9 @@ impl Run<'_> {
 
     /// The referenced outputs of earlier steps, without duplicates.
     fn outputs_read(&self, step: &Step) -> Vec<Read> {
-        let named: BTreeSet<&str> =
+        let step_ids: BTreeSet<&str> =
             step.inputs.values().flat_map(|template| template.references()).filter_map(step_of).collect();
-        named.into_iter().filter_map(|id| self.output_read(id)).collect()
+        step_ids.into_iter().filter_map(|id| self.output_read(id)).collect()
     }
 
     fn output_read(&self, id: &str) -> Option<Read> {
@@ -195,11 +195,11 @@ impl Run<'_> {
     fn note(&mut self, action_class: ActionClass, read: Vec<Read>) {
         let created_at = self.outside.clock.now();
         for read in read {
-            let noted = self.ended.lineage.len();
-            if noted > MAX_LINEAGE {
+            let recorded = self.ended.lineage.len();
+            if recorded > MAX_LINEAGE {
                 return;
             }
-            let read = if noted == MAX_LINEAGE { Read::truncated() } else { read };
+            let read = if recorded == MAX_LINEAGE { Read::truncated() } else { read };
             self.ended.lineage.push(LineageItem {
                 lineage_id: self.outside.ids.fresh().into(),
                 origin: read.origin,

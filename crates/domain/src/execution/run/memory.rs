@@ -246,12 +246,12 @@ fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict
     if personal_data == PersonalData::Allow {
         return Verdict::Offered;
     }
-    let (said, answered) = (masked(&turn.said, outside.redactor), masked(&turn.answered, outside.redactor));
-    let found = !said.found.is_empty() || !answered.found.is_empty();
+    let (message, answer) = (masked(&turn.said, outside.redactor), masked(&turn.answered, outside.redactor));
+    let found = !message.found.is_empty() || !answer.found.is_empty();
     if found && personal_data == PersonalData::Block {
         return Verdict::PersonalData;
     }
-    (turn.said, turn.answered) = (said.text, answered.text);
+    (turn.said, turn.answered) = (message.text, answer.text);
     // A mask can be longer than the text that it replaces.
     if turn.bytes() > MAX_TURN_BYTES { Verdict::TooLong } else { Verdict::Offered }
 }
@@ -288,9 +288,9 @@ fn decided(knowledge: &[BoundKnowledge], decisions: &[ContractDecision]) -> Map<
         .iter()
         .zip(decisions)
         .map(|(bound, decision)| {
-            let mut told = told(decision);
-            told.insert("knowledge_base".to_owned(), json!(bound.slug));
-            Value::Object(told)
+            let mut members = told(decision);
+            members.insert("knowledge_base".to_owned(), json!(bound.slug));
+            Value::Object(members)
         })
         .collect();
     let verdict = if allows(knowledge, decisions) { "allow" } else { "deny" };

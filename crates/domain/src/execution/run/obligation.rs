@@ -98,8 +98,8 @@ impl Closed {
 
     /// Records the transcript, regardless of the outcome.
     fn record_transcript(&mut self, outside: Outside<'_>, now: Timestamp) -> bool {
-        let said = std::mem::take(&mut self.transcript);
-        let (calls, payload) = (said.len(), json!({ "calls": said }).to_string());
+        let entries = std::mem::take(&mut self.transcript);
+        let (calls, payload) = (entries.len(), json!({ "calls": entries }).to_string());
         let payload = Payload { body: payload, salt: outside.ids.salt() };
         let body = Map::from_iter([
             ("calls".to_owned(), json!(calls)),

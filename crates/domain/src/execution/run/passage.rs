@@ -140,8 +140,8 @@ impl<'a> Run<'a> {
         // Most releases bind no interceptors, so the subject is computed only when needed.
         let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
         let subject = if is_free { String::new() } else { self.subject_of(&then) };
-        let looks = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
-        let asks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
+        let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
+        let has_hooks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
         let mut passage = Passage {
             subject,
             value,
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
             is_changed: false,
             needs_person: false,
         };
-        if !looks && !asks {
+        if !has_guardrails && !has_hooks {
             return self.go_through(passage);
         }
         if let Some(value) = self.value_of(&passage.then) {
@@ -459,15 +459,15 @@ impl<'a> Run<'a> {
             hook::Mode::Enforce => "enforce",
             hook::Mode::Observe => "observe",
         };
-        let said = answer.as_ref().ok();
+        let response = answer.as_ref().ok();
         let body = Map::from_iter([
             ("hook".to_owned(), json!(hook.asset.as_ref())),
             ("event".to_owned(), json!(hook.event.as_str())),
             ("subject".to_owned(), json!(passage.subject)),
             ("handler".to_owned(), json!(handler)),
             ("mode".to_owned(), json!(mode)),
-            ("decision".to_owned(), json!(said.map(|said| said.decision.as_str()))),
-            ("reason_code".to_owned(), json!(said.and_then(|said| said.reason_code.as_deref()))),
+            ("decision".to_owned(), json!(response.map(|response| response.decision.as_str()))),
+            ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
             ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
         ]);
         self.keep_document("hook", "hook.json", body);

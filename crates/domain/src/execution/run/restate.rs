@@ -30,17 +30,20 @@ pub(super) fn restated(question: &Question, words: &Value) -> Option<Question> {
             let mut conversation = question.conversation.as_ref().clone();
             words.get("system_prompt")?.as_str()?.clone_into(&mut conversation.system_prompt);
             let messages = words.get("messages")?.as_array()?;
-            let mut said = Vec::with_capacity(messages.len());
+            let mut new_messages = Vec::with_capacity(messages.len());
             for (place, entry) in messages.iter().enumerate() {
-                let known = conversation.messages.get(place);
-                let same = known.filter(|known| entry.get("role").and_then(Value::as_str) == Some(known.role.as_str()));
-                said.push(match same {
+                let original = conversation.messages.get(place);
+                let same = original
+                    .filter(|original| entry.get("role").and_then(Value::as_str) == Some(original.role.as_str()));
+                new_messages.push(match same {
                     // A hook cannot change tool calls or tool call ids.
-                    Some(known) => Message { content: entry.get("content")?.as_str()?.to_owned(), ..known.clone() },
+                    Some(original) => {
+                        Message { content: entry.get("content")?.as_str()?.to_owned(), ..original.clone() }
+                    }
                     None => message(entry)?,
                 });
             }
-            conversation.messages = said;
+            conversation.messages = new_messages;
             restated.conversation = Arc::new(conversation);
         }
     }

@@ -170,11 +170,11 @@ impl<'a> Run<'a> {
         body.insert("knowledge_base_asset_id".to_owned(), json!(asset));
         body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
         body.insert("retrieved_chunk_count".to_owned(), json!(chunks.len()));
-        let told = |chunk: &RetrievedChunk| {
+        let chunk_json = |chunk: &RetrievedChunk| {
             json!({ "document_id": chunk.document_id.to_string(), "index": chunk.index, "digest": chunk.digest.to_string(),
                 "score": chunk.score })
         };
-        body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(told).collect()));
+        body.insert("chunks".to_owned(), Value::Array(chunks.iter().map(chunk_json).collect()));
         body.insert("query_digest".to_owned(), json!(crate::execution::digest_text(&payload.digest())));
         let artifact_id = self.outside.ids.fresh().into();
         self.ended.artifacts.push(EvidenceArtifact {
@@ -231,9 +231,9 @@ pub(super) fn as_message(documents: &Value) -> Option<String> {
     let mut message = "Documents to answer from. Cite a document by its name in brackets, as in [name].".to_owned();
     for entry in documents {
         let text = |name: &str| entry.get(name).and_then(Value::as_str);
-        let (id, said) = (text("document_id")?, text("text")?);
+        let (id, body) = (text("document_id")?, text("text")?);
         let title = text("title").map(|title| format!(" {title}")).unwrap_or_default();
-        message.push_str(&format!("\n\n[{id}]{title}\n{said}"));
+        message.push_str(&format!("\n\n[{id}]{title}\n{body}"));
     }
     Some(message)
 }

@@ -74,7 +74,7 @@ pub enum Turn {
     CheckSchema(Box<SchemaCheck>),
     /// A hook's response.
     Hook(Box<OutwardCall>),
-    /// A memory reservation for large values ([`Run::reserved`](super::Run::reserved)).
+    /// A memory reservation for large values ([`Run::on_reservation`](super::Run::on_reservation)).
     Reserve,
     /// None: the run has ended.
     Ended,
