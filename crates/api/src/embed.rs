@@ -74,7 +74,7 @@ fn is_origin(text: &str) -> bool {
 }
 
 impl Embedding {
-    /// Creates the configuration for these workloads, in addition to [`ALWAYS`].
+    /// Creates the configuration for these workloads, in addition to [`BUILTIN_SLUG`].
     #[must_use]
     pub const fn new(slugs: Vec<Slug>, ancestors: Ancestors) -> Self {
         Self { slugs, ancestors }

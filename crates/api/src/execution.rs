@@ -321,8 +321,8 @@ pub(crate) async fn execute_workload(
         actor_type,
         actor_auth_mode,
     } = body.into_inner();
-    let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
+    let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let on_behalf_of = behalf::subject(delegation, api.services.is_internal_client(&claims.actor), api.mode)?;
     let mut fields = Fields::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));

@@ -355,8 +355,8 @@ pub(crate) async fn revoke_access_contract(
     let key = keyed.of_caller(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
     let from = query.required(workspace_id)?;
-    let said = (contract_id.as_str(), reason.as_str());
-    let done = api.services.revoke_contract(&caller, (*asset, from), said, key.as_ref()).await?;
+    let request = (contract_id.as_str(), reason.as_str());
+    let done = api.services.revoke_contract(&caller, (*asset, from), request, key.as_ref()).await?;
     let (revocation, done) = done.apart();
     Ok(Answer::once(&done, &RevocationView::of(revocation), StatusCode::OK)?.send())
 }

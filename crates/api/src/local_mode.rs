@@ -6,7 +6,7 @@ use tokio::time::interval;
 /// Time between two warnings.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
 
-/// Logs a warning at once and each minute after, for a server whose operator accepted that proxies reach its local mode.
+/// Logs a warning at the start and each minute after, for a server whose operator accepted local mode behind proxies.
 pub(crate) async fn warn_of_exposure_forever() {
     let mut minutes = interval(WARNING_PERIOD);
     loop {

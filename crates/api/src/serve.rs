@@ -360,38 +360,38 @@ pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
 /// When the database is not reachable at the start, or its schema belongs to another version.
 pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let told = async {
+    let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     };
-    let mut told = pin!(told);
+    let mut shutdown = pin!(shutdown);
     let mut address = DatabaseAddress::of_running(settings).await?;
-    let mut agreed = agrees(&address).await.context("failed to read the schema version")?;
+    let mut schema_matches = agrees(&address).await.context("failed to read the schema version")?;
     loop {
-        if !agreed {
+        if !schema_matches {
             anyhow::bail!(
                 "the database schema belongs to another version; run the rollout pilot of the servers' version"
             );
         }
         let process = Process::new(settings, address.clone(), Parts::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if pilot_until(process.services(), told.as_mut()).await == Landed::Told {
+        if pilot_until(process.services(), shutdown.as_mut()).await == Landed::Told {
             tracing::info!("rollout controller stopped");
             return Ok(());
         }
         // A managed server may be back at another port.
         while let Err(error) = async {
             address = DatabaseAddress::of_running(settings).await?;
-            agreed = agrees(&address).await?;
+            schema_matches = agrees(&address).await?;
             anyhow::Ok(())
         }
         .await
         {
             tracing::warn!(error = format!("{error:#}"), "database unavailable; retrying");
             tokio::select! {
-                () = told.as_mut() => return Ok(()),
+                () = shutdown.as_mut() => return Ok(()),
                 () = tokio::time::sleep(AWAY) => {}
             }
         }

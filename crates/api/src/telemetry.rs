@@ -159,18 +159,19 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
 }
 
-/// A filter that applies in addition to the configured one. It drops library events below `INFO`, because they contain
-/// values such as statement parameters. It also drops all events of [`STRANGERS`]: the HTTP library logs client errors
-/// as errors, and the MCP library repeats whole messages.
+/// A filter that applies in addition to the configured one.
+///
+/// It drops library events below `INFO`, because they contain values such as statement parameters. It also drops all
+/// events of [`ECHOING_TARGETS`]: the HTTP library logs client errors as errors, and the MCP library repeats messages.
 fn discreet() -> FilterFn {
     FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
 
 /// The filter of traces, independent of the log filter: spans of this project down to `DEBUG`, and events from `INFO`.
-/// The restrictions of [`is_discreet`] apply too.
-fn is_traced(what: &Metadata<'_>) -> bool {
-    let most = if what.is_span() && what.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
-    *what.level() <= most && is_discreet(what)
+/// The restrictions of [`is_loggable`] apply too.
+fn is_traced(metadata: &Metadata<'_>) -> bool {
+    let max_level = if metadata.is_span() && metadata.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
+    *metadata.level() <= max_level && is_discreet(metadata)
 }
 
 fn is_discreet(line: &Metadata<'_>) -> bool {

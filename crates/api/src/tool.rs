@@ -248,8 +248,8 @@ pub(crate) async fn call_tool(
     let tool = BuiltIn::parse(&tool).ok_or_else(ApiError::not_found)?;
     let key = keyed.of_caller(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
-    let said = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(said, api.services.is_internal_client(&claims.actor), api.mode)?;
+    let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
+    let on_behalf_of = behalf::subject(delegation, api.services.is_internal_client(&claims.actor), api.mode)?;
     if on_behalf_of.is_some() && tool != BuiltIn::ExecuteFlow {
         // The tool would read with the service's own rights.
         let message = "on-behalf-of fields are accepted by `execute_flow` only";

@@ -153,10 +153,10 @@ impl WorkloadChange {
 
 /// The problems of a workload's texts.
 fn texts(name: Option<&str>, description: Option<&str>) -> Vec<FieldProblem> {
-    let told = |refusal: WorkloadRefusal| {
+    let to_problem = |refusal: WorkloadRefusal| {
         refusal.field().map(|field| FieldProblem::new(field, refusal.code(), refusal.to_string()))
     };
-    refused_texts(name, description).filter_map(told).collect()
+    refused_texts(name, description).filter_map(to_problem).collect()
 }
 
 /// Filters of the list.

@@ -94,10 +94,10 @@ impl ProviderAccount {
         let concurrency = match place.table.get("concurrency") {
             None => None,
             Some(value) => {
-                let most = value.as_integer().and_then(|most| usize::try_from(most).ok());
-                let most = most.filter(|most| (1..=MOST).contains(most));
+                let calls = value.as_integer().and_then(|calls| usize::try_from(calls).ok());
+                let calls = calls.filter(|calls| (1..=MOST).contains(calls));
                 let rule = format!("must be a number of calls from 1 to {MOST}");
-                Some(most.ok_or_else(|| place.invalid("concurrency", &rule))?)
+                Some(calls.ok_or_else(|| place.invalid("concurrency", &rule))?)
             }
         };
         let residency = place.text("residency")?;

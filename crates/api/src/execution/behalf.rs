@@ -15,8 +15,8 @@ pub(crate) struct Said {
 }
 
 /// The delegated subject of a run, if a trusted service sends one. All four fields are required together.
-pub(crate) fn subject(said: Said, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
-    let Said { execution_mode, actor_ref, actor_type, actor_auth_mode } = said;
+pub(crate) fn subject(delegation: Said, is_trusted: bool, mode: IdentityMode) -> Result<Option<ActorRef>, ApiError> {
+    let Said { execution_mode, actor_ref, actor_type, actor_auth_mode } = delegation;
     let sent = [&execution_mode, &actor_ref, &actor_type, &actor_auth_mode];
     if sent.iter().all(|field| field.is_none()) {
         return Ok(None);

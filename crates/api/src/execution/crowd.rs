@@ -46,10 +46,10 @@ impl Crowd {
     pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
-        let crowded = counts.all >= MOST
+        let is_exceeded = counts.all >= MOST
             || open(counts.of_runs.get(&run)) >= MOST_OF_RUN
             || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MOST_OF_CLIENT);
-        if crowded {
+        if is_exceeded {
             let message = "too many streams are open; close one or try again later";
             let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
             return Err(refused.with_header(RETRY_AFTER, LATER));

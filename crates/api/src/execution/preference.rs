@@ -12,24 +12,24 @@ pub(super) const EVENT_STREAM: &str = "text/event-stream";
 /// The wait mode that headers and query request. Unknown preferences are ignored (RFC 7240).
 pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patience, FieldProblem> {
     let mut wait = None;
-    let mut in_line = match mode {
+    let mut is_queued = match mode {
         Some("async") => true,
         None => false,
         Some(_) => return Err(FieldProblem::invalid("mode")),
     };
-    let told = headers.get_all(&PREFER).filter_map(|value| value.to_str().ok());
-    for preference in told.flat_map(|value| value.split(',')) {
+    let values = headers.get_all(&PREFER).filter_map(|value| value.to_str().ok());
+    for preference in values.flat_map(|value| value.split(',')) {
         // Parameters follow a semicolon; these two preferences have none.
         let preference = preference.split(';').next().unwrap_or_default().trim();
         let (name, value) = preference.split_once('=').unwrap_or((preference, ""));
         let value = value.trim().trim_matches('"');
         if name.trim().eq_ignore_ascii_case("respond-async") && value.is_empty() {
-            in_line = true;
+            is_queued = true;
         } else if name.trim().eq_ignore_ascii_case("wait") && wait.is_none() {
             wait = value.parse().ok().map(Duration::from_secs);
         }
     }
-    Ok(if in_line {
+    Ok(if is_queued {
         Patience::Line
     } else if wants_events(headers) {
         Patience::Acceptance
@@ -40,8 +40,8 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
 
 /// Whether the client accepts an event stream explicitly; wildcards do not count.
 fn wants_events(headers: &HeaderMap) -> bool {
-    let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
-    told.flat_map(|value| value.split(',')).any(|range| {
+    let values = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);
         let named = parts.next().is_some_and(|range| range.eq_ignore_ascii_case(EVENT_STREAM));
         // A quality of zero means "not acceptable".

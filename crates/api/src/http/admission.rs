@@ -126,8 +126,8 @@ impl Admission {
 }
 
 impl Admission {
-    /// The time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_A_SECOND`] refusals are
-    /// delayed, by at most [`LONGEST_DELAY`]. The server reads nothing from the connection of a delayed refusal.
+    /// The time to send the refusal of a request that arrived at `now`. Beyond [`REFUSALS_PER_SECOND`] refusals are
+    /// delayed, by at most [`MAX_REFUSAL_DELAY`]. The server reads nothing from the connection of a delayed refusal.
     #[must_use]
     pub fn refusal_due(&self, now: Instant) -> Instant {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);

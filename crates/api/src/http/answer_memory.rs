@@ -39,25 +39,25 @@ pub async fn answer_memory<B: MessageBody + 'static>(
     request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<BoxBody>, Error> {
-    let answer = next.call(request).await?.map_into_boxed_body();
+    let response = next.call(request).await?.map_into_boxed_body();
     // The request's reservation moves to its response, which often returns the stored document. A stream releases it:
     // the handler has dropped the document, and the stream lasts as long as its run.
-    let of_request = answer.request().extensions_mut().remove::<RequestMemory>();
-    let bytes = match answer.response().body().size() {
+    let of_request = response.request().extensions_mut().remove::<RequestMemory>();
+    let bytes = match response.response().body().size() {
         BodySize::Sized(bytes) => usize::try_from(bytes).unwrap_or(usize::MAX),
-        BodySize::None | BodySize::Stream => return Ok(answer),
+        BodySize::None | BodySize::Stream => return Ok(response),
     };
     if bytes <= PORTION {
-        return Ok(answer);
+        return Ok(response);
     }
     let held = match of_request {
         Some(memory) if memory.bytes() >= bytes => Held::Request(memory),
         Some(_) | None => {
-            let base = answer.request().app_data::<web::Data<HttpBase>>();
-            let client = client_of(answer.request());
+            let base = response.request().app_data::<web::Data<HttpBase>>();
+            let client = client_of(response.request());
             // A client can repeat a read, so the process limit applies to reads only. Responses to changes need only
             // the budget.
-            let admitted = match answer.request().method().is_safe() {
+            let admitted = match response.request().method().is_safe() {
                 true => admit(bytes, ADMISSION_WAIT).await.map(Admission::detach),
                 false => Ok(()),
             };
@@ -68,16 +68,16 @@ pub async fn answer_memory<B: MessageBody + 'static>(
             match base.map(reserve) {
                 Some(Ok(reservation)) => Held::Answer(reservation),
                 // Unit tests have no base.
-                None => return Ok(answer),
+                None => return Ok(response),
                 Some(Err(_)) => {
-                    let refusal = without_room(&answer);
-                    let (request, _) = answer.into_parts();
+                    let refusal = without_room(&response);
+                    let (request, _) = response.into_parts();
                     return Ok(ServiceResponse::new(request, refusal.error_response()));
                 }
             }
         }
     };
-    Ok(answer.map_body(|_, body| match body.try_into_bytes() {
+    Ok(response.map_body(|_, body| match body.try_into_bytes() {
         Ok(bytes) => BoxBody::new(Portions { bytes, _held: held }),
         Err(body) => BoxBody::new(Whole { body, _held: held }),
     }))
@@ -85,9 +85,9 @@ pub async fn answer_memory<B: MessageBody + 'static>(
 
 /// The 503 for a response without memory. A change is already committed; without an idempotency key the error must tell
 /// the caller so.
-fn without_room<B>(answer: &ServiceResponse<B>) -> ApiError {
-    let is_change = !answer.request().method().is_safe() && answer.status().is_success();
-    if is_change && !answer.request().headers().contains_key(IDEMPOTENCY_KEY) {
+fn without_room<B>(response: &ServiceResponse<B>) -> ApiError {
+    let is_change = !response.request().method().is_safe() && response.status().is_success();
+    if is_change && !response.request().headers().contains_key(IDEMPOTENCY_KEY) {
         ApiError::answer_lost()
     } else {
         ApiError::unavailable()

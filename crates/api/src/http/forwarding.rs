@@ -8,7 +8,7 @@ use super::site_guard::host_of;
 use actix_web::HttpRequest;
 
 /// Header names that proxies, tunnels, load balancers and CDNs add to forwarded requests.
-/// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and the products' manuals.
+/// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and product manuals.
 const NAMES: [&str; 29] = [
     "client-ip",
     "disguised-host",

@@ -42,8 +42,8 @@ pub(crate) fn is_preferred(headers: &HeaderMap) -> bool {
 /// The quality of a media type in thousandths, from its most specific range (RFC 9110, 12.5.1).
 fn weight(headers: &HeaderMap, kind: &str) -> u32 {
     let family = kind.split('/').next().unwrap_or_default();
-    let told = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
-    let ranges = told.flat_map(|value| value.split(',')).filter_map(|range| {
+    let values = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
+    let ranges = values.flat_map(|value| value.split(',')).filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
         let name = parts.next().unwrap_or_default().to_ascii_lowercase();
         let exactness = if name == kind {

@@ -2,7 +2,7 @@
 //! ([0056](../../../../docs/decisions/0056-memory-budgets.md)).
 //!
 //! A budget belongs to the whole process. One client address gets at most half of it, so that it cannot exhaust the
-//! budget of all others. A request without memory waits for [`WAIT`] and then gets a 503.
+//! budget of all others. A request without memory waits for [`MAX_WAIT`] and then gets a 503.
 
 use fairway_domain::throttle::ClientAddress;
 use fairway_memory_limit::{admit, try_admit};
@@ -140,7 +140,7 @@ impl Reservation {
     /// Resizes the reservation, and waits for memory if necessary.
     ///
     /// # Errors
-    /// When the budget is still exhausted after [`WAIT`].
+    /// When the budget is still exhausted after [`MAX_WAIT`].
     async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
         let until = Instant::now() + WAIT;
         let shared = Arc::clone(&self.budget.0);

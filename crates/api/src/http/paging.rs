@@ -85,16 +85,16 @@ impl<Q> List<Q> {
     /// A response with a resource that contains a page of a list with `total` rows, and a link to the page after
     /// `next`.
     pub fn answer_resource(&self, resource: &impl Serialize, total: u64, next: Option<Mark>) -> HttpResponse {
-        let mut answer = HttpResponse::build(StatusCode::OK);
+        let mut response = HttpResponse::build(StatusCode::OK);
         if total > u64::from(DEEPEST_OFFSET) {
-            answer.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
+            response.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
         } else {
-            answer.insert_header((TOTAL_COUNT, total));
+            response.insert_header((TOTAL_COUNT, total));
         }
         if let Some(link) = next.map(|next| self.link_to(next)) {
-            answer.insert_header(link);
+            response.insert_header(link);
         }
-        answer.json(resource)
+        response.json(resource)
     }
 
     fn link_to(&self, next: Mark) -> (HeaderName, String) {

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that each connection may hold in any case: more than a usual head.
 const FREE: usize = 16 << 10;
-/// Maximum bytes that all connections together hold beyond [`FREE`].
+/// Maximum bytes that all connections together hold beyond [`FREE_BYTES`].
 const MAX_UNREAD: usize = 24 << 20;
 
-/// Bytes that all connections of this process hold beyond [`FREE`].
+/// Bytes that all connections of this process hold beyond [`FREE_BYTES`].
 static TOTAL: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that were read from a connection before the start of a request.
@@ -31,7 +31,7 @@ impl Unread<'_> {
         self.bytes.saturating_sub(FREE)
     }
 
-    /// Records bytes. Returns true if this connection grew beyond [`FREE`] and all connections exceed the limit.
+    /// Records bytes. Returns true if this connection grew beyond [`FREE_BYTES`] and all connections exceed the limit.
     pub(super) fn add(&mut self, bytes: usize) -> bool {
         let before = self.counted();
         self.bytes = self.bytes.saturating_add(bytes);
