@@ -87,8 +87,8 @@ pub(crate) async fn aside<T: Send + 'static>(
 }
 
 /// The failure of a permit that was not granted: the work did not run, and a later attempt may succeed.
-pub(crate) fn busy(refused: AcquireError) -> Failure {
-    StoreError { source: Box::new(refused), fault: StoreFault::Unavailable }.into()
+pub(crate) fn busy(error: AcquireError) -> Failure {
+    StoreError { source: Box::new(error), fault: StoreFault::Unavailable }.into()
 }
 
 #[cfg(test)]
@@ -109,10 +109,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_thread_goes_on_meanwhile() {
-        let (say, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         // Ends only once the same thread has reached the second future.
-        let work = aside(request(1), move || heard.recv_timeout(LONG));
-        let (done, ()) = tokio::join!(work, async { say.send("on").unwrap() });
+        let work = aside(request(1), move || receiver.recv_timeout(LONG));
+        let (done, ()) = tokio::join!(work, async { sender.send("on").unwrap() });
         assert_eq!(done.unwrap(), Ok("on"));
     }
 

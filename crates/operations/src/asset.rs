@@ -143,8 +143,8 @@ impl Services {
                     self.check_included(caller, &asset, &prompt).await?;
                 }
                 let id: AssetVersionId = self.id();
-                let said = VersionContent { canonical, source_text: None, change_note, references };
-                let change = asset.add_version(id, label, said, &self.stamp(caller))?;
+                let version_content = VersionContent { canonical, source_text: None, change_note, references };
+                let change = asset.add_version(id, label, version_content, &self.stamp(caller))?;
                 self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed(key, 201, id.uuid());
                 Ok(self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?)

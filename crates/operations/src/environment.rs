@@ -48,10 +48,10 @@ impl Services {
     ) -> Result<Asked, Failure> {
         let place = self.workspace_place(caller, workspace).await?;
         let scope = gate::enter(caller, Operation::ReadEnvironmentSettings, &place)?;
-        let said = self.stores.environments.find(scope, workspace, environment).await?;
+        let stored = self.stores.environments.find(scope, workspace, environment).await?;
         Ok(Asked {
-            settings: said.as_ref().map_or_else(|| unsaid(environment), |said| said.settings),
-            revision: said.map(|said| said.revision),
+            settings: stored.as_ref().map_or_else(|| unsaid(environment), |stored| stored.settings),
+            revision: stored.map(|stored| stored.revision),
         })
     }
 
@@ -69,16 +69,16 @@ impl Services {
         let place = self.workspace_place(caller, workspace).await?;
         let scope = gate::enter(caller, Operation::ChangeEnvironmentSettings, &place)?;
         for _ in 0..ATTEMPTS {
-            let said = self.stores.environments.find(scope, workspace, environment).await?;
-            match &said {
-                Some(said) => expected.check(said.revision)?,
+            let stored = self.stores.environments.find(scope, workspace, environment).await?;
+            match &stored {
+                Some(stored) => expected.check(stored.revision)?,
                 None => expected.check_absent()?,
             }
-            if let Some(said) = said.as_ref().filter(|said| said.settings == settings) {
-                return Ok(Asked { settings, revision: Some(said.revision) });
+            if let Some(stored) = stored.as_ref().filter(|stored| stored.settings == settings) {
+                return Ok(Asked { settings, revision: Some(stored.revision) });
             }
             let place = (workspace, environment.clone());
-            let change = Environment::configure(place, said.as_ref(), settings, &self.stamp(caller))?;
+            let change = Environment::configure(place, stored.as_ref(), settings, &self.stamp(caller))?;
             let revision = change.next.revision;
             match self.stores.environments.commit_settings(scope, change).await {
                 Err(CommitError::Stale) => match expected.on_stale() {
@@ -100,8 +100,8 @@ impl Services {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<EnvironmentSettings, Failure> {
-        let said = self.stores.environments.find(scope, workspace, environment).await?;
-        Ok(said.map_or_else(|| unsaid(environment), |said| said.settings))
+        let stored = self.stores.environments.find(scope, workspace, environment).await?;
+        Ok(stored.map_or_else(|| unsaid(environment), |stored| stored.settings))
     }
 
     /// The approval rule of a release: the stricter of its environment's and its workload profile's.

@@ -112,8 +112,8 @@ impl Services {
                 let (asset_id, id) = (self.id::<AssetId>(), self.id::<AssetVersionId>());
                 let kind = AssetKind::OrchestrationFlow;
                 let new = NewAsset { asset_id, slug, kind, owner_ref, workspace_id, namespace_id };
-                let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
-                let change = Asset::create_flow(new, id, version_label, said, &self.stamp(caller));
+                let version_content = VersionContent { change_note, ..said(canonical, &content_yaml) };
+                let change = Asset::create_flow(new, id, version_label, version_content, &self.stamp(caller));
                 let asset = change.next.0.clone();
                 self.put_artifact(caller, (scope, workspace_id), &change.next.1).await?;
                 let outcome = keyed(key, 201, asset_id.uuid());
@@ -149,8 +149,8 @@ impl Services {
                 let FlowVersionDraft { content_yaml, label, change_note } = draft;
                 let (canonical, content_yaml) = read(scope, content_yaml).await?;
                 let version_id: AssetVersionId = self.id();
-                let said = VersionContent { change_note, ..said(canonical, &content_yaml) };
-                let change = asset.add_version(version_id, label, said, &self.stamp(caller))?;
+                let version_content = VersionContent { change_note, ..said(canonical, &content_yaml) };
+                let change = asset.add_version(version_id, label, version_content, &self.stamp(caller))?;
                 self.put_artifact(caller, (scope, asset.workspace_id), &change.next).await?;
                 let outcome = keyed(key, 201, version_id.uuid());
                 let version = self.stores.assets.commit_version(scope, change, outcome.as_ref()).await?;

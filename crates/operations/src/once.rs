@@ -87,18 +87,18 @@ impl Services {
         scope: TenantScope,
         key: Option<&RequestKey>,
         effect: impl AsyncFnOnce() -> Result<T, Failure>,
-        again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+        replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
     ) -> Result<Done<T>, Failure> {
         if let Some(outcome) = self.earlier(scope, key).await? {
-            return Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) });
+            return Ok(Done { value: replay(outcome.resource).await?, replayed: Some(outcome.status) });
         }
         match effect().await {
             Err(Failure::KeyTaken) => {
                 // A concurrent request with the same key has committed.
                 let outcome = self.earlier(scope, key).await?.ok_or(Failure::Contended)?;
-                Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) })
+                Ok(Done { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
-            Err(failure) => self.after_failure(scope, key, failure, again).await,
+            Err(failure) => self.after_failure(scope, key, failure, replay).await,
             Ok(value) => {
                 self.wake.facts();
                 Ok(Done::now(value))
@@ -113,9 +113,9 @@ impl Services {
         scope: TenantScope,
         key: Option<&RequestKey>,
         failure: Failure,
-        again: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
+        replay: impl AsyncFnOnce(Uuid) -> Result<T, Failure>,
     ) -> Result<Done<T>, Failure> {
-        let echo = matches!(
+        let may_be_replay = matches!(
             failure,
             Failure::Conflict(_)
                 | Failure::Contended
@@ -126,11 +126,11 @@ impl Services {
                 | Failure::Review(ReviewRefusal::NotPending)
                 | Failure::Settle(SettleRefusal::NotUnknown)
         );
-        if !echo {
+        if !may_be_replay {
             return Err(failure);
         }
         match self.earlier(scope, key).await {
-            Ok(Some(outcome)) => Ok(Done { value: again(outcome.resource).await?, replayed: Some(outcome.status) }),
+            Ok(Some(outcome)) => Ok(Done { value: replay(outcome.resource).await?, replayed: Some(outcome.status) }),
             // This request released its reservation, and another request reserved the key since.
             Ok(None) | Err(Failure::KeyInProgress) => Err(failure),
             Err(other) => Err(other),

@@ -290,7 +290,7 @@ impl Services {
                             }
                             decided => decided?,
                         };
-                    let said = change.next.clone();
+                    let next = change.next.clone();
                     let outcome = keyed(key, 201, approval_id.uuid());
                     match self.stores.releases.commit_review(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => match expected.on_stale() {
@@ -302,7 +302,7 @@ impl Services {
                         },
                         committed => {
                             committed?;
-                            return Ok((said.release, said.approval));
+                            return Ok((next.release, next.approval));
                         }
                     }
                 }

@@ -70,7 +70,7 @@ impl Services {
             scope,
             key,
             async || {
-                let asked = first.release.rollout.clone();
+                let requested = first.release.rollout.clone();
                 let mut seen = first;
                 for _ in 0..LOST_GUARDS {
                     expected.check(seen.release.revision)?;
@@ -81,7 +81,7 @@ impl Services {
                         Some(advanced) => return Ok(advanced),
                         None => match expected.on_stale() {
                             Some(failure) => return Err(failure),
-                            None => seen = self.still_at(scope, id, asked.as_ref()).await?,
+                            None => seen = self.still_at(scope, id, requested.as_ref()).await?,
                         },
                     }
                 }
@@ -133,12 +133,12 @@ impl Services {
         &self,
         scope: TenantScope,
         id: ReleaseId,
-        asked: Option<&Rollout>,
+        requested: Option<&Rollout>,
     ) -> Result<PlacedRelease, Failure> {
         let placed = self.stores.releases.find(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = |rollout: &Rollout| (rollout.status, rollout.since);
         let now = placed.release.rollout.as_ref();
-        if now.is_some_and(Rollout::in_progress) && now.map(place) != asked.map(place) {
+        if now.is_some_and(Rollout::in_progress) && now.map(place) != requested.map(place) {
             let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));
             return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
         }

@@ -57,15 +57,15 @@ impl Following {
     /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
     /// call counts.
     pub async fn changed(&mut self, at_most: Duration) {
-        if let Some(told) = &mut self.told {
-            let _woken = tokio::time::timeout(at_most, told.changed()).await;
+        if let Some(progress) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, progress.changed()).await;
         }
     }
 
     /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn ended(&mut self, at_most: Duration) {
-        if let Some(told) = &mut self.told {
-            let _woken = tokio::time::timeout(at_most, told.wait_for(|stored| *stored == Stored::TheEnd)).await;
+        if let Some(progress) = &mut self.told {
+            let _woken = tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == Stored::TheEnd)).await;
         }
     }
 }
@@ -75,7 +75,7 @@ impl Drop for Following {
         let mut followers = self.of.followers();
         // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
         drop(self.told.take());
-        if followers.get(&self.run).is_some_and(|told| told.receiver_count() == 0) {
+        if followers.get(&self.run).is_some_and(|progress| progress.receiver_count() == 0) {
             followers.remove(&self.run);
         }
     }
@@ -94,8 +94,8 @@ impl Signals {
     /// Subscribes to a run.
     #[must_use]
     pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> Following {
-        let told = self.followers().entry(run).or_insert_with(|| watch::Sender::new(Stored::Something)).subscribe();
-        Following { of: Arc::clone(self), run, told: Some(told) }
+        let progress = self.followers().entry(run).or_insert_with(|| watch::Sender::new(Stored::Something)).subscribe();
+        Following { of: Arc::clone(self), run, told: Some(progress) }
     }
 
     /// Waits until a run may be queued.
@@ -125,9 +125,9 @@ impl Signals {
     }
 
     fn stored(&self, run: ExecutionId, what: Stored) {
-        if let Some(told) = self.followers().get(&run) {
+        if let Some(progress) = self.followers().get(&run) {
             // Wakeups may arrive out of order; the end is final.
-            told.send_modify(|stored| *stored = if *stored == Stored::TheEnd { Stored::TheEnd } else { what });
+            progress.send_modify(|stored| *stored = if *stored == Stored::TheEnd { Stored::TheEnd } else { what });
         }
     }
 
@@ -149,18 +149,18 @@ pub(crate) async fn exchange_forever(signals: Arc<Signals>, live: Arc<LiveRuns>,
 
 async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
     // The time at which the messages sent so far fit the interval.
-    let mut paid = Instant::now();
+    let mut budget_time = Instant::now();
     loop {
         let message = signals.next_message();
         if message.is_empty() {
             signals.told.notified().await;
             continue;
         }
-        paid = paid.max(Instant::now()) + EVERY;
+        budget_time = budget_time.max(Instant::now()) + EVERY;
         if let Err(error) = line.tell(&message).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "failed to publish wakeups; receivers will poll");
         }
-        sleep_until(paid.checked_sub(EVERY * AT_ONCE).unwrap_or(paid)).await;
+        sleep_until(budget_time.checked_sub(EVERY * AT_ONCE).unwrap_or(budget_time)).await;
     }
 }
 

@@ -180,12 +180,12 @@ impl Services {
     /// When a store fails; an unreadable version never counts as verified.
     pub async fn verify_artifacts(&self) -> Result<Verified, Failure> {
         let mut verified = Verified::default();
-        let mut behind = None;
+        let mut after = None;
         loop {
-            let portion = self.stores.ledger.versions(behind, PORTION).await?;
-            let Some(last) = portion.last() else { return Ok(verified) };
-            behind = Some(*last);
-            for booked in portion {
+            let page = self.stores.ledger.versions(after, PORTION).await?;
+            let Some(last) = page.last() else { return Ok(verified) };
+            after = Some(*last);
+            for booked in page {
                 let scope = TenantScope::for_relay(booked.tenant_id);
                 // Versions are never deleted, but the whole database may be restored concurrently.
                 let Some(row) = self.stores.ledger.row(scope, booked.asset_version_id).await? else { continue };
@@ -234,12 +234,12 @@ impl Services {
         let mut swept = Swept::default();
         let mut walk = self.artifacts.walk(ArtifactPath::VERSIONS);
         loop {
-            let portion = walk.next(OBJECTS).await?;
-            if portion.is_empty() {
+            let page = walk.next(OBJECTS).await?;
+            if page.is_empty() {
                 return Ok(swept);
             }
-            swept.seen = swept.seen.saturating_add(u64::try_from(portion.len()).unwrap_or(0));
-            for StoredObject { path, .. } in self.stores.ledger.orphans(portion).await? {
+            swept.seen = swept.seen.saturating_add(u64::try_from(page.len()).unwrap_or(0));
+            for StoredObject { path, .. } in self.stores.ledger.orphans(page).await? {
                 let Some((asset, version)) = ArtifactPath::version_at(&path) else { continue };
                 self.artifacts.remove(&ArtifactPath::of_version(asset, version)).await?;
                 swept.removed = swept.removed.saturating_add(1);

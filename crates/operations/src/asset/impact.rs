@@ -133,14 +133,14 @@ async fn follow(
     let (mut hops, mut truncated): (Vec<Hop>, bool) = (Vec::new(), false);
     let mut known: HashSet<AssetVersionId> = HashSet::new();
     // The names by which references may refer to a found version: its slug with its label, or its slug alone.
-    let mut meant: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
+    let mut version_by_name: HashMap<(Slug, Option<VersionLabel>), AssetVersionId> = HashMap::new();
     let mut targets = vec![Target { slug: asset.slug.clone(), labels: None }];
     for _ in 0..bounds.depth {
         if targets.is_empty() || hops.len() >= bounds.total {
             break;
         }
-        let besides: Vec<AssetVersionId> = known.iter().copied().collect();
-        let found = store.referrers(scope, &targets, &besides, bounds.versions).await?;
+        let known_versions: Vec<AssetVersionId> = known.iter().copied().collect();
+        let found = store.referrers(scope, &targets, &known_versions, bounds.versions).await?;
         truncated |= is_full(&found, bounds.versions);
         let mut next: BTreeMap<String, Target> = BTreeMap::new();
         let nearer = hops.len();
@@ -152,13 +152,13 @@ async fn follow(
             let slug = referrer.asset.slug.clone();
             let target = next.entry(slug.to_string()).or_insert(Target { slug, labels: Some(Vec::new()) });
             target.labels.get_or_insert_default().push(referrer.version_label.clone());
-            let towards = meant.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
+            let towards = version_by_name.get(&(referrer.target_slug.clone(), referrer.target_label.clone())).copied();
             hops.push(Hop { referrer, towards });
         }
         for Hop { referrer, .. } in hops.iter().skip(nearer) {
             let slug = &referrer.asset.slug;
-            meant.insert((slug.clone(), Some(referrer.version_label.clone())), referrer.asset_version_id);
-            meant.insert((slug.clone(), None), referrer.asset_version_id);
+            version_by_name.insert((slug.clone(), Some(referrer.version_label.clone())), referrer.asset_version_id);
+            version_by_name.insert((slug.clone(), None), referrer.asset_version_id);
         }
         targets = next.into_values().collect();
     }

@@ -79,19 +79,19 @@ fn is_quick(kind: AssetKind, content: &Value) -> bool {
 /// Stops as soon as the limit is exceeded.
 fn is_small(content: &Value) -> bool {
     let mut left = QUICK;
-    let mut waiting = vec![content];
-    while let Some(value) = waiting.pop() {
-        let taken = match value {
+    let mut pending = vec![content];
+    while let Some(value) = pending.pop() {
+        let size = match value {
             Value::String(text) => 16 + text.len(),
             Value::Array(items) => 16_usize.saturating_mul(items.len().saturating_add(1)),
-            Value::Object(members) => members.keys().fold(16, |taken, key| taken + 16 + key.len()),
+            Value::Object(members) => members.keys().fold(16, |size, key| size + 16 + key.len()),
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         };
-        let Some(rest) = left.checked_sub(taken) else { return false };
+        let Some(rest) = left.checked_sub(size) else { return false };
         left = rest;
         match value {
-            Value::Array(items) => waiting.extend(items),
-            Value::Object(members) => waiting.extend(members.values()),
+            Value::Array(items) => pending.extend(items),
+            Value::Object(members) => pending.extend(members.values()),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }

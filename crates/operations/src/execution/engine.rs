@@ -71,14 +71,14 @@ pub(super) struct Came {
 
 impl Came {
     pub(super) fn of(progress: Vec<Progress>) -> Self {
-        let mut came = Self::default();
+        let mut replay = Self::default();
         for piece in progress {
-            came.pieces = came.pieces.max(piece.position);
-            came.answers.extend(piece.answer);
-            came.broke_off = piece.events.last().map_or(came.broke_off, |last| last.kind.is_answer());
-            came.told.extend(piece.events.into_iter().filter(|event| !event.kind.is_answer()));
+            replay.pieces = replay.pieces.max(piece.position);
+            replay.answers.extend(piece.answer);
+            replay.broke_off = piece.events.last().map_or(replay.broke_off, |last| last.kind.is_answer());
+            replay.told.extend(piece.events.into_iter().filter(|event| !event.kind.is_answer()));
         }
-        came
+        replay
     }
 }
 
@@ -126,7 +126,7 @@ impl<'s> Keeper<'s> {
     /// The events that earlier workers did not store.
     pub(super) fn news(&mut self, mut events: Vec<RunEvent>) -> Vec<RunEvent> {
         // A resumed run repeats its steps, whose events are stored. Once a step differs, every later event is new.
-        let mut same = 0;
+        let mut repeated = 0;
         for (index, event) in events.iter().enumerate().filter(|(_, event)| !event.kind.is_answer()) {
             if self.came.told.front() != Some(event) {
                 self.came.told.clear();
@@ -136,7 +136,7 @@ impl<'s> Keeper<'s> {
             // Output before a stored event is stored too.
             same = index.saturating_add(1);
         }
-        events.split_off(same)
+        events.split_off(repeated)
     }
 
     /// The next progress record, with these events.
@@ -150,8 +150,8 @@ impl<'s> Keeper<'s> {
         match self.keeping {
             Keeping::BeforeAsking => None,
             Keeping::Telling => {
-                let news = self.news(events);
-                (!news.is_empty()).then(|| Progress { answer: None, ..self.piece(news) })
+                let unstored = self.news(events);
+                (!unstored.is_empty()).then(|| Progress { answer: None, ..self.piece(unstored) })
             }
         }
     }
@@ -239,27 +239,27 @@ impl<'s> Keeper<'s> {
 
     /// Calls the model, and stores its output while it is generated.
     async fn ask_aloud(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
-        let (say, mut parts) = mpsc::unbounded_channel();
+        let (sender, mut parts) = mpsc::unbounded_channel();
         let services = self.services;
-        let asking = async move { services.ask(question, Some(&Aloud::over(say))).await };
-        tokio::pin!(asking);
-        let again = || RunEvent::step_started(&step.id, step.kind.as_str());
-        let mut events: Vec<RunEvent> = mem::take(&mut self.came.broke_off).then(again).into_iter().collect();
+        let completion = async move { services.ask(question, Some(&Aloud::over(sender))).await };
+        tokio::pin!(completion);
+        let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
+        let mut events: Vec<RunEvent> = mem::take(&mut self.came.broke_off).then(restarted_event).into_iter().collect();
         let (mut answer, mut gathered, mut stored) = (None, Vec::new(), 0_u32);
         loop {
-            let came = tokio::select! {
-                came = parts.recv_many(&mut gathered, PARTS) => came,
-                done = &mut asking, if answer.is_none() => {
+            let received = tokio::select! {
+                received = parts.recv_many(&mut gathered, PARTS) => received,
+                done = &mut completion, if answer.is_none() => {
                     answer = Some(done);
                     continue;
                 }
             };
-            if came == 0 {
+            if received == 0 {
                 break;
             }
             for part in gathered.drain(..) {
                 match (part, events.last_mut()) {
-                    (Part::Again, _) => events.push(again()),
+                    (Part::Again, _) => events.push(restarted_event()),
                     (Part::Said(text), Some(last)) if last.kind.is_answer() => last.goes_on(&text),
                     (Part::Said(text), _) => events.push(RunEvent::delta(&step.id, &text)),
                 }
@@ -270,7 +270,7 @@ impl<'s> Keeper<'s> {
                 loop {
                     tokio::select! {
                         kept = &mut keeping => break kept?,
-                        done = &mut asking, if answer.is_none() => answer = Some(done),
+                        done = &mut completion, if answer.is_none() => answer = Some(done),
                     }
                 }
             }
@@ -279,24 +279,24 @@ impl<'s> Keeper<'s> {
             if answer.is_none() {
                 let pause = sleep(if stored < OFTEN { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
-                    done = &mut asking => answer = Some(done),
+                    done = &mut completion => answer = Some(done),
                     () = pause => {}
                 }
             }
         }
         match answer {
             Some(answer) => Ok(answer),
-            None => Ok(asking.await),
+            None => Ok(completion.await),
         }
     }
 
     async fn before_asking(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
         let events = run.take_events();
-        let news = self.news(events);
-        if self.answer.is_none() && (self.keeping == Keeping::BeforeAsking || news.is_empty()) {
+        let unstored = self.news(events);
+        if self.answer.is_none() && (self.keeping == Keeping::BeforeAsking || unstored.is_empty()) {
             return Ok(());
         }
-        self.keep(news).await
+        self.keep(unstored).await
     }
 
     /// Stores the last answer before long computation.
@@ -342,62 +342,62 @@ impl<'s> Keeper<'s> {
 pub(super) async fn run_to_end(
     run: &mut Run<'_>,
     mut turn: Turn,
-    keeper: &mut Keeper<'_>,
+    recorder: &mut Keeper<'_>,
     reader: &Reader<'_>,
 ) -> Option<Cut> {
     loop {
         let question = match turn {
             Turn::Ask(question) => question,
             Turn::Check => {
-                turn = run.checked(keeper.services.contracts_say(reader, AccessMode::Retrieve).await);
+                turn = run.checked(recorder.services.contracts_say(reader, AccessMode::Retrieve).await);
                 continue;
             }
             Turn::Recall => {
-                turn = run.recalled(keeper.recall(reader).await);
+                turn = run.recalled(recorder.recall(reader).await);
                 continue;
             }
             Turn::LookUp(lookup) => {
-                if let Err(cut) = keeper.before_asking(run).await {
+                if let Err(cut) = recorder.before_asking(run).await {
                     return Some(cut);
                 }
-                turn = run.looked_up(keeper.services.look_up(reader, &lookup).await);
+                turn = run.looked_up(recorder.services.look_up(reader, &lookup).await);
                 continue;
             }
             Turn::CallTool(request) => {
-                turn = match keeper.call_tool(run, &request, reader).await {
+                turn = match recorder.call_tool(run, &request, reader).await {
                     Ok(result) => run.called(result),
                     Err(cut) => return Some(cut),
                 };
                 continue;
             }
-            Turn::Look(looking) => {
-                let mut looked = keeper.services.look_briefly(&looking);
-                if looked.is_none() {
+            Turn::Look(check) => {
+                let mut result = recorder.services.look_briefly(&check);
+                if result.is_none() {
                     // The last answer is stored before long computation.
-                    if keeper.answered_last().await.is_err() {
+                    if recorder.answered_last().await.is_err() {
                         return Some(Cut::LeaseLost);
                     }
-                    looked = keeper.services.look(reader.scope, *looking).await;
+                    result = recorder.services.look(reader.scope, *check).await;
                 }
-                turn = run.looked(looked);
+                turn = run.looked(result);
                 continue;
             }
             Turn::CheckSchema(check) => {
-                if keeper.answered_last().await.is_err() {
+                if recorder.answered_last().await.is_err() {
                     return Some(Cut::LeaseLost);
                 }
-                turn = run.schema_checked(keeper.services.check_schema(reader.scope, *check).await);
+                turn = run.schema_checked(recorder.services.check_schema(reader.scope, *check).await);
                 continue;
             }
             Turn::Hook(call) => {
-                if let Err(cut) = keeper.before_asking(run).await {
+                if let Err(cut) = recorder.before_asking(run).await {
                     return Some(cut);
                 }
-                turn = run.hooked(keeper.services.ask_hook(reader.scope, &call).await);
+                turn = run.hooked(recorder.services.ask_hook(reader.scope, &call).await);
                 continue;
             }
             Turn::Reserve => {
-                turn = match keeper.reserve().await {
+                turn = match recorder.reserve().await {
                     Ok(()) => run.reserved(),
                     Err(cut) => return Some(cut),
                 };
@@ -406,19 +406,19 @@ pub(super) async fn run_to_end(
             Turn::Ended => return None,
         };
         let step = run.asking();
-        let (answer, kept) = match keeper.known(step.map(|step| step.id.as_str())) {
+        let (answer, kept) = match recorder.known(step.map(|step| step.id.as_str())) {
             Some(known) => (known, None),
             None => {
-                if let Err(cut) = keeper.before_asking(run).await {
+                if let Err(cut) = recorder.before_asking(run).await {
                     return Some(cut);
                 }
-                let aloud = step.filter(|_| question.is_shown && keeper.keeping == Keeping::Telling);
-                let answer = match aloud {
-                    Some(step) => match keeper.ask_aloud(&question, step).await {
+                let streamed_step = step.filter(|_| question.is_shown && recorder.keeping == Keeping::Telling);
+                let answer = match streamed_step {
+                    Some(step) => match recorder.ask_aloud(&question, step).await {
                         Ok(answer) => answer,
                         Err(cut) => return Some(cut),
                     },
-                    None => keeper.services.ask(&question, None).await,
+                    None => recorder.services.ask(&question, None).await,
                 };
                 let kept = step.map(|step| KeptAnswer::of(&step.id, &answer));
                 (answer, kept)
@@ -426,7 +426,7 @@ pub(super) async fn run_to_end(
         };
         turn = run.answered(answer);
         // Later steps have no external effects, so the answer is stored before the next call or with the end.
-        keeper.answer = kept;
+        recorder.answer = kept;
     }
 }
 

@@ -65,14 +65,14 @@ impl Services {
     /// Waits for the end of a run, at most this long. Returns the run in its last known state.
     pub(super) async fn end_of(&self, scope: TenantScope, queued: Execution, at_most: Duration) -> Execution {
         let until = Instant::now() + at_most;
-        let mut following = self.signals.follow(queued.execution_id);
+        let mut subscription = self.signals.follow(queued.execution_id);
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return queued;
             }
             // The run was stored just now, and no worker has started it.
-            following.ended(left.min(EVERY)).await;
+            subscription.ended(left.min(EVERY)).await;
             if let Ok(Some(found)) = self.stores.executions.find(scope, queued.execution_id).await
                 && !found.is_under_way()
             {
@@ -98,7 +98,7 @@ impl Services {
         &self,
         caller: &Caller,
         (id, token): (ExecutionId, Option<&TokenHash>),
-        heard: &mut Heard,
+        cursor: &mut Heard,
     ) -> Result<Told, Failure> {
         let scope = TenantScope::of(caller);
         // The state is read before the events, so that events stored with the end are not missed.
@@ -109,10 +109,10 @@ impl Services {
             execution.output = None;
         }
         if execution.status == Status::Queued {
-            return Ok(Told { events: Vec::new(), last: heard.events, has_more: false, execution });
+            return Ok(Told { events: Vec::new(), last: cursor.events, has_more: false, execution });
         }
-        let EventPage { pieces, has_more } = self.stores.executions.events(scope, id, heard.piece).await?;
-        let piece = pieces.last().map_or(heard.piece, |last| last.position);
+        let EventPage { pieces, has_more } = self.stores.executions.events(scope, id, cursor.piece).await?;
+        let piece = pieces.last().map_or(cursor.piece, |last| last.position);
         let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
         if piece == 0 && execution.outcome.is_some() {
             told = told_afterwards(&self.stores.executions.steps(scope, id).await?);
@@ -124,13 +124,13 @@ impl Services {
         let mut events = Vec::with_capacity(told.len().saturating_add(1));
         // A run that ended in the queue never started. Its first number stays reserved for the same reason.
         let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
-        if heard.events == 0 && began {
+        if cursor.events == 0 && began {
             events.push((BEGINNING, RunEvent::started(&execution)));
         }
-        let before = heard.events.max(BEGINNING);
+        let before = cursor.events.max(BEGINNING);
         let last = before.saturating_add(told.len());
         events.extend((before.saturating_add(1)..).zip(told));
-        *heard = Heard { piece, events: last };
+        *cursor = Heard { piece, events: last };
         let mut told = Told { events, last, has_more, execution };
         if own == Own::Yes && is_output_left_out && told.is_over() {
             // Read once at the end instead of with every page.

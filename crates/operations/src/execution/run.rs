@@ -160,8 +160,8 @@ impl Running {
             Work::Script(ready) => {
                 let closed = self.script(ready, look).await;
                 let ended = self.fulfil(closed, look).await;
-                let mut keeper = self.keeper();
-                let last = with_review_event(&mut keeper, None, &ended);
+                let mut recorder = self.keeper();
+                let last = with_review_event(&mut recorder, None, &ended);
                 Ok((ended, last, None))
             }
         }
@@ -194,11 +194,11 @@ impl Running {
         if self.reservation.get().is_some() {
             run = run.with_reservation();
         }
-        let mut keeper = self.keeper();
+        let mut recorder = self.keeper();
         // The first steps have no external effects, so they can be discarded if the start fails.
         let turn = run.start();
         if let Some((on, share_link)) = self.to_start {
-            let progress = keeper.piece(run.take_events());
+            let progress = recorder.piece(run.take_events());
             let acceptance = self.acceptance.without_inputs();
             self.start(Start { acceptance, on, lease: self.lease, progress, share_link }).await?;
         }
@@ -209,19 +209,19 @@ impl Running {
         let cut = if self.cancelled_by.get().is_some() {
             Some(Cut::Cancelled)
         } else {
-            let going = run_to_end(&mut run, turn, &mut keeper, &reader);
+            let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
             tokio::select! {
-                in_time = tokio::time::timeout(self.time_left, going) => in_time.unwrap_or(Some(Cut::Overdue)),
+                in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Some(Cut::Overdue)),
                 cut = self.keep_lease(look) => Some(cut),
             }
         };
         let mut closed = run.close(cut);
-        if closed.work() > SHORT_WORK && keeper.answered_last().await.is_err() {
+        if closed.work() > SHORT_WORK && recorder.answered_last().await.is_err() {
             return Err(Unended::Lost);
         }
-        let last = keeper.last_piece(std::mem::take(&mut closed.events));
+        let last = recorder.last_piece(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, look).await;
-        let last = with_review_event(&mut keeper, last, &ended);
+        let last = with_review_event(&mut recorder, last, &ended);
         let remembered = services.write_back(&mut ended, accepted.execution_id, &reader).await;
         Ok((ended, last, remembered))
     }
@@ -413,9 +413,9 @@ impl Services {
         look: &Notify,
         cancelled_by: &OnceLock<ActorRef>,
     ) -> Cut {
-        let beat = self.settings.lease / 3;
+        let interval = self.settings.lease / 3;
         loop {
-            let _beat_or_look = tokio::time::timeout(beat, look.notified()).await;
+            let _beat_or_look = tokio::time::timeout(interval, look.notified()).await;
             match self.stores.executions.renew(scope, held.execution_id, held.lease).await {
                 Ok(LeaseState::Held) => {}
                 Ok(LeaseState::Lost) => return Cut::LeaseLost,
@@ -437,8 +437,8 @@ impl Services {
 }
 
 /// The last progress of a run, with an event if its answer awaits a review.
-fn with_review_event(keeper: &mut Keeper<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
-    if ended.status == Status::AwaitingReview { Some(keeper.review_piece(last, &ended.steps)) } else { last }
+fn with_review_event(recorder: &mut Keeper<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
+    if ended.status == Status::AwaitingReview { Some(recorder.review_piece(last, &ended.steps)) } else { last }
 }
 
 /// The execution of an acceptance, in a given state.

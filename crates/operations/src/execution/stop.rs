@@ -74,22 +74,23 @@ impl Services {
     ) -> Result<(), Failure> {
         let id = execution.execution_id;
         let held = Held { execution_id: id, lease: self.ids.fresh() };
-        let taken = Taken { held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
-        let (mut now, mut key) = (execution.clone(), key);
+        let cancel_lease =
+            Taken { held, lease_for: self.settings.lease, deadline_in: self.settings.execution_deadline };
+        let (mut current, mut key) = (execution.clone(), key);
         for _ in 0..ATTEMPTS {
-            if now.outcome.is_some() {
+            if current.outcome.is_some() {
                 return Err(RunRefusal::NotCancellable.into());
             }
-            if now.status == Status::AwaitingReview {
+            if current.status == Status::AwaitingReview {
                 if self.cancel_review(scope, id, caller, key).await? {
                     return Ok(());
                 }
-                now = self.present(scope, id).await?;
+                current = self.present(scope, id).await?;
                 continue;
             }
-            match self.stores.executions.stop(scope, taken, &caller.actor, key).await? {
+            match self.stores.executions.stop(scope, cancel_lease, &caller.actor, key).await? {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
-                Stopping::Over => now = self.present(scope, id).await?,
+                Stopping::Over => current = self.present(scope, id).await?,
                 Stopping::KeyTaken => return Err(Failure::KeyTaken),
                 Stopping::Taken => return self.end_cancelled(scope, execution, held, caller).await,
                 Stopping::Told => {
@@ -101,8 +102,8 @@ impl Services {
                         return self.end_cancelled(scope, execution, held, caller).await;
                     }
                     // No worker has the run: it has ended or awaits review. The cancellation request stays stored.
-                    now = self.present(scope, id).await?;
-                    if now.status != Status::AwaitingReview {
+                    current = self.present(scope, id).await?;
+                    if current.status != Status::AwaitingReview {
                         return Ok(());
                     }
                     key = None;
@@ -118,7 +119,7 @@ impl Services {
     }
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
-        let mut following = self.signals.follow(id);
+        let mut subscription = self.signals.follow(id);
         let until = Instant::now() + GRACE;
         loop {
             let found = self.stores.executions.find(scope, id).await?;
@@ -128,7 +129,7 @@ impl Services {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            following.ended(LOOK).await;
+            subscription.ended(LOOK).await;
         }
     }
 

@@ -83,11 +83,11 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut under = self.under.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = under.get_mut(&self.tenant) {
+        let mut counts = self.under.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.tenant) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                under.remove(&self.tenant);
+                counts.remove(&self.tenant);
             }
         }
     }
@@ -96,20 +96,20 @@ impl Drop for Place {
 /// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
 /// runs then continue until their leases are released.
 pub async fn work_until_stopped(services: Services) {
-    let places = Arc::new(Semaphore::new(usize::from(PLACES)));
-    let under: Under = Arc::default();
+    let slots = Arc::new(Semaphore::new(usize::from(PLACES)));
+    let counts: Under = Arc::default();
     let mut after: Option<TenantId> = None;
     let (mut lost, mut failures) = (LostClaims::default(), 0_u32);
     loop {
-        let free = u16::try_from(places.available_permits()).unwrap_or(PLACES);
+        let free = u16::try_from(slots.available_permits()).unwrap_or(PLACES);
         if free == 0 {
             // Resumes when a slot is free.
-            drop(places.acquire().await);
+            drop(slots.acquire().await);
             continue;
         }
-        let Some(taking) = services.live.take() else { return };
+        let Some(claim_guard) = services.live.take() else { return };
         let large = services.large_runs.claimable();
-        let mut sated = sated(&under);
+        let mut sated = sated(&counts);
         sated.extend(large.saturated);
         let claim = Claim {
             lease: services.ids.fresh(),
@@ -132,7 +132,7 @@ pub async fn work_until_stopped(services: Services) {
                     claim = %claim.lease,
                     "failed to claim queued runs; the next claim recovers the runs of this one"
                 );
-                drop(taking);
+                drop(claim_guard);
                 lost.add(claim.lease, claim.lease_for);
                 failures = failures.saturating_add(1);
                 // A dead pooled connection shows on use, and the next one may work.
@@ -143,35 +143,35 @@ pub async fn work_until_stopped(services: Services) {
             }
         };
         failures = 0;
-        let breath = Instant::now() + BREATH;
+        let next_claim_at = Instant::now() + BREATH;
         // The last tenant in the rotation.
         let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);
         after = last.map(|run| run.scope.tenant()).or(after);
-        let none = claimed.is_empty();
+        let is_empty = claimed.is_empty();
         for run in claimed {
-            let Ok(permit) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return };
             let tenant = run.scope.tenant();
-            *under.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
-            let place = Place { under: Arc::clone(&under), tenant, _permit: permit };
-            let at_work = services.live.enter(run.scope, run.execution.execution_id, run.lease);
+            *counts.lock().unwrap_or_else(PoisonError::into_inner).entry(tenant).or_default() += 1;
+            let slot = Place { under: Arc::clone(&counts), tenant, _permit: permit };
+            let active_guard = services.live.enter(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
-                services.work_on(run, &at_work.look).await;
-                drop((at_work, place));
+                services.work_on(run, &active_guard.look).await;
+                drop((active_guard, slot));
             });
         }
-        drop(taking);
-        if none {
+        drop(claim_guard);
+        if is_empty {
             let _woken = timeout(EVERY, services.signals.work()).await;
         } else {
-            sleep_until(breath).await;
+            sleep_until(next_claim_at).await;
         }
     }
 }
 
-fn sated(under: &Under) -> Vec<TenantId> {
-    let under = under.lock().unwrap_or_else(PoisonError::into_inner);
-    under.iter().filter(|(_, count)| **count > SATED).map(|(tenant, _)| *tenant).collect()
+fn sated(counts: &Under) -> Vec<TenantId> {
+    let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+    counts.iter().filter(|(_, count)| **count > SATED).map(|(tenant, _)| *tenant).collect()
 }
 
 /// The end of a run that never reached its steps.
@@ -244,7 +244,7 @@ impl Services {
             return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
         };
         for attempt in 0..DECISIONS {
-            let onward = match claimed.execution.status {
+            let action = match claimed.execution.status {
                 Status::Running => self.resumed(&claimed, &inputs, &sender).await?,
                 Status::Queued => self.startable(&claimed, &inputs, &sender, attempt > 0).await?,
                 Status::AwaitingReview
@@ -254,8 +254,8 @@ impl Services {
                 | Status::Cancelled
                 | Status::Unknown => return Err(Failure::Corrupt("an ended run has a lease")),
             };
-            match onward {
-                Onward::Ends(unstarted) => return self.end_unstarted(&claimed, unstarted).await,
+            match action {
+                Onward::Ends(early_end) => return self.end_unstarted(&claimed, early_end).await,
                 Onward::Again => {}
                 Onward::Runs(running) => match running.reserved(reserved.clone()).run(Work::Steps, look).await {
                     Ran::Ended(_) | Ran::Lost => return Ok(()),
@@ -271,8 +271,8 @@ impl Services {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Corrupt("the workload of a run is missing"))?;
-        if let Some(unstarted) = Unstarted::where_stopped(workload.status) {
-            return Ok(Onward::Ends(unstarted));
+        if let Some(early_end) = Unstarted::where_stopped(workload.status) {
+            return Ok(Onward::Ends(early_end));
         }
         let entry = RuntimeEntry { workload, deployment: None };
         let caller = self.sender_of(claimed, sender, true).await?;
@@ -312,8 +312,8 @@ impl Services {
     ) -> Result<Onward, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let entry = self.entry_of(claimed, fresh).await?;
-        if let Some(unstarted) = Unstarted::where_stopped(entry.workload.status) {
-            return Ok(Onward::Ends(unstarted));
+        if let Some(early_end) = Unstarted::where_stopped(entry.workload.status) {
+            return Ok(Onward::Ends(early_end));
         }
         if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
             return Ok(Onward::Ends(Unstarted {
@@ -444,7 +444,7 @@ impl Services {
     }
 
     /// Ends a run that never reached its steps, or cannot resume them.
-    async fn end_unstarted(&self, claimed: &Claimed, unstarted: Unstarted) -> Result<(), Failure> {
+    async fn end_unstarted(&self, claimed: &Claimed, early_end: Unstarted) -> Result<(), Failure> {
         let run = &claimed.execution;
         let named = RunRef {
             execution_id: run.execution_id,
@@ -454,7 +454,7 @@ impl Services {
             environment: &run.environment,
             input_digest: claimed.input_digest,
         };
-        let Unstarted { status, outcome, code, message, decision } = unstarted;
+        let Unstarted { status, outcome, code, message, decision } = early_end;
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let by = match (outcome, &claimed.cancelled_by) {

@@ -52,9 +52,9 @@ pub struct ActiveReleaseCache {
 
 impl ActiveReleaseCache {
     pub(crate) fn new() -> Self {
-        let answer_bytes = |asked: &Asked, kept: &Kept| {
-            let key = claims_bytes(&asked.claims).saturating_add(asked.environment.as_str().len());
-            key.saturating_add(kept.body.len())
+        let answer_bytes = |key: &Asked, kept: &Kept| {
+            let key_bytes = claims_bytes(&key.claims).saturating_add(key.environment.as_str().len());
+            key_bytes.saturating_add(kept.body.len())
         };
         let tenant_bytes = |claims: &Claims, _: &TenantId| claims_bytes(claims);
         Self {
@@ -81,27 +81,28 @@ impl Services {
         render: impl FnOnce(&ActiveRelease) -> Result<String, Failure>,
     ) -> Result<Arc<str>, Failure> {
         if let Some(tenant) = self.active.tenants.get(claims) {
-            let asked = Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
-            if let Some(kept) = self.active.answers.get(&asked) {
-                let pulse = self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
-                if pulse.is_some_and(|now| now.deployment == kept.deployment && now.access == kept.access) {
-                    return Ok(kept.body);
+            let key = Asked { claims: claims.clone(), tenant, workload, environment: environment.clone(), lane };
+            if let Some(cached) = self.active.answers.get(&key) {
+                let revisions =
+                    self.stores.releases.pulse(TenantScope::for_relay(tenant), workload, environment).await?;
+                if revisions.is_some_and(|now| now.deployment == cached.deployment && now.access == cached.access) {
+                    return Ok(cached.body);
                 }
-                self.active.answers.invalidate(&asked);
+                self.active.answers.invalidate(&key);
             }
         }
         let caller = self.identify(mode, claims, request_id).await?;
         let active = self.find_active(&caller, workload, environment, lane).await?;
         let body: Arc<str> = render(&active)?.into();
-        let kept = Kept {
+        let cached = Kept {
             deployment: active.placed.deployment.revision,
             access: caller.access_revision,
             body: Arc::clone(&body),
         };
         self.active.tenants.insert(claims.clone(), caller.tenant);
-        let asked =
+        let key =
             Asked { claims: claims.clone(), tenant: caller.tenant, workload, environment: environment.clone(), lane };
-        self.active.answers.insert(asked, kept);
+        self.active.answers.insert(key, cached);
         Ok(body)
     }
 

@@ -72,17 +72,17 @@ impl Freezing {
         self.unresolved.push(UnresolvedReference { code, message, asset_slug, pointer, offset });
     }
 
-    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), meant: Meant) {
-        self.visit(meant.asset_version_id);
+    fn settle(&mut self, from: AssetVersionId, (slug, pinned): (&Slug, bool), target: Meant) {
+        self.visit(target.asset_version_id);
         self.frozen.push(FrozenReference {
             from,
             slug: slug.clone(),
-            label: pinned.then(|| meant.version_label.clone()),
-            asset_id: meant.asset_id,
-            kind: meant.kind,
-            asset_version_id: meant.asset_version_id,
-            version_label: meant.version_label,
-            checksum: meant.checksum,
+            label: pinned.then(|| target.version_label.clone()),
+            asset_id: target.asset_id,
+            kind: target.kind,
+            asset_version_id: target.asset_version_id,
+            version_label: target.version_label,
+            checksum: target.checksum,
         });
     }
 
@@ -102,7 +102,7 @@ impl Services {
     /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
     /// otherwise.
     pub(crate) async fn freeze(&self, caller: &Caller, place: &Place, release: &Release) -> Result<Frozen, Failure> {
-        let mut freezing = Freezing {
+        let mut resolution = Freezing {
             waiting: VecDeque::new(),
             seen: BTreeSet::new(),
             meanings: HashMap::new(),
@@ -115,24 +115,24 @@ impl Services {
         let refers = release.bindings.iter().map(|binding| self.stores.assets.refers(scope, binding.asset_version_id));
         for (binding, refers) in release.bindings.iter().zip(join_all(refers).await) {
             if refers? {
-                freezing.visit(binding.asset_version_id);
+                resolution.visit(binding.asset_version_id);
             }
         }
-        while let Some(id) = freezing.waiting.pop_front() {
+        while let Some(id) = resolution.waiting.pop_front() {
             let found = self.stores.assets.find_version(TenantScope::of(caller), id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("the version of a binding is missing"))?;
-            freezing.bytes = freezing.bytes.saturating_add(version.canonical.len());
-            if !freezing.has_room() {
-                freezing.note(&asset.slug, "", None, TOO_MANY);
+            resolution.bytes = resolution.bytes.saturating_add(version.canonical.len());
+            if !resolution.has_room() {
+                resolution.note(&asset.slug, "", None, TOO_MANY);
                 break;
             }
             if asset.kind == AssetKind::PromptTemplate {
-                self.freeze_prompt(caller, place, (&asset, &version), &mut freezing).await?;
+                self.freeze_prompt(caller, place, (&asset, &version), &mut resolution).await?;
             } else {
-                self.freeze_others(caller, place, (&asset, &version), &mut freezing).await?;
+                self.freeze_others(caller, place, (&asset, &version), &mut resolution).await?;
             }
         }
-        Ok(if freezing.unresolved.is_empty() { Ok(freezing.frozen) } else { Err(freezing.unresolved) })
+        Ok(if resolution.unresolved.is_empty() { Ok(resolution.frozen) } else { Err(resolution.unresolved) })
     }
 
     /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
@@ -141,24 +141,24 @@ impl Services {
         caller: &Caller,
         place: &Place,
         (asset, version): (&Asset, &AssetVersion),
-        freezing: &mut Freezing,
+        resolution: &mut Freezing,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let prompt =
             PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt cannot be parsed"))?;
         for (reference, offset) in prompt.included() {
-            match self.included_meaning(caller, place, (reference, offset), freezing).await? {
-                Ok(meant) if meant.lifecycle != Lifecycle::Active => {
-                    freezing.note(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
+            match self.included_meaning(caller, place, (reference, offset), resolution).await? {
+                Ok(target) if target.lifecycle != Lifecycle::Active => {
+                    resolution.note(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
                 }
-                Ok(meant) => {
+                Ok(target) => {
                     let pinned = reference.label.is_some();
-                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), meant);
+                    resolution.settle(version.asset_version_id, (&reference.slug, pinned), target);
                 }
                 Err(refusal) => {
                     let reason =
                         (refusal.code(), "the included asset does not exist, is not visible, or has includes itself");
-                    freezing.note(&asset.slug, "/system_prompt", Some(offset), reason);
+                    resolution.note(&asset.slug, "/system_prompt", Some(offset), reason);
                 }
             }
         }
@@ -171,26 +171,26 @@ impl Services {
         caller: &Caller,
         place: &Place,
         (asset, version): (&Asset, &AssetVersion),
-        freezing: &mut Freezing,
+        resolution: &mut Freezing,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         for reference in references(asset.kind, &content) {
-            if !freezing.has_room() {
-                freezing.note(&asset.slug, &reference.pointer, None, TOO_MANY);
+            if !resolution.has_room() {
+                resolution.note(&asset.slug, &reference.pointer, None, TOO_MANY);
                 return Ok(());
             }
-            match self.meaning(caller, place, (&reference.slug, reference.version.as_ref()), freezing).await? {
-                Ok(meant) if !reference.may_name(meant.kind) => {
-                    freezing.note(&asset.slug, &reference.pointer, None, WRONG_KIND);
+            match self.meaning(caller, place, (&reference.slug, reference.version.as_ref()), resolution).await? {
+                Ok(target) if !reference.may_name(target.kind) => {
+                    resolution.note(&asset.slug, &reference.pointer, None, WRONG_KIND);
                 }
-                Ok(meant) if meant.lifecycle != Lifecycle::Active => {
-                    freezing.note(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
+                Ok(target) if target.lifecycle != Lifecycle::Active => {
+                    resolution.note(&asset.slug, &reference.pointer, None, NOT_ACTIVE);
                 }
-                Ok(meant) => {
+                Ok(target) => {
                     let pinned = reference.version.is_some();
-                    freezing.settle(version.asset_version_id, (&reference.slug, pinned), meant);
+                    resolution.settle(version.asset_version_id, (&reference.slug, pinned), target);
                 }
-                Err(_) => freezing.note(&asset.slug, &reference.pointer, None, NOT_THERE),
+                Err(_) => resolution.note(&asset.slug, &reference.pointer, None, NOT_THERE),
             }
         }
         Ok(())
@@ -202,18 +202,18 @@ impl Services {
         caller: &Caller,
         place: &Place,
         (reference, offset): (&AssetReference, usize),
-        freezing: &mut Freezing,
+        resolution: &mut Freezing,
     ) -> Result<Result<Meant, PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let meant = self.meaning(caller, place, (&reference.slug, label.as_ref()), freezing).await?;
-        Ok(match meant {
+        let target = self.meaning(caller, place, (&reference.slug, label.as_ref()), resolution).await?;
+        Ok(match target {
             Err(unresolved) => Err(refusal_of(unresolved, offset)),
-            Ok(meant) if meant.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
+            Ok(target) if target.lifecycle == Lifecycle::Archived => Err(PromptRefusal::UnknownAsset { offset }),
             Ok(Meant { body: Some(refusal), .. }) => Err(refusal.at(offset)),
-            Ok(meant) => Ok(meant),
+            Ok(target) => Ok(target),
         })
     }
 
@@ -223,10 +223,10 @@ impl Services {
         caller: &Caller,
         place: &Place,
         (slug, label): (&Slug, Option<&VersionLabel>),
-        freezing: &mut Freezing,
+        resolution: &mut Freezing,
     ) -> Result<Result<Meant, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
-        if let Some(known) = freezing.meanings.get(&named) {
+        if let Some(known) = resolution.meanings.get(&named) {
             return Ok(known.clone());
         }
         let meaning = match self.resolve(caller, place, (slug, label)).await? {
@@ -241,7 +241,7 @@ impl Services {
             }),
             Err(unresolved) => Err(unresolved),
         };
-        freezing.meanings.insert(named, meaning.clone());
+        resolution.meanings.insert(named, meaning.clone());
         Ok(meaning)
     }
 }

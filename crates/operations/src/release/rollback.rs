@@ -62,13 +62,13 @@ impl Services {
                         return Err(ReleaseRefusal::WorkloadRetired.into());
                     }
                     let holders = self.ways_back(scope, &seen, lane).await?;
-                    let ways: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
+                    let targets: Vec<_> = holders.iter().map(|(lane, holder)| (*lane, &holder.release)).collect();
                     // Read before the commit, because no step after it may fail.
                     let archived = self.archived(scope, holders.iter().map(|(_, holder)| holder)).await?;
                     let artifact_id: ArtifactId = self.id();
                     let stamp = self.stamp(caller);
-                    let told = (artifact_id, reason);
-                    let change = seen.release.roll_back(&ways, &seen.deployment, told, &stamp)?;
+                    let document = (artifact_id, reason);
+                    let change = seen.release.roll_back(&targets, &seen.deployment, document, &stamp)?;
                     let outcome = keyed(key, 200, artifact_id.uuid());
                     match self.stores.releases.commit_deployment(scope, change, outcome.as_ref()).await {
                         Err(CommitError::Stale) => match expected.on_stale() {
@@ -118,16 +118,16 @@ impl Services {
         let PlacedRelease { release, deployment } = seen;
         let (workload, environment) = (release.workload_id, &release.environment);
         let moves = self.stores.releases.lane_history(scope, workload, environment, LOOKED_THROUGH).await?;
-        let mut ways = Vec::new();
+        let mut targets = Vec::new();
         for held in lanes_by_age(&moves, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held) {
                 continue;
             }
             if let Some(holder) = self.earlier_holder(scope, &moves, held, release.release_id).await? {
-                ways.push((held, holder));
+                targets.push((held, holder));
             }
         }
-        Ok(ways)
+        Ok(targets)
     }
 
     async fn earlier_holder(

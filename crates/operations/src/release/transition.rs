@@ -141,12 +141,12 @@ impl Services {
             async |fact| {
                 let placed = self.read_release(caller, id).await?;
                 let lane = wanted.lane(&placed.release);
-                let told = self.stores.audit.find(scope, fact.into()).await?;
+                let event = self.stores.audit.find(scope, fact.into()).await?;
                 // Keys written before this format refer to the release; a key lives for a day.
-                let told = told.filter(|told| told.subject_id == id.uuid());
-                let from = told.as_ref().and_then(|told| told.detail.get("from")).and_then(Value::as_str);
+                let event = event.filter(|event| event.subject_id == id.uuid());
+                let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
                 let previous = from.and_then(StateName::parse);
-                let at = told.as_ref().map_or(placed.release.updated_at, |told| told.occurred_at);
+                let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
                 Ok(Transitioned { placed, previous, at, lane })
             },
         )
