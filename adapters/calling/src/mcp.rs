@@ -153,7 +153,7 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
         tracing::info!("an MCP tool reported an error");
         return Err(OutwardError::Refused);
     }
-    let given = match result.structured_content {
+    let value = match result.structured_content {
         Some(value) => value,
         None => {
             let words = result.content.into_iter().map(|block| match block {
@@ -167,7 +167,7 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
             Value::String(words.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
     };
-    let bytes = serde_json::to_vec(&given).map_err(|_| OutwardError::Malformed)?;
+    let bytes = serde_json::to_vec(&value).map_err(|_| OutwardError::Malformed)?;
     if bytes.len() > MOST {
         return Err(OutwardError::TooLong);
     }

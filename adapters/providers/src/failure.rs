@@ -46,8 +46,8 @@ pub(crate) const fn of_reading(error: EgressError) -> ProviderError {
 
 /// A failure with the provider's retry delay (RFC 9110, 10.2.3: seconds, or a date).
 pub(crate) fn with_headers(error: ProviderError, headers: &HeaderMap, now: SystemTime) -> ProviderFailure {
-    let said = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
-    let retry_after = said.and_then(|text| match text.parse() {
+    let header = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::trim);
+    let retry_after = header.and_then(|text| match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         // A past date means no delay.
         Err(_) => {

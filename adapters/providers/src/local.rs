@@ -48,19 +48,20 @@ impl Provider for Local {
         _listener: Option<&dyn Listener>,
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
-        let said = said(call);
-        let tool_calls = tools::wanted(call, said);
-        let chosen = if let Some(told) = tools::told(call) {
-            Some(extract(told))
+        let question = said(call);
+        let tool_calls = tools::wanted(call, question);
+        let chosen = if let Some(tool_result) = tools::told(call) {
+            Some(extract(tool_result))
         } else if draft::is_asked_for(&call.system_prompt) {
             // Options in the question belong to the draft.
-            Some(draft::prompt_template(said))
+            Some(draft::prompt_template(question))
         } else {
-            let chosen = options(&call.system_prompt).or_else(|| options(said)).and_then(|line| choose(line, said));
+            let chosen =
+                options(&call.system_prompt).or_else(|| options(question)).and_then(|line| choose(line, question));
             chosen.or_else(|| call.messages.iter().find_map(cited))
         };
         let text = if tool_calls.is_empty() {
-            limited(chosen.unwrap_or_else(|| extract(said)), call.max_tokens)
+            limited(chosen.unwrap_or_else(|| extract(question)), call.max_tokens)
         } else {
             String::new()
         };
@@ -117,14 +118,14 @@ fn cited(message: &Message) -> Option<String> {
     Some(format!("{} [{name}]", extract(text)))
 }
 
-/// The option that shares most words with `said`; `None` if the line lists none.
-fn choose(line: &str, said: &str) -> Option<String> {
+/// The option that shares most words with `question`; `None` if the line lists none.
+fn choose(line: &str, question: &str) -> Option<String> {
     // The list itself may be part of the question and would match every option.
-    let said: String = said.lines().filter(|line| options(line).is_none()).collect::<Vec<_>>().join("\n");
-    let said = vocabulary(&said);
+    let question: String = question.lines().filter(|line| options(line).is_none()).collect::<Vec<_>>().join("\n");
+    let question = vocabulary(&question);
     let mut best: Option<(usize, String)> = None;
     for option in split_options(line) {
-        let shared = vocabulary(option).intersection(&said).count();
+        let shared = vocabulary(option).intersection(&question).count();
         let key = option.split_once('(').map_or(option, |(key, _)| key).trim();
         if !key.is_empty() && best.as_ref().is_none_or(|(most, _)| shared > *most) {
             best = Some((shared, key.to_owned()));
@@ -166,8 +167,8 @@ fn singular(word: &str) -> String {
 }
 
 /// The first sentence: up to a full stop, question or exclamation mark before whitespace, or the end of the line.
-fn extract(said: &str) -> String {
-    let line = said.trim().lines().next().unwrap_or_default();
+fn extract(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
     for (count, letter) in line.chars().enumerate() {
         let ended = sentence.ends_with(['.', '!', '?']) && letter.is_whitespace();

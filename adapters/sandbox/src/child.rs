@@ -82,8 +82,8 @@ enum Awaited {
 /// Waits until input is available, without reading it.
 fn awaits(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<Awaited> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
-    let came = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
-    Ok(if came > 0 { Awaited::Came } else { Awaited::Nothing })
+    let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
+    Ok(if ready > 0 { Awaited::Came } else { Awaited::Nothing })
 }
 
 /// An engine that is ready for a script.
@@ -104,12 +104,12 @@ impl Engine {
 fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
     let nothing = |failure| CodeResult { result: Err(failure), stdout: String::new() };
     // A panicked engine is never used again.
-    let came = panic::catch_unwind(AssertUnwindSafe(|| match engine {
+    let outcome = panic::catch_unwind(AssertUnwindSafe(|| match engine {
         Engine::Starlark(engine) => engine.run(code, limits.output),
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
         Engine::JavaScript(Err(failure)) => nothing(failure),
     }));
-    bounded(came.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))), limits.output)
+    bounded(outcome.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))), limits.output)
 }
 
 /// Parts of engine panic messages about missing memory; no script can produce them.

@@ -53,7 +53,7 @@ impl Engine {
     }
 
     fn evaluated(&self, code: &str) -> Result<Value, ScriptFailure> {
-        let came = self.context.with(|ctx| {
+        let outcome = self.context.with(|ctx| {
             let own = EngineErrors::of(&ctx).map_err(|_| Thrown::Known(ScriptFailure::Memory))?;
             let said = &self.said;
             let result = result(&ctx, code).catch(&ctx).map_err(|error| told(&error, Part::Script, &own, said))?;
@@ -63,7 +63,7 @@ impl Engine {
                 None => Err(Thrown::Known(ScriptFailure::NoJson)),
             }
         });
-        came.map_err(|thrown| match thrown {
+        outcome.map_err(|thrown| match thrown {
             Thrown::Known(failure) => failure,
             Thrown::Null if self.is_almost_full() => ScriptFailure::Memory,
             Thrown::Null => ScriptFailure::Error,
@@ -147,9 +147,9 @@ fn furnish<'js>(ctx: &Ctx<'js>, said: &Rc<Said>) -> Result<(), Error> {
     globals.set("print", log()?)
 }
 
-fn speak<'js>(ctx: &Ctx<'js>, said: &Said, words: Vec<JsValue<'js>>) -> Result<(), Error> {
+fn speak<'js>(ctx: &Ctx<'js>, said: &Said, arguments: Vec<JsValue<'js>>) -> Result<(), Error> {
     let mut line = String::new();
-    for (index, word) in words.into_iter().enumerate() {
+    for (index, word) in arguments.into_iter().enumerate() {
         if index > 0 {
             line.push(' ');
         }

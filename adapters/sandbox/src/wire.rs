@@ -96,8 +96,8 @@ fn present<'de, D: Deserializer<'de>>(member: D) -> Result<Option<Value>, D::Err
 }
 
 /// The same result, or the failure of one that is too long or cannot be stored.
-pub(crate) fn bounded(came: CodeResult, output: usize) -> CodeResult {
-    let CodeResult { result, mut stdout } = came;
+pub(crate) fn bounded(outcome: CodeResult, output: usize) -> CodeResult {
+    let CodeResult { result, mut stdout } = outcome;
     let size = result.as_ref().map_or(0, |result| result.to_string().len());
     let too_much = stdout.len().saturating_add(size) > output;
     truncate(&mut stdout, output);

@@ -130,12 +130,12 @@ fn tried(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
 }
 
 /// Reads until a child reports that it stays.
-fn wait_for_stay(said: &mut impl io::BufRead) {
+fn wait_for_stay(output: &mut impl io::BufRead) {
     let mut line = String::new();
     // The harness prints the test's name on the same line.
     while !line.trim_end().ends_with("stays") {
         line.clear();
-        assert_ne!(said.read_line(&mut line).unwrap(), 0, "the child ended before");
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before");
     }
 }
 
@@ -158,8 +158,8 @@ fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
 #[test]
 fn whoever_is_confined_has_little_and_comes_last() {
     let mut child = child("stay", true).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
-    wait_for_stay(&mut said);
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    wait_for_stay(&mut output);
     let read = |file: &str| fs::read_to_string(format!("/proc/{}/{file}", child.id())).unwrap();
     let limits = read("limits");
     let limit = |name: &str| {
@@ -199,14 +199,14 @@ fn whoever_is_confined_has_little_and_comes_last() {
 fn whoever_is_confined_does_not_outlive_its_parent() {
     let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut parent = parent.unwrap();
-    let mut said = BufReader::new(parent.stdout.take().unwrap());
+    let mut output = BufReader::new(parent.stdout.take().unwrap());
     let held = parent.stdin.take();
-    wait_for_stay(&mut said);
+    wait_for_stay(&mut output);
     parent.kill().unwrap();
     parent.wait().unwrap();
     // Once a process can be waited for, its children have received the signal and read no more.
     drop(held);
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    output.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
 }

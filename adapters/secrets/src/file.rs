@@ -38,9 +38,12 @@ pub(crate) async fn read(place: &Path) -> Result<Secret, SecretError> {
     }
     let file = File::open(place).await.map_err(|failure| of(&failure))?;
     // One buffer of the maximum size: growing would leave copies of the secret in memory.
-    let most = LONGEST.saturating_add(2);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(most));
-    file.take(u64::try_from(most).unwrap_or(u64::MAX)).read_to_end(&mut bytes).await.map_err(|failure| of(&failure))?;
+    let max_bytes = LONGEST.saturating_add(2);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(max_bytes));
+    file.take(u64::try_from(max_bytes).unwrap_or(u64::MAX))
+        .read_to_end(&mut bytes)
+        .await
+        .map_err(|failure| of(&failure))?;
     let text = str::from_utf8(&bytes).map_err(|_| SecretError::Malformed)?;
     let text = text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
     secret(text.to_owned())

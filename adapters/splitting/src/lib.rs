@@ -125,8 +125,8 @@ impl<'t> Packing<'t> {
         while from < place.end {
             let mut length = self.most.saturating_mul(BYTES_PER_TOKEN);
             let part = loop {
-                let said = self.said(&(from..place.end));
-                let end = said.ceil_char_boundary(length.max(1).min(said.len()));
+                let rest = self.said(&(from..place.end));
+                let end = rest.ceil_char_boundary(length.max(1).min(rest.len()));
                 let part = from..from.saturating_add(end);
                 if length <= 1 || tokens(self.said(&part)) <= self.most {
                     break part;
@@ -155,9 +155,9 @@ impl<'t> Packing<'t> {
     /// Closes the chunk, without surrounding whitespace.
     fn close(&mut self) {
         self.size = 0;
-        let said = self.said(&self.open);
-        let start = self.open.start.saturating_add(said.len().saturating_sub(said.trim_start().len()));
-        let trimmed = said.trim();
+        let text = self.said(&self.open);
+        let start = self.open.start.saturating_add(text.len().saturating_sub(text.trim_start().len()));
+        let trimmed = text.trim();
         self.open = 0..0;
         if !trimmed.is_empty() {
             let tokens = u32::try_from(tokens(trimmed)).unwrap_or(u32::MAX);

@@ -3,14 +3,14 @@ use super::*;
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
     let pieces = Splitting.split(text, Chunking { strategy, chunk_tokens });
     // For every strategy: chunks are ordered and disjoint, and only whitespace is omitted.
-    let mut behind = 0;
+    let mut end_of_last = 0;
     for piece in &pieces {
-        assert!(piece.start >= behind && piece.start < piece.end, "{piece:?} of {pieces:?}");
-        assert!(text[behind..piece.start].trim().is_empty(), "{:?} is lost", &text[behind..piece.start]);
+        assert!(piece.start >= end_of_last && piece.start < piece.end, "{piece:?} of {pieces:?}");
+        assert!(text[end_of_last..piece.start].trim().is_empty(), "{:?} is lost", &text[end_of_last..piece.start]);
         assert!(piece.tokens > 0 && piece.tokens <= chunk_tokens, "{piece:?}");
-        behind = piece.end;
+        end_of_last = piece.end;
     }
-    assert!(text[behind..].trim().is_empty(), "{:?} is lost", &text[behind..]);
+    assert!(text[end_of_last..].trim().is_empty(), "{:?} is lost", &text[end_of_last..]);
     pieces.iter().map(|piece| (piece.tokens, &text[piece.start..piece.end])).collect()
 }
 
@@ -32,26 +32,26 @@ fn fixed_pieces_are_as_long_as_they_may_be() {
 fn sentences_stay_whole() {
     let text = "The cat sat on the mat. The dog lay under the table. Both slept.";
     let pieces = split(ChunkStrategy::Sentence, 8, text);
-    let said: Vec<&str> = pieces.iter().map(|(_, said)| *said).collect();
-    assert_eq!(said, ["The cat sat on the mat.", "The dog lay under the table.", "Both slept."]);
+    let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
+    assert_eq!(texts, ["The cat sat on the mat.", "The dog lay under the table.", "Both slept."]);
 }
 
 #[test]
 fn headings_begin_pieces() {
     let text = "# Leave\n\nThirty days a year.\n\n# Travel\n\nBook early, by train.\n";
     let pieces = split(ChunkStrategy::Heading, 12, text);
-    let said: Vec<&str> = pieces.iter().map(|(_, said)| *said).collect();
-    assert_eq!(said, ["# Leave\n\nThirty days a year.", "# Travel\n\nBook early, by train."]);
+    let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
+    assert_eq!(texts, ["# Leave\n\nThirty days a year.", "# Travel\n\nBook early, by train."]);
 }
 
 #[test]
 fn a_heading_is_one_where_markdown_has_one() {
     let text = "Before.\n\n```sh\n# no heading\n```\n\nTitle\n=====\n\nText. # Not one either.\n\n## Next\n";
-    let said: Vec<&str> = split(ChunkStrategy::Heading, 64, text).iter().map(|(_, said)| *said).collect();
-    assert_eq!(said, ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]);
+    let texts: Vec<&str> = split(ChunkStrategy::Heading, 64, text).iter().map(|(_, text)| *text).collect();
+    assert_eq!(texts, ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]);
     let long = format!("# Long\n\n{}", "Seven words are in each of these. ".repeat(4));
-    let said = split(ChunkStrategy::Heading, 16, &long);
-    assert!(said.len() > 2 && said[0].1.starts_with("# Long"), "{said:?}");
+    let texts = split(ChunkStrategy::Heading, 16, &long);
+    assert!(texts.len() > 2 && texts[0].1.starts_with("# Long"), "{texts:?}");
 }
 
 #[test]

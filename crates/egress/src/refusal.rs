@@ -93,8 +93,8 @@ impl EgressError {
     pub(crate) fn of(failure: &reqwest::Error) -> Self {
         let mut cause: Option<&(dyn Error + 'static)> = Some(failure);
         while let Some(error) = cause {
-            if let Some(told) = error.downcast_ref::<Self>() {
-                return *told;
+            if let Some(egress_error) = error.downcast_ref::<Self>() {
+                return *egress_error;
             }
             cause = error.source();
         }

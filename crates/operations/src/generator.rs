@@ -218,8 +218,8 @@ fn named(slug: &'static str) -> Result<Slug, Failure> {
 /// The generated object, and whether the built-in provider generated it.
 fn answered(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
-    let by_rules = |said: &Value| said.get("provider").and_then(Value::as_str) == Some("local");
-    let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|said| said.values().any(by_rules));
+    let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
+    let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(by_rules));
     Some((object_of(stored.get("output")?.as_str()?)?, offline))
 }
 

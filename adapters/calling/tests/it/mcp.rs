@@ -77,8 +77,8 @@ fn calls(endpoint: &FaultyEndpoint) -> usize {
 #[tokio::test]
 async fn a_tool_is_looked_at_and_called() {
     let endpoint = FaultyEndpoint::start().await;
-    let gives = json!({"content": [{"type": "text", "text": "17°"}], "structuredContent": {"degrees": 17}});
-    says(&endpoint, DESCRIPTION, answer(2, &gives));
+    let result = json!({"content": [{"type": "text", "text": "17°"}], "structuredContent": {"degrees": 17}});
+    says(&endpoint, DESCRIPTION, answer(2, &result));
     let caller = caller(&["127.0.0.0/8"]);
     assert_eq!(caller.use_tool(&acme(), &call(endpoint.url("/mcp"))).await, Ok(json!({"degrees": 17})));
     let requests = endpoint.requests();
@@ -130,7 +130,7 @@ async fn a_tool_that_is_not_what_was_pinned_is_not_called() {
 async fn a_list_is_read_to_its_end() {
     let page = |id: u32, tools: Value, next: Option<&str>| answer(id, &json!({"tools": tools, "nextCursor": next}));
     let weather = json!([{"name": "weather", "description": DESCRIPTION, "inputSchema": schema()}]);
-    let gives = |id: u32| answer(id, &json!({"content": [{"type": "text", "text": "17"}]}));
+    let result = |id: u32| answer(id, &json!({"content": [{"type": "text", "text": "17"}]}));
     let caller = caller(&["127.0.0.0/8"]);
     let found = async |listed: Vec<Script>| {
         let endpoint = FaultyEndpoint::start().await;
@@ -139,12 +139,12 @@ async fn a_list_is_read_to_its_end() {
         let found = caller.use_tool(&acme(), &call(endpoint.url("/"))).await;
         (found, calls(&endpoint))
     };
-    let alone = vec![page(1, weather.clone(), Some("2")), page(2, json!([]), None), gives(3)];
+    let alone = vec![page(1, weather.clone(), Some("2")), page(2, json!([]), None), result(3)];
     assert_eq!(found(alone).await, (Ok(json!("17")), 1));
-    let twice = vec![page(1, weather.clone(), Some("2")), page(2, weather.clone(), None), gives(3)];
+    let twice = vec![page(1, weather.clone(), Some("2")), page(2, weather.clone(), None), result(3)];
     assert_eq!(found(twice).await, (Err(McpError::Drifted(None)), 0));
     let endless = (1..=21).map(|id| page(id, if id == 1 { weather.clone() } else { json!([]) }, Some("more")));
-    let endless = endless.chain([gives(21)]).collect();
+    let endless = endless.chain([result(21)]).collect();
     assert_eq!(found(endless).await, (Err(McpError::Call(OutwardError::TooLong)), 0));
 }
 
@@ -153,9 +153,9 @@ async fn a_list_is_read_to_its_end() {
 async fn a_server_that_does_not_let_go_takes_no_result_away() {
     let endpoint = FaultyEndpoint::start().await;
     let [begun, noted, listed] = before(DESCRIPTION);
-    let gives = answer(2, &json!({"content": [{"type": "text", "text": "17"}]}));
+    let result = answer(2, &json!({"content": [{"type": "text", "text": "17"}]}));
     let begun = begun.header("Mcp-Session-Id", "s-1");
-    endpoint.says_in_turn([begun, noted, listed, gives, Script::hang()]);
+    endpoint.says_in_turn([begun, noted, listed, result, Script::hang()]);
     let mut call = call(endpoint.url("/"));
     call.way.time = Duration::from_secs(3);
     assert_eq!(caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await, Ok(json!("17")));
@@ -219,7 +219,7 @@ impl io::Write for Log {
 /// Every failure leaves exactly one call.
 #[tokio::test]
 async fn a_call_that_breaks_is_made_once() {
-    let gives = |text: &str| answer(2, &json!({"content": [{"type": "text", "text": text}]}));
+    let result = |text: &str| answer(2, &json!({"content": [{"type": "text", "text": text}]}));
     let long = "x".repeat(MOST + 1);
     let refuses = json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32603, "message": "no"}});
     // Duplicate member names are ambiguous at every level.
@@ -228,14 +228,14 @@ async fn a_call_that_breaks_is_made_once() {
     for (script, expected) in [
         (Script::reset(), OutwardError::Broken),
         (Script::hang(), OutwardError::TimedOut),
-        (gives("x").broken_off(), OutwardError::Broken),
-        (gives("x").reset_half_way(), OutwardError::Broken),
+        (result("x").broken_off(), OutwardError::Broken),
+        (result("x").reset_half_way(), OutwardError::Broken),
         (Script::events(["data: {\"jsonrpc\":\"2.0\""]).broken_off(), OutwardError::Broken),
         (Script::events([format!("data: {twice}\n\n")]), OutwardError::Malformed),
         (Script::events([format!("event: message\ndata: {twice}\n\n")]), OutwardError::Malformed),
         (Script::events(["data: canary\n\n"]), OutwardError::Malformed),
         (Script::status(200, &twice), OutwardError::Malformed),
-        (gives("x").header("content-encoding", "gzip"), OutwardError::Malformed),
+        (result("x").header("content-encoding", "gzip"), OutwardError::Malformed),
         (Script::events(["data: {}\n\n"]).header("content-encoding", "gzip"), OutwardError::Malformed),
         (Script::status(200, "canary"), OutwardError::Malformed),
         (Script::status(500, "canary"), OutwardError::Refused),
@@ -246,18 +246,18 @@ async fn a_call_that_breaks_is_made_once() {
         (answer(2, &json!({"content": [], "isError": true})), OutwardError::Refused),
         (answer(2, &json!({"content": [{"type": "image", "data": "", "mimeType": "a/b"}]})), OutwardError::Malformed),
         (answer(2, &json!({"content": [], "structuredContent": {"a": "\0"}})), OutwardError::Malformed),
-        (gives(&long), OutwardError::TooLong),
+        (result(&long), OutwardError::TooLong),
     ] {
         let endpoint = FaultyEndpoint::start().await;
-        let told = format!("{script:?}");
+        let description = format!("{script:?}");
         says(&endpoint, DESCRIPTION, script);
         let mut call = call(endpoint.url("/"));
         if expected == OutwardError::TimedOut {
             call.way.time = Duration::from_millis(400);
         }
         let found = caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await;
-        assert_eq!(found, Err(McpError::Call(expected)), "{told}");
-        assert_eq!(calls(&endpoint), 1, "{told}");
+        assert_eq!(found, Err(McpError::Call(expected)), "{description}");
+        assert_eq!(calls(&endpoint), 1, "{description}");
     }
 }
 

@@ -22,12 +22,12 @@ pub(super) fn is_asked_for(instructions: &str) -> bool {
 }
 
 /// The content of a prompt template, as JSON.
-pub(super) fn prompt_template(said: &str) -> String {
-    let said = said.trim();
+pub(super) fn prompt_template(question: &str) -> String {
+    let question = question.trim();
     let mut names: Vec<(usize, &str, bool)> = Vec::new();
-    names.extend(between(said, "`", "`").map(|(at, name)| (at, name, false)));
-    names.extend(between(said, "{{", "}}").map(|(at, name)| (at, name, true)));
-    names.extend(said.match_indices("$arg:").map(|(at, sign)| (at, leading_name(said, at + sign.len()), true)));
+    names.extend(between(question, "`", "`").map(|(at, name)| (at, name, false)));
+    names.extend(between(question, "{{", "}}").map(|(at, name)| (at, name, true)));
+    names.extend(question.match_indices("$arg:").map(|(at, sign)| (at, leading_name(question, at + sign.len()), true)));
     names.retain(|(_, name, _)| is_name(name));
     names.sort_unstable();
     let mut variables: Vec<(&str, bool)> = Vec::new();
@@ -41,12 +41,12 @@ pub(super) fn prompt_template(said: &str) -> String {
     if variables.is_empty() {
         variables.push(("input", false));
     }
-    let mut instructions = said.to_owned();
+    let mut instructions = question.to_owned();
     for (name, _) in variables.iter().filter(|(_, is_put_in)| !is_put_in) {
         instructions.push_str(&format!("\n{name}: $arg:{name}"));
     }
     let declared: Vec<Value> = variables.iter().map(|(name, _)| json!({ "name": name, "type": "string" })).collect();
-    json!({ "system_prompt": instructions, "variables": declared, "description": extract(said) }).to_string()
+    json!({ "system_prompt": instructions, "variables": declared, "description": extract(question) }).to_string()
 }
 
 /// The texts between pairs of marks, with their offsets.

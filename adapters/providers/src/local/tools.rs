@@ -6,13 +6,13 @@ use fairway_domain::execution::provider::{Conversation, Message, MessageRole, To
 const CALL: &str = "Call:";
 
 /// The calls that the user message requests, until they are made.
-pub(super) fn wanted(call: &Conversation, said: &str) -> Vec<ToolCall> {
+pub(super) fn wanted(call: &Conversation, message: &str) -> Vec<ToolCall> {
     if told(call).is_some() {
         return Vec::new();
     }
-    let asked = said.lines().filter_map(|line| line.trim().strip_prefix(CALL));
-    let split = asked.map(|asked| asked.trim().split_once(char::is_whitespace).unwrap_or((asked.trim(), "")));
-    let offered = split.filter(|(name, _)| call.tools.iter().any(|tool| tool.name == *name));
+    let requests = message.lines().filter_map(|line| line.trim().strip_prefix(CALL));
+    let parts = requests.map(|request| request.trim().split_once(char::is_whitespace).unwrap_or((request.trim(), "")));
+    let offered = parts.filter(|(name, _)| call.tools.iter().any(|tool| tool.name == *name));
     let wanted = offered.enumerate().map(|(index, (name, arguments))| ToolCall {
         id: format!("call-{}", index.saturating_add(1)),
         name: name.to_owned(),

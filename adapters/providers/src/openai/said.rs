@@ -69,9 +69,9 @@ impl Reply {
             name: called.function.name,
             arguments: called.function.arguments,
         });
-        let told = Told { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
+        let metadata = Told { model: self.model, finish_reason: choice.finish_reason, usage: self.usage };
         let text = content.or(refusal).unwrap_or_default();
-        told.completion(text, calls.collect(), provider)
+        metadata.completion(text, calls.collect(), provider)
     }
 }
 
@@ -171,9 +171,9 @@ impl Saying {
         self.told.model = chunk.model.or(self.told.model.take());
         self.told.usage = chunk.usage.or(self.told.usage.take());
         // Only one choice is requested.
-        let Some(bit) = chunk.choices.into_iter().find(|bit| bit.index == 0) else { return Ok(None) };
-        self.told.finish_reason = bit.finish_reason.or(self.told.finish_reason.take());
-        for called in bit.delta.tool_calls.unwrap_or_default() {
+        let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index == 0) else { return Ok(None) };
+        self.told.finish_reason = choice.finish_reason.or(self.told.finish_reason.take());
+        for called in choice.delta.tool_calls.unwrap_or_default() {
             let empty = || ToolCall { id: String::new(), name: String::new(), arguments: String::new() };
             let call = self.calls.entry(called.index).or_insert_with(empty);
             // The first delta names the call; the following ones extend its arguments.
@@ -183,7 +183,7 @@ impl Saying {
                 call.arguments.push_str(&arguments.unwrap_or_default());
             }
         }
-        let part = bit.delta.content.or(bit.delta.refusal).filter(|part| !part.is_empty()).map(readable);
+        let part = choice.delta.content.or(choice.delta.refusal).filter(|part| !part.is_empty()).map(readable);
         self.text.push_str(part.as_deref().unwrap_or_default());
         Ok(part)
     }

@@ -30,9 +30,9 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
     let answer = endpoint(&guard, good.address.port()).send(call).await.unwrap();
     assert_eq!((answer.status().as_u16(), answer.whole().await.unwrap().as_ref()), (200, &b"fine"[..]));
     assert_eq!((good.taken(), bad.taken()), (1, 0));
-    let heard = good.heard();
-    assert!(heard.contains(&format!("host: moving.example:{}\r\n", good.address.port())), "{heard}");
-    assert!(heard.starts_with("GET /base/") && heard.contains("%3Fd%23e HTTP/1.1\r\n"), "{heard}");
+    let received = good.heard();
+    assert!(received.contains(&format!("host: moving.example:{}\r\n", good.address.port())), "{received}");
+    assert!(received.starts_with("GET /base/") && received.contains("%3Fd%23e HTTP/1.1\r\n"), "{received}");
 }
 
 #[tokio::test]

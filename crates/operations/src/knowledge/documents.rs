@@ -332,11 +332,11 @@ impl Services {
     /// Embeds every chunk, if there is a model.
     async fn embed(&self, model: Option<&EmbeddingModel>, documents: &mut [NewDocument]) -> Result<(), Failure> {
         let Some(model) = model else { return Ok(()) };
-        let said = |document: &NewDocument, chunk: &NewChunk| {
+        let text_of = |document: &NewDocument, chunk: &NewChunk| {
             document.text.get(chunk.start..chunk.end).unwrap_or_default().to_owned()
         };
         let texts =
-            documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| said(document, chunk)));
+            documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
         let made = embedded_in_time(self.vectors(model, texts.collect())).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
             KnowledgeRefusal::NoVectors
@@ -350,15 +350,15 @@ impl Services {
 }
 
 /// Applies the timeout for sources.
-async fn in_time<T>(reading: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(READING, reading).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
+async fn in_time<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    timeout(READING, read).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
 }
 
 /// Applies the timeout for the embedding model.
 pub(super) async fn embedded_in_time<T>(
-    asking: impl Future<Output = Result<T, ProviderError>>,
+    embedding: impl Future<Output = Result<T, ProviderError>>,
 ) -> Result<T, ProviderError> {
-    timeout(EMBEDDING, asking).await.unwrap_or(Err(ProviderError::TimedOut))
+    timeout(EMBEDDING, embedding).await.unwrap_or(Err(ProviderError::TimedOut))
 }
 
 fn pieces(
@@ -368,14 +368,14 @@ fn pieces(
     chunking: Chunking,
 ) -> Vec<NewChunk> {
     let piece = |piece: Piece| {
-        let said = text.get(piece.start..piece.end)?;
+        let content = text.get(piece.start..piece.end)?;
         Some(NewChunk {
             chunk_id: ids.fresh().into(),
             start: piece.start,
             end: piece.end,
             tokens: piece.tokens,
-            digest: Checksum::of(said.as_bytes()),
-            words: counted(title.into_iter().chain([said])),
+            digest: Checksum::of(content.as_bytes()),
+            words: counted(title.into_iter().chain([content])),
             vector: None,
         })
     };

@@ -92,19 +92,19 @@ impl Services {
         for binding in &release.bindings {
             match binding.role {
                 AssetKind::OrchestrationFlow => {
-                    let said = self.said(scope, binding).await?;
-                    let Said::Flow(flow) = &*said else { return Err(OTHER_KIND) };
+                    let summary = self.said(scope, binding).await?;
+                    let Said::Flow(flow) = &*summary else { return Err(OTHER_KIND) };
                     standing.flow = flow.clone();
                 }
                 AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
                 AssetKind::PolicyBundle => {
-                    let said = self.said(scope, binding).await?;
-                    let Said::Obligations(names) = &*said else { return Err(OTHER_KIND) };
+                    let summary = self.said(scope, binding).await?;
+                    let Said::Obligations(names) = &*summary else { return Err(OTHER_KIND) };
                     standing.unavailable_obligations.clone_from(names);
                 }
                 AssetKind::Memory => {
-                    let said = self.said(scope, binding).await?;
-                    let Said::Memory(beyond) = &*said else { return Err(OTHER_KIND) };
+                    let summary = self.said(scope, binding).await?;
+                    let Said::Memory(beyond) = &*summary else { return Err(OTHER_KIND) };
                     let named = |pointer: &&'static str| {
                         let path = field_path::of_pointer("content", pointer);
                         format!("`{path}` of the `memory` `{}`", binding.asset_slug)
@@ -112,8 +112,8 @@ impl Services {
                     standing.unavailable_memory.extend(beyond.iter().map(named));
                 }
                 AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
-                    let said = self.said(scope, binding).await?;
-                    let Said::Controls(pointers) = &*said else { return Err(OTHER_KIND) };
+                    let summary = self.said(scope, binding).await?;
+                    let Said::Controls(pointers) = &*summary else { return Err(OTHER_KIND) };
                     standing.unavailable_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
                         kind: binding.role,
                         asset: binding.asset_slug.clone(),
@@ -122,8 +122,8 @@ impl Services {
                 }
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::ToolDefinition => {
-                    let said = self.said(scope, binding).await?;
-                    let Said::Tool { name, behind } = &*said else { return Err(OTHER_KIND) };
+                    let summary = self.said(scope, binding).await?;
+                    let Said::Tool { name, behind } = &*summary else { return Err(OTHER_KIND) };
                     let is_available = match behind {
                         Behind::Here => true,
                         Behind::Nothing => false,
@@ -169,9 +169,9 @@ impl Services {
     ) -> Result<Vec<UnenforcedControl>, Failure> {
         let mut controls = Vec::new();
         let bound = release.bindings.iter().map(|binding| (binding.asset_version_id, Reach::Bound));
-        let meant = release.references.iter().map(|reference| (reference.asset_version_id, Reach::Meant));
+        let resolved = release.references.iter().map(|reference| (reference.asset_version_id, Reach::Meant));
         let mut seen = BTreeSet::new();
-        for (version, reach) in bound.chain(meant).filter(|(version, _)| seen.insert(*version)) {
+        for (version, reach) in bound.chain(resolved).filter(|(version, _)| seen.insert(*version)) {
             let found = self.stores.assets.find_version(scope, version).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a version that a release refers to is missing"))?;
             let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
@@ -204,8 +204,8 @@ impl Services {
 
     /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
     async fn route_standing(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStanding, Failure> {
-        let said = self.said(scope, binding).await?;
-        let Said::Route(Some(route)) = &*said else { return Ok(RouteStanding::NotApproved) };
+        let summary = self.said(scope, binding).await?;
+        let Said::Route(Some(route)) = &*summary else { return Ok(RouteStanding::NotApproved) };
         let stands = self.stores.assets.route_stands(scope, binding.asset_id, binding.asset_version_id, route).await?;
         Ok(if stands { RouteStanding::Approved } else { RouteStanding::NotApproved })
     }
@@ -238,8 +238,8 @@ impl Services {
 
     /// The approval rule of a workload profile.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
-        let said = self.said(scope, binding).await?;
-        let Said::Profile(rule) = &*said else { return Err(OTHER_KIND) };
+        let summary = self.said(scope, binding).await?;
+        let Said::Profile(rule) = &*summary else { return Err(OTHER_KIND) };
         Ok(*rule)
     }
 
@@ -252,15 +252,15 @@ impl Services {
     /// The content summary of a bound version, cached because a version never changes.
     async fn said(&self, scope: TenantScope, binding: &Binding) -> Result<Arc<Said>, Failure> {
         let key = (scope.tenant(), binding.asset_version_id);
-        if let Some(said) = self.said.get(&key) {
-            return Ok(said);
+        if let Some(summary) = self.said.get(&key) {
+            return Ok(summary);
         }
         let found = self.stores.assets.find_version(scope, binding.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Corrupt("the version of a binding is missing"))?;
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
-        let said = Arc::new(Said::of(asset.kind, &content)?);
-        self.said.insert(key, Arc::clone(&said));
-        Ok(said)
+        let summary = Arc::new(Said::of(asset.kind, &content)?);
+        self.said.insert(key, Arc::clone(&summary));
+        Ok(summary)
     }
 }
 

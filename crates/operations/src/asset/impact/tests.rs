@@ -74,7 +74,7 @@ impl ImpactStore for Book {
         known: &[AssetVersionId],
         most: u32,
     ) -> Result<Vec<Referrer>, StoreError> {
-        let meant = |referrer: &&Referrer| {
+        let matches_target = |referrer: &&Referrer| {
             targets.iter().any(|target| {
                 let label = |labels: &Vec<VersionLabel>| {
                     referrer.target_label.as_ref().is_none_or(|label| labels.contains(label))
@@ -83,7 +83,7 @@ impl ImpactStore for Book {
             })
         };
         let new = |referrer: &&Referrer| !known.contains(&referrer.asset_version_id);
-        Ok(self.0.iter().filter(meant).filter(new).take(most as usize).cloned().collect())
+        Ok(self.0.iter().filter(matches_target).filter(new).take(most as usize).cloned().collect())
     }
 
     async fn binding_releases(&self, _: TenantScope, _: Bound<'_>, _: u32) -> Result<Vec<BoundRelease>, StoreError> {
