@@ -184,7 +184,7 @@ pub enum RunRefusal {
     #[error("the sandbox profile of the release does not allow this language")]
     LanguageNotAllowed,
     /// The bound sandbox profile requires a runtime or an image that this deployment does not have.
-    #[error("the sandbox profile of the release requires a runtime or an image that is not available here")]
+    #[error("the sandbox profile of the release requires a runtime or an image that is not available for scripts")]
     SandboxUnavailable,
     /// The tenant has reached its limit of concurrent scripts.
     #[error("too many scripts run")]
