@@ -278,7 +278,7 @@ pub(crate) fn label(text: Option<&str>) -> Result<Option<VersionLabel>, FieldPro
 }
 
 pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, FieldProblem> {
-    let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
+    let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
     text.map(|text| ChangeNote::parse(text).ok_or_else(|| FieldProblem::new("change_note", "invalid_text", rule)))
         .transpose()
 }

@@ -405,7 +405,7 @@ pub(crate) async fn review_release(
         fields.note([FieldProblem::new("subject_ref", "invalid", "must match the release in the path")]);
     }
     if !new.note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
+        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.whole(|| verdict)?;

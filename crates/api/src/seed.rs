@@ -187,7 +187,7 @@ fn how_to_run(url: &str) -> anyhow::Result<String> {
     Ok(format!(
         "\nRun `{workload}` in `{environment}`:\n\n\
          curl -sS {address} -H 'Content-Type: application/json' -d {body}\n\n\
-          or, with the `fairway` command line:\n\n\
+         or, with the `fairway` command line:\n\n\
          fairway run {workload} --env {environment}{inputs} --server {url}\n\n\
          Read the evidence for the answer, with EXECUTION_ID set to its `execution_id`:\n\n\
          curl -sS {url}/v1/executions/\"$EXECUTION_ID\"/evidence-graph\n"

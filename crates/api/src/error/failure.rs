@@ -320,7 +320,7 @@ fn of_release(refusal: ReleaseRefusal) -> ApiError {
         }
         ReleaseRefusal::ApprovalRequired { counted, needed, refused } => {
             let message = if refused {
-                "the newest verdict is a rejection"
+                "the newest verdict is not an approval"
             } else {
                 "the current bindings have too few approvals"
             };

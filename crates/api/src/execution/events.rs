@@ -143,7 +143,7 @@ pub(super) async fn followed(
     let mut answer = match streamed(api, base, followed, 0).await {
         Ok(answer) => answer,
         Err(refusal) => {
-            tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding 202");
+            tracing::info!(code = refusal.code(), execution_id = %id, "failed to open the event stream; responding without it");
             return None;
         }
     };

@@ -77,7 +77,7 @@ pub(crate) async fn review_execution(
     let mut fields = Fields::default();
     let verdict = fields.read(Verdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
+        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let verdict = fields.whole(|| verdict)?;

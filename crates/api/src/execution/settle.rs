@@ -50,7 +50,7 @@ pub(crate) async fn settle_execution(
     let mut fields = Fields::default();
     let settled = fields.read(Settled::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
-        let rule = "a note has at most 2000 characters and no control characters except line breaks and tabs";
+        let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);
     }
     let settled = fields.whole(|| settled)?;
