@@ -7,7 +7,7 @@ macro_rules! permissions {
     ($($name:ident = $text:literal),* $(,)?) => {
         /// A permission that a role can grant.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        #[expect(missing_docs, reason = "each variant is the spelling beside it")]
+        #[expect(missing_docs, reason = "the wire form beside each variant documents it")]
         pub enum Permission {
             $($name,)*
         }

@@ -196,7 +196,7 @@ impl Findings {
     }
 
     /// Reads an optional member, which may be null.
-    #[expect(clippy::unused_self, reason = "it stands beside `required` and reads the same way")]
+    #[expect(clippy::unused_self, reason = "it mirrors `required`")]
     pub(super) fn optional<'v>(&self, members: &'v Map<String, Value>, name: &str) -> Option<&'v Value> {
         members.get(name).filter(|value| !value.is_null())
     }
