@@ -11,9 +11,9 @@
 //! pipelined bytes into hundreds of requests. The guard reads no further while no handler awaits the body, and nothing
 //! behind a request before its response exists ([`receive_window`]).
 //!
-//! **Error bodies.** The framework responds to malformed HTTP (a byte that no header allows, two lengths, an invalid
-//! request line) with a bare status, before any code of this crate runs. The guard recognises such a response by its
-//! missing request id and replaces it with the common error body.
+//! **Error bodies.** The framework responds to malformed HTTP with a bare status, before any code of this crate runs:
+//! to a byte that no header allows, to two lengths, to an invalid request line. The guard recognises such a response by
+//! its missing request id and replaces it with the common error body.
 //!
 //! **Line endings.** The framework accepts a bare line feed as the end of a line, but a proxy in front may not. The
 //! guard refuses any head with one and closes the connection. [`Framing`] finds the heads. The guard reads nothing
