@@ -273,8 +273,8 @@ mod tests {
     fn a_copy_beyond_ninety_days_is_a_warning() {
         let warning = |today: Date| age_warning("2026-08-21", today).unwrap();
         assert_eq!(warning(time::macros::date!(2026 - 11 - 19)), None);
-        let told = warning(time::macros::date!(2026 - 11 - 20)).unwrap();
-        assert!(told.contains("91 days old"), "{told}");
+        let message = warning(time::macros::date!(2026 - 11 - 20)).unwrap();
+        assert!(message.contains("91 days old"), "{message}");
         assert_eq!(warning(time::macros::date!(2026 - 01 - 01)), None);
         assert!(age_warning("lately", time::macros::date!(2026 - 01 - 01)).is_err());
     }

@@ -42,15 +42,15 @@ impl Python {
     }
 }
 
-/// Returns an installation, and creates it when missing. The content of `said` identifies it.
+/// Returns an installation, and creates it when missing. A hash of `content` identifies it.
 pub(crate) fn installed(
     place: &Place,
     name: &str,
-    said: &[u8],
+    content: &[u8],
     make: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
-    said.hash(&mut hasher);
+    content.hash(&mut hasher);
     let name = format!("{name}-{:016x}", hasher.finish());
     let folder = place.tools.join(&name);
     if folder.is_dir() {
@@ -100,15 +100,15 @@ pub(crate) fn npm(place: &Place, files: &Path) -> Result<Npm> {
 /// Installs the packages of `requirements.txt` in this folder.
 pub(crate) fn python(place: &Place, files: &Path) -> Result<Python> {
     let requirements = files.join("requirements.txt");
-    let said = fs::read(&requirements).context("reading requirements.txt")?;
+    let content = fs::read(&requirements).context("reading requirements.txt")?;
     let requirements = requirements.to_str().context("the checkout's path is not valid UTF-8")?;
     // The file lists all packages, including indirect dependencies.
-    packages(place, "python", &said, &["--no-deps", "--requirement", requirements])
+    packages(place, "python", &content, &["--no-deps", "--requirement", requirements])
 }
 
 /// An environment with the packages that pip installs for these arguments.
-pub(crate) fn packages(place: &Place, name: &str, said: &[u8], arguments: &[&str]) -> Result<Python> {
-    let folder = installed(place, name, said, |folder| {
+pub(crate) fn packages(place: &Place, name: &str, content: &[u8], arguments: &[&str]) -> Result<Python> {
+    let folder = installed(place, name, content, |folder| {
         environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
         let mut install = Command::new(folder.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);

@@ -46,13 +46,13 @@ pub(crate) fn has_clients(binaries: &Binaries) -> bool {
     let major = || -> Option<u32> {
         let beside = binaries.directory().join("pg_dump");
         let program = if beside.is_file() { beside } else { on_path("pg_dump")? };
-        let told = printed({
+        let version = printed({
             let mut command = Command::new(program);
             command.arg("--version");
             command
         });
         // `pg_dump (PostgreSQL) 15.18 (Debian …)`
-        told.ok()?.split_whitespace().nth(2)?.split('.').next()?.parse().ok()
+        version.ok()?.split_whitespace().nth(2)?.split('.').next()?.parse().ok()
     };
     if major().is_none()
         && let Err(reason) = apt::install("postgresql-client")

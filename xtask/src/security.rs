@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn rejects_evidence_that_is_no_known_test_and_no_open_part() {
-        for (cell, told) in [
+        for (cell, expected) in [
             ("`fairway-api::body::gone`", "T3: there is no test `fairway-api::body::gone`"),
             ("", "T3: `` is neither a test nor `open: part N of this round`"),
             ("open", "T3: `open` is neither a test nor `open: part N of this round`"),
@@ -136,7 +136,7 @@ mod tests {
             ("`fairway-api::body::refuses`, later", "T3: `later` is neither a test nor `open: part N of this round`"),
         ] {
             let row = format!("| T3 | a fact | {cell} |");
-            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [told]);
+            assert_eq!(faults(&document(&[("T3", &row)]), &tests()), [expected]);
         }
     }
 }

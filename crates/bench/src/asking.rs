@@ -128,9 +128,9 @@ async fn first_part(connection: &mut Connection, question: Ready) -> Result<u64>
     let arrived = arrived.with_context(|| format!("no part was streamed: {answer}"))?;
     let text = std::str::from_utf8(&answer.body)?;
     anyhow::ensure!(text.contains("event: execution.completed\n"), "a run did not complete: {text}");
-    let told = text.split_once(DELTA).and_then(|(_, rest)| rest.lines().find_map(|line| line.strip_prefix("data: ")));
-    let told: Value = serde_json::from_str(told.context("a part without data")?)?;
-    let part = told.get("delta").and_then(Value::as_str).context("a part without a delta")?;
+    let data = text.split_once(DELTA).and_then(|(_, rest)| rest.lines().find_map(|line| line.strip_prefix("data: ")));
+    let data: Value = serde_json::from_str(data.context("a part without data")?)?;
+    let part = data.get("delta").and_then(Value::as_str).context("a part without a delta")?;
     Ok(u64::try_from((arrived - said_at(part)?).whole_microseconds().max(1))?)
 }
 
@@ -163,19 +163,19 @@ impl Asking {
 
     /// The results for the report.
     pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
-        let mut told = Vec::new();
+        let mut rows = Vec::new();
         let rate = |value: Option<f64>| value.map_or_else(|| "n/a".to_owned(), |rate| format!("{rate:.0}"));
         if !self.rounds.is_empty() {
-            told.push(("execute by the built-in provider: runs per second", rate(self.middle(|one| Some(one.local)))));
-            told.push(("execute by openai: runs per second", rate(self.middle(|one| Some(one.openai)))));
+            rows.push(("execute by the built-in provider: runs per second", rate(self.middle(|one| Some(one.local)))));
+            rows.push(("execute by openai: runs per second", rate(self.middle(|one| Some(one.openai)))));
             let gateway = self.middle(|one| one.gateway).map(|rate| format!("{rate:.0}"));
             let gateway = gateway.unwrap_or_else(|| "not installed, so not measured".to_owned());
-            told.push(("LiteLLM gateway (two workers, mock answers): responses per second", gateway));
+            rows.push(("LiteLLM gateway (two workers, mock answers): responses per second", gateway));
         }
         if let Some((middle, _)) = self.first_part {
-            told.push(("first streamed byte: p50 from the provider to the client", millis(middle)));
+            rows.push(("first streamed byte: p50 from the provider to the client", millis(middle)));
         }
-        told
+        rows
     }
 
     /// The results as JSON.

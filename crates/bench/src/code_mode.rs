@@ -45,9 +45,9 @@ pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<C
         let since = Instant::now();
         let answer = connection.json(post("/v1/runtime/code", &body)).await?;
         let took = since.elapsed();
-        let came = ["status", "result", "stdout"].map(|name| answer.get(name));
+        let returned = ["status", "result", "stdout"].map(|name| answer.get(name));
         let wanted = [json!("completed"), json!(2), json!("hello\n")];
-        anyhow::ensure!(came == wanted.each_ref().map(Some), "unexpected result of a script: {answer}");
+        anyhow::ensure!(returned == wanted.each_ref().map(Some), "unexpected result of a script: {answer}");
         if number >= WARM_UP {
             latency.record(u64::try_from(took.as_micros())?.max(1))?;
         }

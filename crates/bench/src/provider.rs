@@ -70,7 +70,7 @@ fn at_once() -> HttpResponse {
 fn in_parts() -> HttpResponse {
     let parts = stream::unfold(Some(Part::First), async |next| {
         let part = next?;
-        let (said, next) = match part {
+        let (bytes, next) = match part {
             Part::First => {
                 let now = OffsetDateTime::now_utc().unix_timestamp_nanos().to_string();
                 (event(&json!({"delta": {"role": "assistant", "content": now}}), None), Some(Part::Rest))
@@ -82,7 +82,7 @@ fn in_parts() -> HttpResponse {
                 (event(&json!({"delta": {"content": SAID}}), None) + &end + "data: [DONE]\n\n", None)
             }
         };
-        Some((Ok::<_, actix_web::Error>(Bytes::from(said)), next))
+        Some((Ok::<_, actix_web::Error>(Bytes::from(bytes)), next))
     });
     HttpResponse::Ok().content_type("text/event-stream").streaming(Box::pin(parts))
 }

@@ -122,12 +122,12 @@ pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database
         let last =
             text.lines().rev().find_map(|line| line.strip_prefix("data: ")).context("a stream without events")?;
         let last: Value = serde_json::from_str(last)?;
-        let told =
+        let field =
             |name: &str| last.get(name).and_then(Value::as_str).with_context(|| format!("an end without {name}"));
-        anyhow::ensure!(told("status")? == "completed", "a run did not complete: {last}");
-        let ended = OffsetDateTime::parse(told("completed_at")?, &Rfc3339)?;
+        anyhow::ensure!(field("status")? == "completed", "a run did not complete: {last}");
+        let ended = OffsetDateTime::parse(field("completed_at")?, &Rfc3339)?;
         heard.record(u64::try_from((arrived - ended).whole_microseconds().max(1))?)?;
-        runs.push(told("execution_id")?.to_owned());
+        runs.push(field("execution_id")?.to_owned());
         sleep(PAUSE).await;
     }
     for run in runs {

@@ -108,8 +108,8 @@ impl CommandLine {
             let is_empty = argument.get_env().and_then(env::var_os).is_some_and(|value| value.is_empty());
             if is_empty { argument.env(None::<&str>) } else { argument }
         });
-        let said = command.try_get_matches_from_mut(env::args_os())?;
-        Self::from_arg_matches(&said).map_err(|misread| misread.format(&mut command))
+        let matches = command.try_get_matches_from_mut(env::args_os())?;
+        Self::from_arg_matches(&matches).map_err(|misread| misread.format(&mut command))
     }
 }
 

@@ -37,10 +37,10 @@ impl BucketServer {
         let mut command = deathbound::command(python, Farewell::Terminate);
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
-        let said = child.stderr.take().context("the S3 server's standard error")?;
+        let stderr = child.stderr.take().context("the S3 server's standard error")?;
         // From here on, a failed start stops the server.
         let mut server = Self { child, endpoint: String::new() };
-        server.endpoint = announced(said).context("failed to start the S3 server")?;
+        server.endpoint = announced(stderr).context("failed to start the S3 server")?;
         Ok(server)
     }
 
@@ -70,17 +70,17 @@ impl BucketServer {
 }
 
 /// Waits for the line with the address. The thread continues to drain the pipe.
-fn announced(said: ChildStderr) -> anyhow::Result<String> {
-    let (tell, heard) = mpsc::channel();
+fn announced(stderr: ChildStderr) -> anyhow::Result<String> {
+    let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("s3-server".to_owned()).spawn(move || {
-        for line in BufReader::new(said).lines().map_while(Result::ok) {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if let Some((_, address)) = line.split_once("Running on http://") {
                 // The receiver is gone after startup.
-                let _ = tell.send(format!("http://{}", address.trim()));
+                let _ = sender.send(format!("http://{}", address.trim()));
             }
         }
     })?;
-    Ok(heard.recv_timeout(START)?)
+    Ok(receiver.recv_timeout(START)?)
 }
 
 impl Drop for BucketServer {

@@ -95,12 +95,12 @@ pub fn assert_documented(method: &str, path: &str, status: u16, headers: &Header
     // Selects the closest path first, then the method.
     let nearest = alike().map(|(likeness, _)| likeness).max();
     if let Some((_, operation)) = alike().find(|(likeness, one)| Some(*likeness) == nearest && one.method == method) {
-        let Some(told) = operation.statuses.get(&status.to_string()) else {
+        let Some(documented) = operation.statuses.get(&status.to_string()) else {
             panic!("{method} {path} answered {status}, which the OpenAPI document does not list")
         };
         for name in TOLD.into_iter().filter(|name| headers.contains_key(*name)) {
             assert!(
-                told.contains(name),
+                documented.contains(name),
                 "{method} {path} answered {status} with `{name}`, which the document does not list"
             );
         }

@@ -50,10 +50,10 @@ impl Gateway {
         command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").env("LITELLM_MASTER_KEY", GATEWAY_KEY).env("NO_PROXY", "*");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().context("starting the gateway")?;
-        let said = child.stderr.take().context("the gateway's standard error")?;
+        let stderr = child.stderr.take().context("the gateway's standard error")?;
         // From here on, a failed start stops the gateway.
         let gateway = Self { child, port, _home: home };
-        wait(said).context("failed to start the gateway")?;
+        wait(stderr).context("failed to start the gateway")?;
         Ok(gateway)
     }
 
@@ -65,17 +65,17 @@ impl Gateway {
 }
 
 /// Waits for the line that reports readiness. The thread continues to drain the pipe.
-fn wait(said: ChildStderr) -> anyhow::Result<()> {
-    let (tell, heard) = mpsc::channel();
+fn wait(stderr: ChildStderr) -> anyhow::Result<()> {
+    let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("gateway".to_owned()).spawn(move || {
-        for line in BufReader::new(said).lines().map_while(Result::ok) {
+        for line in BufReader::new(stderr).lines().map_while(Result::ok) {
             if line.contains("Uvicorn running on") {
                 // The receiver is gone after startup.
-                let _ = tell.send(());
+                let _ = sender.send(());
             }
         }
     })?;
-    Ok(heard.recv_timeout(START)?)
+    Ok(receiver.recv_timeout(START)?)
 }
 
 impl Drop for Gateway {

@@ -209,8 +209,8 @@ impl Shared {
         let mut statements = Asked::default();
         loop {
             tokio::select! {
-                came = client.fill() => {
-                    if !came? {
+                filled = client.fill() => {
+                    if !filled? {
                         return Ok(());
                     }
                     let mut sent = Vec::new();
@@ -245,8 +245,8 @@ impl Shared {
                     }
                     server.write(&sent).await?;
                 }
-                came = server.fill() => {
-                    if !came? {
+                filled = server.fill() => {
+                    if !filled? {
                         return Ok(());
                     }
                     let mut sent = Vec::new();

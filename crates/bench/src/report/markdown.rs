@@ -181,10 +181,10 @@ fn process(out: &mut String, findings: &Findings) {
     ] {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    let told = findings.overload.iter().flat_map(Overload::told);
-    let told = told.chain(findings.queued.iter().flat_map(Queued::told));
-    let told = told.chain(findings.code_mode.iter().flat_map(CodeMode::told));
-    for (what, value) in told.chain(findings.asking.iter().flat_map(Asking::told)) {
+    let rows = findings.overload.iter().flat_map(Overload::told);
+    let rows = rows.chain(findings.queued.iter().flat_map(Queued::told));
+    let rows = rows.chain(findings.code_mode.iter().flat_map(CodeMode::told));
+    for (what, value) in rows.chain(findings.asking.iter().flat_map(Asking::told)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     for (what, value) in findings.million.iter().flat_map(Million::told) {

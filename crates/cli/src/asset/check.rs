@@ -69,11 +69,11 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         Err(finding) => return vec![finding],
     };
     let (kind, pointer) = match (kind, named(&located), is_manifest(&located)) {
-        (said, Some(name), true) => {
+        (requested, Some(name), true) => {
             let wrong = |message| vec![located.finding(&format!("/{name}"), "invalid_asset_kind", message)];
             let within = located.value.get(name).and_then(Value::as_str).and_then(AssetKind::parse);
             let Some(within) = within else { return wrong("unknown asset kind") };
-            if said.is_some_and(|said| said != within) {
+            if requested.is_some_and(|requested| requested != within) {
                 return wrong("the kind in the file differs from --kind");
             }
             (within, "/content")

@@ -72,10 +72,10 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
     let read: Result<Strict, serde_yaml::Error> = serde_yaml::from_str(text);
     read.map(|strict| strict.0).map_err(|error| {
         let place = error.location().map(|place| (number(place.line().max(1)), number(place.column().max(1))));
-        let said = error.to_string();
-        let (code, message) = if said.contains(REPEATED) {
+        let text_of_error = error.to_string();
+        let (code, message) = if text_of_error.contains(REPEATED) {
             ("yaml_duplicate_key", REPEATED)
-        } else if said.contains(NO_NUMBER) {
+        } else if text_of_error.contains(NO_NUMBER) {
             ("yaml_number", NO_NUMBER)
         } else {
             ("yaml_syntax", "the text is not a single YAML document")

@@ -149,10 +149,10 @@ fn bundle(
     }
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let policy = CompiledPolicy::compile(content).map_err(|problems| {
-        let told = |problem: &fairway_domain::asset::content::ContentProblem| {
+        let located_problem = |problem: &fairway_domain::asset::content::ContentProblem| {
             located.finding(&format!("{pointer}{}", problem.pointer), problem.code, problem.message.as_str())
         };
-        problems.iter().map(told).collect::<Vec<_>>()
+        problems.iter().map(located_problem).collect::<Vec<_>>()
     })?;
     Ok(Held::Bundle(Box::new(Ready { slug: slug.to_owned(), located, pointer, policy, met: BTreeMap::new() })))
 }

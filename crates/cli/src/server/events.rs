@@ -151,9 +151,9 @@ impl Server {
         if !is_stream || !answer.status().is_success() {
             return Ok(Answered::Value(self.read(answer)?));
         }
-        let said = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
-        let token = said(RESULT_TOKEN).map(str::to_owned);
-        let run = said(CONTENT_LOCATION).and_then(run_of).map(str::to_owned);
+        let header_text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let token = header_text(RESULT_TOKEN).map(str::to_owned);
+        let run = header_text(CONTENT_LOCATION).and_then(run_of).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
         Ok(Answered::Events(Stream { events: Events { lines, server: self.address().to_owned() }, run, token }))
     }
@@ -215,10 +215,10 @@ impl Events {
     /// # Errors
     /// When the thread cannot be spawned.
     pub(crate) fn listened(self) -> io::Result<Listening> {
-        let (told, heard) = sync_channel(AHEAD);
-        let read = move || self.map(|event| told.send(event)).take_while(Result::is_ok).for_each(drop);
+        let (sender, receiver) = sync_channel(AHEAD);
+        let read = move || self.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
         thread::Builder::new().spawn(read)?;
-        Ok(Listening(heard))
+        Ok(Listening(receiver))
     }
 }
 

@@ -55,11 +55,11 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         pages.extend(release_pages(server, &there, (workload, &estate), &labels)?);
     }
     let gone = Gone::look(server, &there, &estate, &pages)?;
-    let (kept, unsaid): (Vec<Page>, Vec<Page>) =
+    let (kept, changed): (Vec<Page>, Vec<Page>) =
         pages.into_iter().partition(|page| there.is_kept(&page.path) || page.is_there());
     // All obstacles are found before the first write.
-    unsaid.iter().try_for_each(Page::may_be_written)?;
-    for page in &unsaid {
+    changed.iter().try_for_each(Page::may_be_written)?;
+    for page in &changed {
         page.write()?;
         tell(&format!("wrote {}", page.path.display()));
     }
@@ -73,9 +73,9 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
     }
     if output.is_for_people() {
         let removed = if gone.ours.is_empty() { String::new() } else { format!(", {} removed", gone.ours.len()) };
-        return say(&format!("{} files written, {} unchanged{removed}", unsaid.len(), kept.len()));
+        return say(&format!("{} files written, {} unchanged{removed}", changed.len(), kept.len()));
     }
-    output.value(&json!({ "written": unsaid.len(), "unchanged": kept.len(), "removed": gone.ours.len() }))
+    output.value(&json!({ "written": changed.len(), "unchanged": kept.len(), "removed": gone.ours.len() }))
 }
 
 /// The newest version of an asset.

@@ -311,8 +311,8 @@ impl Answer {
         assert!(self.status == status, "expected {status} `{code}`\n{self}");
         let body = self.json();
         let detail = body.get("detail").cloned().unwrap_or_default();
-        let said = detail.get("error").and_then(Value::as_str);
-        assert!(said == Some(code), "expected the code `{code}`\n{self}");
+        let answered = detail.get("error").and_then(Value::as_str);
+        assert!(answered == Some(code), "expected the code `{code}`\n{self}");
         let message = detail.get("message").and_then(Value::as_str);
         assert!(message.is_some_and(|message| !message.is_empty()), "a refusal needs a message\n{self}");
         let id = body.get("request_id").and_then(Value::as_str);

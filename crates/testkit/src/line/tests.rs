@@ -36,7 +36,7 @@ async fn each_cut_is_what_it_says() {
 #[tokio::test]
 async fn a_seed_shows_the_same_again_and_odds_are_odds() {
     let database = TestDatabase::create().await.unwrap();
-    let mut told = Vec::new();
+    let mut by_seed = Vec::new();
     for seed in [7, 7, 8] {
         let line = FaultyLine::to(&database, seed);
         line.becomes(LineFault::Drawn(500));
@@ -44,11 +44,11 @@ async fn a_seed_shows_the_same_again_and_odds_are_odds() {
         for _ in 0..200 {
             answers.push(tried(&line, "SELECT 1").await);
         }
-        told.push(answers);
+        by_seed.push(answers);
     }
-    assert_eq!(told[0], told[1]);
-    assert_ne!(told[0], told[2]);
-    let refused = told[0].iter().filter(|answered| !**answered).count();
+    assert_eq!(by_seed[0], by_seed[1]);
+    assert_ne!(by_seed[0], by_seed[2]);
+    let refused = by_seed[0].iter().filter(|answered| !**answered).count();
     assert!((1..40).contains(&refused), "{refused} of 200 at 5 %");
 }
 

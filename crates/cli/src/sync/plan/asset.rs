@@ -125,9 +125,9 @@ pub(super) fn asset_difference(asset: &WantedAsset, estate: &Estate) -> String {
 /// Saved plans contain the result, so it depends only on the texts and not on elapsed time.
 fn difference(before: &Value, after: &Value) -> String {
     // An asset without a version has no content; `null` would appear as a line.
-    let said = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
-    let written = |value: &Value| if value.is_null() { String::new() } else { said(value) };
-    let (before, after) = (written(before), written(after));
+    let yaml = |value: &Value| serde_yaml::to_string(value).unwrap_or_else(|_| value.to_string());
+    let yaml_or_empty = |value: &Value| if value.is_null() { String::new() } else { yaml(value) };
+    let (before, after) = (yaml_or_empty(before), yaml_or_empty(after));
     let (gone, come) = between(&before, &after);
     if gone + come > MOST_COMPARED {
         return format!("{gone} lines become {come} others, too many to be compared line by line\n");
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn few_lines_are_compared_however_long_the_text_is() {
-        let told = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
-        assert!(told.contains("-  line 10000\n") && told.lines().count() < 12, "{told}");
+        let diff = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
+        assert!(diff.contains("-  line 10000\n") && diff.lines().count() < 12, "{diff}");
         assert_eq!(difference(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
     }
 
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn many_lines_are_counted() {
-        let told = difference(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
-        assert_eq!(told, "20000 lines become 20001 others, too many to be compared line by line\n");
+        let diff = difference(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
+        assert_eq!(diff, "20000 lines become 20001 others, too many to be compared line by line\n");
     }
 }

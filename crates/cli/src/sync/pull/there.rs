@@ -98,8 +98,8 @@ impl<'d> There<'d> {
 
     /// The example inputs of an existing release file, which the server does not store.
     pub(super) fn example_inputs(path: &Path) -> Option<Map<String, Value>> {
-        let mut said = Source::found(path).ok()?.parsed().ok()?.value;
-        said.get_mut("example_inputs")?.as_object_mut().map(mem::take)
+        let mut file = Source::found(path).ok()?.parsed().ok()?.value;
+        file.get_mut("example_inputs")?.as_object_mut().map(mem::take)
     }
 }
 
