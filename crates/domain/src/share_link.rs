@@ -272,7 +272,7 @@ fn fact(kind: FactKind, id: ShareLinkId, workload: &Workload, stamp: &Stamp, det
     Fact::new(kind, subject, Some(workload.workspace_id), stamp, detail)
 }
 
-/// Whether the actor is anonymous; such an actor can read only the runs that it started.
+/// Whether the actor is a guest without an identity of its own; a guest can read only the runs that it started.
 #[must_use]
 pub const fn is_guest(kind: ActorKind) -> bool {
     match kind {
