@@ -1,4 +1,4 @@
-//! Callers and their rights: who they say that they are, what they hold, and how soon a change shows.
+//! Caller identity, role bindings, and how soon a change of roles takes effect.
 
 use crate::stage::{TENANT, WORKSPACE};
 use fairway_testkit::TestApp;
@@ -8,22 +8,22 @@ use serde_json::json;
 async fn a_local_server_believes_who_callers_say_they_are() {
     let app = TestApp::start().await;
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
-    // The person in front of the server may do everything.
+    // The default local actor holds every permission.
     let made = app.post("/v1/assets", asset("by-local")).await.expect(201);
     assert_eq!(made["created_by"], "user:local");
     app.given().tenant("acme").await;
-    // Who never held a role administers the default tenant, and no more.
+    // An actor that never held a role administers only the default tenant.
     for actor in ["user:ada", "service:deploy", "user:a.b_c@d+e-f"] {
         let made = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
         assert_eq!(made["created_by"], actor);
         app.get(format!("/v1/tenants/{TENANT}/settings")).as_actor(actor).await.expect(200);
         app.get("/v1/tenants").as_actor(actor).await.refused(403, "forbidden");
     }
-    // Nobody in particular has no role.
+    // The anonymous actor has no role.
     let refused = app.get("/v1/workloads").as_actor("anonymous").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "workload.view");
     app.post("/v1/assets", asset("by-nobody")).as_actor("anonymous").await.refused(403, "forbidden");
-    // What is no actor that a caller can be.
+    // Malformed actors, and kinds of actor that a caller cannot be.
     let long = format!("user:{}", "a".repeat(128));
     for actor in [
         "",
@@ -101,7 +101,7 @@ async fn a_change_of_roles_shows_with_the_next_request() {
     let keep = given.role("user:ada", "auditor", here).await;
     for _ in 0..3 {
         let operator = given.role("user:ada", "operator", here).await;
-        // Twice, so that the second answer comes from what the first one left in the caches.
+        // Each request is sent twice: the second response comes from the caches that the first one filled.
         for _ in 0..2 {
             app.get(&active).as_actor("user:ada").await.expect(200);
             app.post(workload.execute_path(), body.clone()).as_actor("user:ada").await.expect(200);
@@ -123,7 +123,7 @@ async fn a_first_role_elsewhere_ends_what_everybody_has() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let tenant = app.given().tenant("acme").await;
     for (actor, chosen) in [("user:ada", None), ("user:grace", Some(TENANT))] {
-        let ask = |request: fairway_testkit::app::Request| match chosen {
+        let with_caller = |request: fairway_testkit::app::Request| match chosen {
             Some(tenant) => request.as_actor(actor).in_tenant(tenant),
             None => request.as_actor(actor),
         };
@@ -131,7 +131,7 @@ async fn a_first_role_elsewhere_ends_what_everybody_has() {
             ask(app.get(&active)).await.expect(200);
             ask(app.post(workload.execute_path(), body.clone())).await.expect(200);
         }
-        // The first role of all, in another tenant: this tenant's own bindings have not changed.
+        // The actor's first role is in another tenant; the bindings of this tenant do not change.
         app.given().in_tenant(&tenant, "").role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
         ask(app.get(&active)).await.refused(404, "not_found");
         ask(app.post(workload.execute_path(), body.clone())).await.refused(404, "not_found");
@@ -220,7 +220,7 @@ async fn roles_are_granted_within_ones_own() {
         let refused = grant(role, kind, reference).as_actor("user:boss").await.refused(403, "forbidden");
         assert_eq!(refused["permission"], permission);
     }
-    // A role that means the whole tenant cannot be confined to less.
+    // Tenant-wide and platform-wide roles cannot be bound to a narrower scope.
     for (role, kind, reference) in [
         ("tenant_admin", "workspace", Some(WORKSPACE)),
         ("tenant_admin", "namespace", namespace),
@@ -273,20 +273,20 @@ async fn one_workspace_is_meant_or_none() {
     assert_eq!(agreed["workspace_id"], other);
     let by_query = app.post(format!("/v1/assets?workspace_id={other}"), body("d")).await.expect(201);
     assert_eq!(by_query["workspace_id"], other);
-    // Without a word it is the caller's home, if the roles name one.
+    // Without an explicit workspace, the server uses the only workspace that the caller's roles name.
     given.role("user:at-home", "author", ("workspace", Some(&other))).await;
     let home = app.post("/v1/assets", body("e")).as_actor("user:at-home").await.expect(201);
     assert_eq!(home["workspace_id"], other);
     given.role("user:at-home", "author", ("workspace", Some(WORKSPACE))).await;
-    // On a local server the default workspace stands in for a home that the roles leave open.
+    // On a local server, the default workspace is the fallback if the roles name more than one.
     let open = app.post("/v1/assets", body("f")).as_actor("user:at-home").await.expect(201);
     assert_eq!(open["workspace_id"], WORKSPACE);
     assert_eq!(app.post("/v1/assets", body("g")).await.expect(201)["workspace_id"], WORKSPACE);
-    // In another tenant there is none to stand in.
+    // Another tenant has no fallback workspace.
     let tenant = given.tenant("acme").await;
-    let abroad = given.in_tenant(&tenant, "");
-    abroad.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
-    abroad.workspace("only", "only").await;
+    let other_tenant = given.in_tenant(&tenant, "");
+    other_tenant.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
+    other_tenant.workspace("only", "only").await;
     app.post("/v1/assets", body("h")).as_actor("user:eve").await.refused(422, "workspace_required");
 }
 
@@ -309,9 +309,9 @@ async fn a_role_binding_names_each_field_at_fault() {
         body.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         let refused = app.post("/v1/role-bindings", body).await.refused(422, "validation_error");
         let fields = refused["fields"].as_array().unwrap();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             fields.iter().map(|field| (field["path"].as_str().unwrap(), field["code"].as_str().unwrap())).collect();
-        assert_eq!(told, at_fault, "{changes}");
+        assert_eq!(reported, at_fault, "{changes}");
     }
     app.post("/v1/role-bindings", good).await.expect(201);
 }

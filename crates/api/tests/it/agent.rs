@@ -1,4 +1,4 @@
-//! Agents: which tools they call, what they are told, and what is left of it.
+//! Agents: tool calls, the results that the model receives, and the recorded evidence.
 
 use crate::{
     dispatch::{falls_silent, path},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 const HERE: &str = "127.0.0.1/32";
 
-/// A server that may call this machine, and somebody who answers there.
+/// A server with egress to this machine, and a tool endpoint on this machine.
 struct Desk {
     app: TestApp,
     endpoint: FaultyEndpoint,
@@ -26,8 +26,8 @@ impl Desk {
         Self { app, endpoint: FaultyEndpoint::start().await }
     }
 
-    /// The definition of a tool behind the endpoint.
-    fn tool(&self, more: &Value) -> Value {
+    /// Content of a tool definition that is bound to the endpoint; `overrides` overrides members.
+    fn tool(&self, overrides: &Value) -> Value {
         let mut content = json!({
             "name": "weather", "description": "The weather of a city.",
             "input_schema": {
@@ -36,7 +36,7 @@ impl Desk {
             },
             "binding": { "kind": "http", "ref": self.endpoint.url("/weather") },
         });
-        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        content.as_object_mut().unwrap().extend(overrides.as_object().unwrap().clone());
         content
     }
 
@@ -83,7 +83,7 @@ async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
     let call = &documents(&desk.app, id, "tool_call").await[0];
     assert_eq!((&call["tool"], &call["version"]), (&json!("weather"), &json!("tool-0@v1")));
     assert_eq!((&call["step_id"], &call["call"], &call["result"]), (&json!("work"), &json!(1), &json!("answered")));
-    assert!(!call.to_string().contains("Bonn"), "the words lie apart: {call}");
+    assert!(!call.to_string().contains("Bonn"), "evidence must not hold the arguments: {call}");
     assert_eq!(documents(&desk.app, id, "provider_call").await.len(), 2);
     let lineage =
         desk.app.get(path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
@@ -147,7 +147,7 @@ async fn nothing_is_called_that_may_not_be() {
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
     }
     assert_eq!(desk.endpoint.count(), 0);
-    // Without an allowance this machine is nobody's to reach.
+    // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
     let closed = TestApp::builder().beside(&desk.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     closed.post(workload.execute_path(), body).await.expect(200);
@@ -198,7 +198,7 @@ async fn an_agent_searches_a_knowledge_base_that_the_release_binds() {
     assert_eq!(documents(&desk.app, id, "tool_call").await[0]["result"], "answered");
     let unknown = desk.ask(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
     assert_eq!(unknown.expect(200)["output"], "{\"error\":\"tool_failed\"}");
-    // What a contract refuses is refused to agents too, and ends the run.
+    // A revoked access contract also refuses retrieval by agents, and the run fails.
     desk.app
         .post(path_of("access-contract/revoke"), json!({ "contract_id": "handbook", "reason": "over" }))
         .await
@@ -236,27 +236,27 @@ async fn a_release_whose_agent_lacks_tools_is_not_activated() {
     );
 }
 
-/// A run whose worker dies while a tool works: how often the tool was called in the end, and what came of it.
-async fn survives(more: &Value) -> (usize, Value) {
+/// Kills the worker of a run during a tool call. Returns the number of tool calls and the result of the run.
+async fn survives(overrides: &Value) -> (usize, Value) {
     let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE);
     let desk = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
-    let workload = desk.workload(&[desk.tool(more)]).await;
-    let dies = server().beside(&desk.app).start().await;
+    let workload = desk.workload(&[desk.tool(overrides)]).await;
+    let first_server = server().beside(&desk.app).start().await;
     desk.endpoint.says_in_turn([Script::hang(), Script::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let accepted = desk.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
     desk.endpoint.asked(1).await;
-    drop(dies);
+    drop(first_server);
     falls_silent(&desk.app).await;
-    let _goes_on = server().beside(&desk.app).start().await;
+    let _successor = server().beside(&desk.app).start().await;
     let read = ended(&desk.app, &accepted["execution_id"]).await;
     (desk.endpoint.count(), read["queued_result"]["result"].clone())
 }
 
 #[tokio::test]
 async fn a_call_that_may_have_been_made_is_only_repeated_where_that_does_no_harm() {
-    let (calls, told) = survives(&json!({})).await;
-    assert_eq!((calls, told), (1, json!("{\"error\":\"tool_outcome_unknown\"}")));
-    let (calls, told) = survives(&json!({ "annotations": { "read_only": true } })).await;
-    assert_eq!((calls, told), (2, json!("sunny")));
+    let (calls, result) = survives(&json!({})).await;
+    assert_eq!((calls, result), (1, json!("{\"error\":\"tool_outcome_unknown\"}")));
+    let (calls, result) = survives(&json!({ "annotations": { "read_only": true } })).await;
+    assert_eq!((calls, result), (2, json!("sunny")));
 }

@@ -1,4 +1,4 @@
-//! The room that a run has for its values.
+//! The byte budget for the values of a run.
 
 use crate::{
     burden::bounded,
@@ -7,7 +7,9 @@ use crate::{
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
 use serde_json::{Value, json};
 
-/// A short flow whose every step says the output before it, over and over (T14, T45).
+/// A short flow in which every step repeats the output of the step before it (T14, T45).
+///
+/// `output` is the step's output; `BEFORE` stands for a reference to the previous output.
 fn multiplying(steps: usize, output: &str) -> String {
     let mut yaml = "entry_step: s0\nsteps:\n".to_owned();
     yaml.push_str("  - { id: s0, type: task, action: evaluate_policy }\n");
@@ -40,7 +42,7 @@ async fn a_flow_that_multiplies_its_values_ends_at_its_allowance() {
         let read = ended(&app, &failed["execution_id"]).await;
         assert_eq!(read["outcome"], "failure", "{slug}");
     }
-    // What a provider says counts as well.
+    // The responses of providers count against the budget as well.
     let flow = given.flow("asked", &asking("model_policy")).await;
     let model = given.model_policy("model").await;
     let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
@@ -48,7 +50,7 @@ async fn a_flow_that_multiplies_its_values_ends_at_its_allowance() {
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
     provider.becomes(Behaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
-    // A modest one is none of this.
+    // A flow below the budget completes.
     let flow = given.flow("modest", &multiplying(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
     let modest = given.active_with("modest", vec![policy, flow]).await;
     assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));

@@ -1,4 +1,4 @@
-//! What models say, told while they say it.
+//! Streaming: events with partial model output while the model still writes.
 
 use crate::{
     dispatch::{path, queued},
@@ -13,22 +13,22 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
-/// What a speaker does next.
+/// The next action of a [`ScriptedProvider`].
 enum Does {
     Says(&'static str),
     Fails(ProviderError),
     Ends,
 }
 
-/// Says what the test has it say.
+/// A provider that streams the parts that the test sends it.
 struct Speaker {
     script: Mutex<mpsc::UnboundedReceiver<Does>>,
 }
 
 impl Speaker {
     fn new() -> (mpsc::UnboundedSender<Does>, Arc<Self>) {
-        let (does, script) = mpsc::unbounded_channel();
-        (does, Arc::new(Self { script: Mutex::new(script) }))
+        let (actions, script) = mpsc::unbounded_channel();
+        (actions, Arc::new(Self { script: Mutex::new(script) }))
     }
 }
 
@@ -83,14 +83,14 @@ async fn followed(app: &TestApp, workload: &ActiveWorkload) -> (Value, Stream) {
     (id, stream)
 }
 
-/// The next events, each as its kind and what was said.
+/// The next `count` events, each as its kind and its `delta`.
 async fn next(stream: &mut Stream, count: usize) -> Vec<(String, Value)> {
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..count {
         let (kind, data) = stream.told().await;
-        told.push((kind, data["delta"].clone()));
+        events.push((kind, data["delta"].clone()));
     }
-    told
+    events
 }
 
 fn kind(name: &str) -> (String, Value) {
@@ -103,56 +103,60 @@ fn delta(text: &str) -> (String, Value) {
 
 #[tokio::test]
 async fn an_answer_is_told_while_it_comes_and_the_same_afterwards() {
-    let (does, speaker) = Speaker::new();
-    let app = TestApp::builder().provider(speaker).start().await;
+    let (actions, provider) = Speaker::new();
+    let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
     let (id, mut stream) = followed(&app, &workload).await;
     assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
-    // Each part is heard before the next one is said.
+    // The client receives each part before the provider sends the next one.
     for part in ["bil", "li", "ng"] {
-        does.send(Does::Says(part)).unwrap();
+        actions.send(Does::Says(part)).unwrap();
         assert_eq!(next(&mut stream, 1).await, [delta(part)]);
     }
-    does.send(Does::Ends).unwrap();
+    actions.send(Does::Ends).unwrap();
     let rest = next(&mut stream, 4).await;
     assert_eq!(rest[0], kind("step.completed"));
     assert_eq!(rest[3], kind("execution.completed"));
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "billing");
-    let again = events(&app.get(path(&id, "/events")).await);
-    let said: String = again.iter().filter_map(|event| event.data["delta"].as_str()).collect();
-    assert_eq!((said.as_str(), again.len()), ("billing", 9), "nothing is told twice");
+    let replay = events(&app.get(path(&id, "/events")).await);
+    let text: String = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();
+    assert_eq!((text.as_str(), replay.len()), ("billing", 9), "the replay holds every event once");
 }
 
 #[tokio::test]
 async fn what_a_route_said_before_it_failed_is_void() {
-    let (does, speaker) = Speaker::new();
-    let app = TestApp::builder().provider(speaker).start().await;
+    let (actions, provider) = Speaker::new();
+    let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
     let (id, mut stream) = followed(&app, &workload).await;
     assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
-    does.send(Does::Says("wrong")).unwrap();
+    actions.send(Does::Says("wrong")).unwrap();
     assert_eq!(next(&mut stream, 1).await, [delta("wrong")]);
-    does.send(Does::Fails(ProviderError::Malformed)).unwrap();
-    does.send(Does::Says("right")).unwrap();
-    assert_eq!(next(&mut stream, 2).await, [kind("step.started"), delta("right")], "the step begins anew");
-    does.send(Does::Ends).unwrap();
+    actions.send(Does::Fails(ProviderError::Malformed)).unwrap();
+    actions.send(Does::Says("right")).unwrap();
+    assert_eq!(
+        next(&mut stream, 2).await,
+        [kind("step.started"), delta("right")],
+        "the fallback route starts the step again"
+    );
+    actions.send(Does::Ends).unwrap();
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
 }
 
 #[tokio::test]
 async fn nothing_is_told_before_the_end_where_it_may_be_held_back() {
     for (streams, obligations) in [(false, &[][..]), (true, &["redact_output"][..])] {
-        let (does, speaker) = Speaker::new();
-        let app = TestApp::builder().provider(speaker).start().await;
+        let (actions, provider) = Speaker::new();
+        let app = TestApp::builder().provider(provider).start().await;
         let workload = workload(&app, streams, obligations).await;
         let (id, mut stream) = followed(&app, &workload).await;
         assert_eq!(next(&mut stream, 2).await, [kind("execution.started"), kind("step.started")]);
-        does.send(Does::Says("mail ada@example.com")).unwrap();
-        does.send(Does::Ends).unwrap();
+        actions.send(Does::Says("mail ada@example.com")).unwrap();
+        actions.send(Does::Ends).unwrap();
         ended(&app, &id).await;
-        let told = events(&app.get(path(&id, "/events")).await);
-        let said: Vec<&str> = told.iter().filter_map(|event| event.data["delta"].as_str()).collect();
+        let replay = events(&app.get(path(&id, "/events")).await);
+        let parts: Vec<&str> = replay.iter().filter_map(|event| event.data["delta"].as_str()).collect();
         let expected: &[&str] = if obligations.is_empty() { &["mail ada@example.com"] } else { &[] };
-        assert_eq!(said, expected, "as one part behind the answer, or not at all");
+        assert_eq!(parts, expected, "one part after the response, or none if the output is redacted");
     }
 }

@@ -1,4 +1,4 @@
-//! T49: an approval counts for the release that it names, with the bindings that were reviewed, and for nothing else.
+//! T49: an approval counts only for the release that it names and the bindings that were reviewed.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{
@@ -46,7 +46,7 @@ async fn an_approval_names_its_own_release_and_an_outcome() {
         let refused = verdict(&app, &release, (field, value.clone())).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{value}");
     }
-    // None of them opened the gate, and neither does a verdict on the other release.
+    // None of these requests approved the release, and neither does an approval of the other release.
     approves(&app, &other).await.expect(201);
     moves(&app, &release, "approved").await.refused(422, "approval_required");
     moves(&app, &other, "approved").await.expect(200);
@@ -60,12 +60,12 @@ async fn only_an_approving_outcome_opens_the_gate() {
     let rejected = waiting(&app, &workload, &policy).await;
     verdict(&app, &rejected, ("outcome", json!("rejected"))).await.expect(201);
     moves(&app, &rejected, "approved").await.refused(422, "approval_required");
-    // A refusal that is newer than the approval counts.
-    let turned = waiting(&app, &workload, &policy).await;
-    approves(&app, &turned).await.expect(201);
-    verdict(&app, &turned, ("outcome", json!("rejected"))).await.expect(201);
-    moves(&app, &turned, "approved").await.refused(422, "approval_required");
-    // Changes that are asked for send the release back to its maker.
+    // A rejection overrides an older approval.
+    let reversed = waiting(&app, &workload, &policy).await;
+    approves(&app, &reversed).await.expect(201);
+    verdict(&app, &reversed, ("outcome", json!("rejected"))).await.expect(201);
+    moves(&app, &reversed, "approved").await.refused(422, "approval_required");
+    // A request for changes returns the release to draft.
     let sent_back = waiting(&app, &workload, &policy).await;
     verdict(&app, &sent_back, ("outcome", json!("changes_requested"))).await.expect(201);
     assert_eq!(app.get(format!("/v1/releases/{sent_back}")).await.expect(200)["state"], "draft");
@@ -84,12 +84,12 @@ async fn an_approval_is_void_once_the_bindings_differ_from_what_was_reviewed() {
     };
     let release = waiting(&app, &workload, &policy).await;
     approves(&app, &release).await.expect(201);
-    // From review on, bindings stand.
+    // Bindings are immutable once the release is in review.
     bind(&release).await.refused(409, "release_not_editable");
     let bindings = app.get(format!("/v1/releases/{release}")).await.expect(200)["bindings"].clone();
     let binding = bindings[0]["binding_id"].as_str().unwrap();
     app.delete(format!("/v1/releases/{release}/bindings/{binding}")).await.refused(409, "release_not_editable");
-    // Back in draft they may change, and what was approved is another release then.
+    // In draft they can change again, and a change invalidates the approval.
     moves(&app, &release, "draft").await.expect(200);
     bind(&release).await.expect(201);
     moves(&app, &release, "review_ready").await.expect(200);
@@ -107,14 +107,14 @@ async fn an_approval_opens_no_later_release_and_no_release_of_its_maker_where_th
     let approved = approves(&app, &first).key("verdict").await.expect(201);
     moves(&app, &first, "approved").await.expect(200);
     moves(&app, &first, "active").await.expect(200);
-    // The successor has the same bindings and the same digest, and needs an approval of its own. The key of the first
-    // verdict belongs to the first release.
+    // The successor has the same bindings and the same digest, and needs its own approval. The idempotency key of the
+    // first approval is scoped to the first release.
     let second = waiting(&app, &workload, &policy).await;
     moves(&app, &second, "approved").await.refused(422, "approval_required");
-    let replayed = approves(&app, &second).key("verdict").await;
-    assert_ne!(replayed.expect(201)["approval_id"], approved["approval_id"]);
-    assert_eq!(replayed.header("idempotency-replayed"), None);
-    // Where self-approval is refused, whoever made the release does not approve it.
+    let independent = approves(&app, &second).key("verdict").await;
+    assert_ne!(independent.expect(201)["approval_id"], approved["approval_id"]);
+    assert_eq!(independent.header("idempotency-replayed"), None);
+    // If the environment refuses self-approval, the author of a release cannot approve it.
     let settings = json!({ "min_approvals": 1, "allow_self_approval": false, "pin_documents": false });
     app.put(format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings"), settings).await.expect(200);
     let own = waiting(&app, &workload, &policy).await;

@@ -1,4 +1,4 @@
-//! The artifact store against the books: verifying, and sweeping what no row names.
+//! The artifact store: verification against the index, and garbage collection of unreferenced artifacts.
 
 use crate::stage::{WORKSPACE, knowledge};
 use fairway_domain::asset::ports::ArtifactPath;
@@ -15,7 +15,7 @@ fn file(app: &TestApp, version: &fairway_testkit::app::Version) -> PathBuf {
     app.home().join(format!("artifacts/assets/{asset}/{version}/content.json"))
 }
 
-/// Stores bytes where a version would lie that has no row.
+/// Stores an artifact at the path of an asset version that has no row.
 fn orphan(app: &TestApp, number: u128) -> PathBuf {
     let (asset, version) = (uuid::Uuid::from_u128(number), uuid::Uuid::from_u128(number + 1));
     let path = ArtifactPath::of_version(asset.into(), version.into());
@@ -37,7 +37,7 @@ async fn verifying_finds_everything_that_differs() {
         (given.prompt("changed").await, given.prompt("missing").await, given.prompt("row").await);
     fs::write(file(&app, &changed), b"{\"system_prompt\":\"other\"}").unwrap();
     fs::remove_file(file(&app, &missing)).unwrap();
-    // Nobody may rewrite history, so the trigger is taken away as a broken disk would not ask it either.
+    // The test disables the append-only trigger to simulate a corrupted row.
     let owner = app.database().owner().await.unwrap();
     let spoil = format!(
         "ALTER TABLE asset_version DISABLE TRIGGER append_only;
@@ -74,19 +74,19 @@ async fn what_no_row_names_is_swept_after_a_day_by_the_database_s_clock() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     let services = app.services();
-    let waste = [orphan(&app, 100), orphan(&app, 200)];
-    // Not ours, whatever lies there.
-    let stranger = app.home().join("artifacts/assets/readme.txt");
-    fs::write(&stranger, "x").unwrap();
+    let orphans = [orphan(&app, 100), orphan(&app, 200)];
+    // A file outside the layout of artifacts stays.
+    let unrelated = app.home().join("artifacts/assets/readme.txt");
+    fs::write(&unrelated, "x").unwrap();
     let swept = services.sweep_artifacts().await.unwrap();
-    assert_eq!((swept.removed, waste.iter().all(|path| path.exists())), (0, true), "younger than a day");
+    assert_eq!((swept.removed, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
     app.database().move_clock(DAY - 60).await.unwrap();
     assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
     app.database().move_clock(DAY + 60).await.unwrap();
     let swept = services.sweep_artifacts().await.unwrap();
     assert_eq!(swept.removed, 2, "{swept:?}");
-    assert!(waste.iter().all(|path| !path.exists()));
-    assert!(file(&app, &kept).exists() && stranger.exists());
+    assert!(orphans.iter().all(|path| !path.exists()));
+    assert!(file(&app, &kept).exists() && unrelated.exists());
     assert_eq!(services.verify_artifacts().await.unwrap().wrong, []);
     assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
 }
@@ -94,35 +94,35 @@ async fn what_no_row_names_is_swept_after_a_day_by_the_database_s_clock() {
 #[tokio::test]
 async fn one_process_of_all_sweeps_now_and_then() {
     let app = TestApp::start().await;
-    let beside = TestApp::builder().beside(&app).start().await;
+    let second = TestApp::builder().beside(&app).start().await;
     let due = async |app: &TestApp| app.services().sweep_when_due().await.unwrap().is_some();
-    // The servers themselves may have swept when they started.
+    // The servers may have swept at their start.
     due(&app).await;
-    assert!(!due(&app).await && !due(&beside).await);
+    assert!(!due(&app).await && !due(&second).await);
     app.database().move_clock(7 * 60 * 60).await.unwrap();
-    let (one, other) = futures_util::future::join(due(&app), due(&beside)).await;
-    assert!(one != other, "exactly one of them");
-    assert!(!due(&app).await && !due(&beside).await);
+    let (one, other) = futures_util::future::join(due(&app), due(&second)).await;
+    assert!(one != other, "exactly one process sweeps");
+    assert!(!due(&app).await && !due(&second).await);
 }
 
-/// Two installations over one store: by the books of the second, everything of the first would be waste.
+/// Two installations share one store. The index of the second knows no artifact of the first.
 #[tokio::test]
 async fn another_installation_s_store_is_never_swept() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     app.services().sweep_artifacts().await.unwrap();
-    let stranger = TestApp::builder()
+    let other = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
-    let stranger = stranger.start().await;
-    let owner = stranger.database().owner().await.unwrap();
+    let other = other.start().await;
+    let owner = other.database().owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
-    stranger.database().move_clock(2 * DAY).await.unwrap();
-    let refused = stranger.services().sweep_artifacts().await.unwrap_err();
+    other.database().move_clock(2 * DAY).await.unwrap();
+    let refused = other.services().sweep_artifacts().await.unwrap_err();
     assert!(refused.to_string().contains("another installation"), "{refused}");
     assert!(file(&app, &kept).exists());
 }
 
-/// What a request left behind that ended between its two stores.
+/// A request that fails after it stored the artifact and before it commits the row leaves an orphan.
 #[tokio::test]
 async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
     let app = TestApp::start().await;
@@ -136,7 +136,7 @@ async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
     assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
 }
 
-/// R20: whatever the store answers, a document is made of the bytes that the version's checksum names, or of none.
+/// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
 #[tokio::test]
 async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_incident() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
@@ -150,22 +150,22 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
     let skill = |text: &str| json!({ "name": "leave", "description": "x", "body": text });
     let source = given.version("skill", "leave", skill("Thirty days of leave.")).await;
     let other = given.version("skill", "secret", skill("canary of another object")).await;
-    // Stored by halves, and confirmed as a whole: nobody notices before it is read.
+    // The store confirms a truncated write; the defect is detected at the first read.
     faults.becomes(ArtifactFault::TruncatedPut);
-    let halved = given.version("skill", "halved", skill("Stored by halves.")).await;
+    let truncated = given.version("skill", "halved", skill("Stored by halves.")).await;
     let documents = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     let reference = |of: &fairway_testkit::app::Version| {
         let path = format!("assets/{}/{}/content.json", of.asset_id, of.asset_version_id);
         json!({ "documents": [{ "document_id": "a", "source_ref": path }] })
     };
-    let wanted = [
+    let cases = [
         (ArtifactFault::TruncatedRead, &source, "different"),
         (ArtifactFault::StaleRead, &source, "missing"),
         (ArtifactFault::WrongBytes, &source, "different"),
         (ArtifactFault::OtherObject, &source, "different"),
-        (ArtifactFault::None, &halved, "different"),
+        (ArtifactFault::None, &truncated, "different"),
     ];
-    for (hours, (fault, version, _)) in (0..).zip(wanted) {
+    for (hours, (fault, version, _)) in (0..).zip(cases) {
         clock.move_to(hours * HOUR);
         faults.becomes(fault);
         let refused = app.post(documents.clone(), reference(version)).key("once").await;
@@ -179,28 +179,31 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
     let owner = app.database().owner().await.unwrap();
     let facts = "SELECT body FROM fact WHERE kind = 'asset_version.integrity_mismatch' ORDER BY fact_id";
     let facts: Vec<Value> = owner.query(facts, &[]).await.unwrap().iter().map(|row| fact(row.get(0))).collect();
-    let told: Vec<Value> = facts
+    let recorded: Vec<Value> = facts
         .iter()
         .map(|fact| json!([fact["subject"]["id"], fact["detail"]["defect"], fact["categories"], fact["workspace_id"]]))
         .collect();
-    let expected: Vec<Value> = wanted
+    let expected: Vec<Value> = cases
         .iter()
         .map(|(_, version, defect)| {
             json!([version.asset_version_id, defect, ["incidents", "compliance_findings"], WORKSPACE])
         })
         .collect();
-    assert_eq!(told, expected);
-    assert!(!json!(facts).to_string().contains(&other.asset_version_id), "the log does not tell whose bytes they were");
+    assert_eq!(recorded, expected);
+    assert!(
+        !json!(facts).to_string().contains(&other.asset_version_id),
+        "the audit log must not name the version of the other bytes"
+    );
 
-    // The same request under the same key, once the store returns the right bytes.
+    // The same request with the same key succeeds once the store returns the right bytes.
     faults.becomes(ArtifactFault::None);
     app.post(documents.clone(), reference(&source)).key("once").await.expect(201);
     let wrong = app.services().verify_artifacts().await.unwrap().wrong;
     let wrong: Vec<String> = wrong.iter().map(|(version, _)| version.asset_version_id.to_string()).collect();
-    assert_eq!(wrong, [halved.asset_version_id]);
+    assert_eq!(wrong, [truncated.asset_version_id]);
 }
 
-/// How often a damaged artifact is read is up to its readers, and facts stay for ever.
+/// Readers control how often a damaged artifact is read, and facts are kept forever.
 #[tokio::test]
 async fn the_mismatch_of_a_version_is_recorded_once_an_hour_by_each_server() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
@@ -240,7 +243,7 @@ async fn the_mismatch_of_a_version_is_recorded_once_an_hour_by_each_server() {
     assert_eq!(recorded().await, 3);
 }
 
-/// Bytes that this process, the server included, has read by system calls since its start.
+/// Bytes that this process has read by system calls since its start. The server runs in the same process.
 fn bytes_read() -> u64 {
     let counters = fs::read_to_string("/proc/self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()

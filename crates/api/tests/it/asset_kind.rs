@@ -1,5 +1,5 @@
-//! Kinds of assets: every kind has a schema, an example that is created and refused ones with their codes. Whoever adds
-//! a kind and forgets one of these is told here (docs/adding-an-asset-kind.md).
+//! Asset kinds: every kind has a schema, a valid example and invalid examples with their error codes. These tests fail
+//! for a new kind that lacks one of them (docs/adding-an-asset-kind.md).
 
 use fairway_domain::asset::kind::AssetKind;
 use fairway_testkit::TestApp;
@@ -17,7 +17,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/assets")
 }
 
-/// The JSON files of a folder by name without the ending.
+/// The parsed JSON files of a folder, by file stem.
 fn documents(folder: PathBuf) -> BTreeMap<String, Value> {
     let files = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
     let read = |path: PathBuf| {
@@ -66,7 +66,7 @@ async fn every_kind_has_an_example_that_is_created() {
         assert_eq!(made["content"], content, "{kind}");
         let codes: BTreeSet<&str> =
             made["warnings"].as_array().into_iter().flatten().map(|one| one["code"].as_str().unwrap()).collect();
-        // The four kinds that runs read have enforced fields; every example has a description, which nothing reads.
+        // Runs enforce fields of four kinds. Every example has a description, which no component reads.
         let expected = if kind == "model_config" { &["legacy_kind", "recorded_only"][..] } else { &["recorded_only"] };
         assert_eq!(codes, expected.iter().copied().collect(), "{kind}");
         let version = made["asset_version_id"].as_str().unwrap();
@@ -139,7 +139,7 @@ async fn a_control_that_nothing_enforces_blocks_production_alone() {
         let slug = kind.replace('_', "-");
         bound.push(given.version(kind, &slug, examples.remove(kind).unwrap()).await);
     }
-    // A control that stands behind a reference looks just as strict, and runs do not go by it.
+    // Activation also checks controls that a bound version references, because runs do not enforce them.
     given.version("guardrail_config", "guardrail-config", examples.remove("guardrail_config").unwrap()).await;
     given
         .version("hook_definition", "hook", {
@@ -205,12 +205,12 @@ async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
     let restored = app.post(&one, knowledge_base("handbook", false)).await;
     refused(&restored, "content.access_contract.revoked", "contract_revoked");
     app.post(&one, knowledge_base("handbook-2", false)).await.expect(201);
-    // Names of contracts belong to a tenant: another one is free to use the same.
-    let abroad = given.tenant("abroad").await;
-    let there = given.in_tenant(&abroad, "").workspace("there", "there").await;
-    let foreign = given.in_tenant(&abroad, &there).asset("knowledge_base", "one").await;
+    // Contract names are unique per tenant, so another tenant can use the same name.
+    let other_tenant = given.tenant("abroad").await;
+    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
+    let foreign = given.in_tenant(&other_tenant, &workspace).asset("knowledge_base", "one").await;
     let path = format!("/v1/assets/{foreign}/versions");
-    app.post(path, knowledge_base("handbook", false)).in_tenant(&abroad).await.expect(201);
+    app.post(path, knowledge_base("handbook", false)).in_tenant(&other_tenant).await.expect(201);
 }
 
 #[tokio::test]
@@ -234,11 +234,11 @@ fn the_document_for_whoever_adds_a_kind_names_what_is_there() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/adding-an-asset-kind.md")).unwrap();
     let named = text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));
-    // The kind that the document makes up is the one that is not there.
+    // The kind `voice_profile` is the document's example and does not exist.
     let paths: Vec<&str> =
         named.filter(|path| !path.starts_with(['/', '$']) && !path.contains("voice_profile")).collect();
     assert!(paths.len() >= 8, "{paths:?}");
     for path in paths {
-        assert!(root.join(path).exists(), "{path} is not there");
+        assert!(root.join(path).exists(), "{path} does not exist");
     }
 }

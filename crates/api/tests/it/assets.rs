@@ -1,4 +1,4 @@
-//! The life of assets: activated, retired, archived, and what stands in the way.
+//! The lifecycle of assets: activation, retirement, archiving, and the releases that block archiving.
 
 use crate::stage::{Stage, WORKSPACE};
 use fairway_testkit::{TestApp, app::Answer};
@@ -28,7 +28,7 @@ async fn an_asset_lives_as_its_states_allow() {
         assert_eq!(again["current_state"], state);
         assert!(again["valid_transitions"].as_array().unwrap().contains(&json!("archived")), "{again}");
     }
-    // A draft comes from no request; where one is, it may be activated.
+    // No request creates a draft; the test sets the state in the database.
     let draft = app.given().asset("skill", "draft").await;
     let owner = app.database().owner().await.unwrap();
     let set = format!("UPDATE asset SET lifecycle_state = 'draft' WHERE asset_id = '{draft}'");
@@ -39,7 +39,7 @@ async fn an_asset_lives_as_its_states_allow() {
     assert_eq!(go(&app, &asset, "archive").await.expect(200)["lifecycle_state"], "archived");
     for verb in ["activate", "retire", "archive"] {
         let refused = go(&app, &asset, verb).await.refused(409, "invalid_transition");
-        assert_eq!(refused["valid_transitions"], json!([]), "archived is the end");
+        assert_eq!(refused["valid_transitions"], json!([]), "`archived` is a final state");
     }
     let version = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": {} })).await;
     assert!([400, 409].contains(&version.status), "{version}");
@@ -101,7 +101,7 @@ async fn the_workspace_stands_once() {
         let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
         assert_eq!(answer.refused(422, "validation_error")["fields"][0]["code"], "unknown_field");
     }
-    // The same in both places is one, and a body is not needed.
+    // The same workspace in query and body is accepted, and the body is optional.
     app.post(format!("{verb}?workspace_id={other}"), json!({ "workspace_id": other })).await.expect(200);
     app.named("post", path(&asset, "activate")).await.expect(200);
 }
@@ -129,7 +129,7 @@ async fn releases_that_are_not_over_stand_in_the_way_of_archiving() {
     in_the_way("approved").await;
     given.transition(&draft, "active").await;
     in_the_way("active").await;
-    // A retired asset takes no new bindings, and the release goes on.
+    // A retired asset accepts no new bindings; the existing release stays active.
     go(&app, &policy.asset_id, "retire").await.expect(200);
     let other = given.draft(&workload, &[]).await;
     let bind = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
@@ -157,7 +157,7 @@ async fn releases_of_others_are_counted_and_not_shown() {
     }
 }
 
-/// Whoever is first, no asset ends archived with a draft that binds it.
+/// In either order, no archived asset remains bound by a draft.
 #[tokio::test]
 async fn archiving_and_binding_at_once_leave_one_of_them() {
     let app = TestApp::start().await;
@@ -170,7 +170,7 @@ async fn archiving_and_binding_at_once_leave_one_of_them() {
         let body = json!({ "asset_version_id": policy.asset_version_id, "role": "policy_bundle" });
         let bind = app.post(format!("/v1/releases/{draft}/bindings"), body);
         let archive = app.post(path(&policy.asset_id, "archive"), json!({}));
-        // Either may be sent first.
+        // The order of the two requests alternates.
         let (bind, archive) = if round % 2 == 0 {
             join(bind.into_future(), archive.into_future()).await
         } else {
@@ -192,8 +192,8 @@ async fn archiving_and_binding_at_once_leave_one_of_them() {
     assert_eq!(archived + bound, 24);
 }
 
-/// The same, with the binding held open in its transaction while the asset is archived: the interleaving that one
-/// snapshot for lock and question would get wrong.
+/// The binding's transaction stays open while the asset is archived. A statement that locks and checks in one snapshot
+/// would miss the binding.
 #[tokio::test]
 async fn archiving_sees_a_binding_that_commits_while_it_waits() {
     let app = TestApp::start().await;
@@ -220,7 +220,7 @@ async fn archiving_sees_a_binding_that_commits_while_it_waits() {
     archive.await.unwrap().refused(409, "asset_in_use");
 }
 
-/// And the other way round: the asset is archived in a transaction that is still open when it is bound.
+/// The asset is archived in a transaction that is still open when the binding is requested.
 #[tokio::test]
 async fn binding_waits_for_an_archiving_under_way() {
     let app = TestApp::start().await;
@@ -255,7 +255,7 @@ async fn every_move_is_told_in_the_log() {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::jsonb -> 'detail' ->> 'to' FROM fact WHERE kind = 'asset.moved'
         ORDER BY fact_id";
-    let told: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
-    assert_eq!(told, ["retired", "active", "retired", "archived"]);
+    let states: Vec<String> = owner.query(sql, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(states, ["retired", "active", "retired", "archived"]);
     let _: Value = app.get("/readyz").await.expect(200);
 }

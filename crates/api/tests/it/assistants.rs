@@ -1,4 +1,4 @@
-//! The assistant that comes with every workspace.
+//! The built-in assistant workload of every workspace.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::TestApp;
@@ -28,7 +28,10 @@ async fn an_assistant_can_be_released_and_suspended_and_not_retired() {
     let given = app.given();
     let listed = app.get("/v1/workloads").await.expect(200);
     let id = listed[0]["workload_id"].as_str().unwrap();
-    assert_eq!(id, "00000000-0000-7000-8000-000000000004", "the first workspace's has the documented identifier");
+    assert_eq!(
+        id, "00000000-0000-7000-8000-000000000004",
+        "the assistant of the first workspace has the documented identifier"
+    );
     let path = format!("/v1/workloads/{id}");
     app.patch(&path, json!({ "status": "retired" })).await.refused(409, "builtin_workload");
     assert_eq!(app.patch(&path, json!({ "status": "suspended" })).await.expect(200)["status"], "suspended");

@@ -1,4 +1,4 @@
-//! The audit log: an entry for every change, in one order, with nothing in it that people wrote.
+//! The audit log: one entry per change, in a total order, without text that users wrote.
 
 use crate::{document::routes, stage::Stage};
 use fairway_operations::access::Operation;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 
-/// The whole log, once everything that was committed stands in it.
+/// Waits until every committed fact is sequenced, and returns the whole log, newest first.
 async fn log(app: &TestApp) -> Vec<Value> {
     let owner = app.database().owner().await.unwrap();
     let waiting = async {
@@ -57,12 +57,12 @@ async fn entries_stand_in_one_order_without_gaps() {
         let leaf = Sha256::new().chain_update([0]).chain_update(&body).finalize();
         let hex: String = leaf.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(event["leaf_hash"], hex);
-        // What is hashed is canonical, and says what the API shows.
-        let said: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(said.to_string().as_bytes(), body, "{said}");
-        assert_eq!(said["kind"], event["kind"]);
+        // The hashed bytes are canonical JSON and agree with the response of the API.
+        let fact: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(fact.to_string().as_bytes(), body, "{fact}");
+        assert_eq!(fact["kind"], event["kind"]);
     }
-    // A workspace's entries are a part of the whole.
+    // The entries of a workspace are a subset of the tenant's entries.
     let path = format!("/v1/audit/events?limit=200&workspace_id={}", stage.workspace);
     let here = app.get(path).await.expect(200);
     assert!(!here.as_array().unwrap().is_empty());
@@ -70,7 +70,7 @@ async fn entries_stand_in_one_order_without_gaps() {
     assert!(here.as_array().unwrap().len() < events.len());
 }
 
-/// An auditor below tenant scope reads the events of its scope: of a namespace, of workspaces, and of single workloads.
+/// An auditor below tenant scope reads the events of its namespace, workspaces or workloads.
 #[tokio::test]
 async fn auditors_read_the_events_of_their_scope() {
     let app = TestApp::start().await;
@@ -109,7 +109,7 @@ async fn auditors_read_the_events_of_their_scope() {
         assert_eq!(events_of(String::new(), actor).await, of_here, "{actor}");
         assert_eq!(events_of(format!("&workspace_id={here}"), actor).await, of_here, "{actor}");
     }
-    // Of a workload: it, its releases, its runs and who has a role for it; and nothing of what lives beside it.
+    // Workload scope covers the workload, its releases, its runs and its role bindings, and excludes siblings.
     let of_workload = events_of(String::new(), "user:of-workload").await;
     let kinds: BTreeSet<&str> = of_workload.iter().map(|event| event["kind"].as_str().unwrap()).collect();
     let expected =
@@ -127,10 +127,10 @@ async fn auditors_read_the_events_of_their_scope() {
     let mut both: Vec<Value> = of_here.iter().chain(&of_workload).cloned().collect();
     both.sort_by_key(|event| std::cmp::Reverse(event["index"].as_u64()));
     assert_eq!(events_of(String::new(), "user:of-both").await, both);
-    // A page ends where it is cut, and the next one goes on.
+    // A limit cuts the combined list.
     let first = app.get("/v1/audit/events?limit=3").as_actor("user:of-both").await;
     assert_eq!(first.expect(200).as_array().unwrap()[..], both[..3]);
-    // Who audits nothing is told what is missing, and of another's workspace as well.
+    // A caller without the permission gets 403 with its name, for a foreign workspace as well.
     for (query, actor) in [
         (String::new(), "user:viewer"),
         (format!("?workspace_id={here}"), "user:viewer"),
@@ -141,7 +141,7 @@ async fn auditors_read_the_events_of_their_scope() {
     }
 }
 
-/// Facts say whom they concern when they are made, so that whoever tells people needs no rules of its own.
+/// Each fact carries its notification categories, so that a notifier needs no rules of its own.
 #[tokio::test]
 async fn entries_name_the_categories_that_people_choose_from() {
     let app = TestApp::start().await;
@@ -163,7 +163,7 @@ async fn entries_name_the_categories_that_people_choose_from() {
     app.patch(format!("/v1/workloads/{}", workload.workload_id), json!({ "status": "suspended" })).await.expect(200);
 
     let events = log(&app).await;
-    let said = |kind: &str| -> BTreeSet<String> {
+    let categories_of = |kind: &str| -> BTreeSet<String> {
         events.iter().filter(|event| event["kind"] == kind).map(|event| event["categories"].to_string()).collect()
     };
     let expected = |categories: &[Value]| categories.iter().map(Value::to_string).collect::<BTreeSet<_>>();
@@ -178,11 +178,11 @@ async fn entries_name_the_categories_that_people_choose_from() {
         ("workload.changed", vec![json!(["incidents"])]),
         ("workload.created", vec![json!([])]),
     ] {
-        assert_eq!(said(kind), expected(&categories), "{kind}");
+        assert_eq!(categories_of(kind), expected(&categories), "{kind}");
     }
 }
 
-/// The kind of the entry that an operation leaves, and of its subject.
+/// The kinds of the fact that an operation writes and of its subject.
 fn told(operation: &str) -> (&'static str, &'static str) {
     match operation {
         "create_tenant" => ("tenant.created", "tenant"),
@@ -220,16 +220,17 @@ fn told(operation: &str) -> (&'static str, &'static str) {
         "run_code" | "execute_workload" | "execute_workload_on_lane" | "call_tool" | "cancel_execution" => {
             ("execution.ended", "execution")
         }
-        other => panic!("what does {other} leave in the log?"),
+        other => panic!("no fact is specified for the operation {other}"),
     }
 }
 
-/// Every operation of the document that changes something, and the parts that the authorisation table knows besides.
+/// Every documented operation that changes state, and the further parts of the authorization table. The flag says
+/// whether the route accepts an idempotency key.
 fn changes() -> Vec<(String, bool)> {
     let all = routes().into_iter().filter(|route| route.method != "get" && route.id() != "validate_flow");
     let mut all: Vec<(String, bool)> =
         all.map(|route| (route.id().to_owned(), route.has_parameter("Idempotency-Key"))).collect();
-    // To the status that a workload has already is no change, and nothing is fetched here.
+    // `SuspendWorkload` repeats the current status, and `FetchDocuments` fetches nothing in this test.
     let no_change = [Operation::SuspendWorkload, Operation::FetchDocuments];
     let parts = Operation::PARTS.iter().filter(|part| !no_change.contains(part));
     all.extend(parts.map(|part| (part.id().to_owned(), false)));
@@ -250,7 +251,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         if keyed {
             request = request.key("once");
         }
-        // What the request's target needed is known before the request itself.
+        // The facts of the target's setup are excluded.
         known.extend(log(&app).await.iter().map(|event| event["event_id"].to_string()));
         let answer = request.clone().as_actor("user:local").await;
         assert!((200..300).contains(&answer.status), "{answer}");
@@ -261,7 +262,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         let mut fresh: Vec<Value> =
             log(&app).await.into_iter().filter(|event| !known.contains(&event["event_id"].to_string())).collect();
         if operation == "run_code" {
-            // A script stands in the log before anybody is handed it.
+            // The fact of a script is committed before the script is dispatched.
             assert_eq!(fresh.pop().unwrap()["kind"], "execution.code_accepted");
         }
         assert_eq!(fresh.len(), 1, "{operation}: {fresh:?}");
@@ -271,7 +272,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
         assert_eq!(event["actor"], actor, "{operation}");
         assert_eq!((&event["kind"], &event["subject"]["kind"]), (&json!(kind), &json!(subject)), "{operation}");
     }
-    // What changes nothing and what is refused leaves no entry.
+    // Requests that change nothing and refused requests write no entry.
     let before = log(&app).await.len();
     stage.request("change_workload_status").await.await.expect(200);
     app.post("/v1/assets", json!({ "slug": "-" })).await.refused(422, "validation_error");
@@ -282,8 +283,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
     assert_eq!(log(&app).await.len(), before);
 }
 
-/// Decided at the door, by what cannot be decided, or half-way: each denial is one entry, and one that is told again
-/// is none.
+/// A denial at acceptance, after an evaluation error or during the run writes one entry. A replayed denial writes none.
 #[tokio::test]
 async fn every_denial_has_one_entry_that_names_its_request() {
     const ASKS: &str = "\
@@ -409,7 +409,7 @@ async fn history_is_not_rewritten() {
     let owner = app.database().owner().await.unwrap();
     for table in ["fact", "fact_order", "asset_version", "approval", "deployment_history"] {
         let count: i64 = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0);
-        assert!(count > 0, "{table} is empty, so the rest would prove nothing");
+        assert!(count > 0, "{table} is empty, so the test proves nothing");
         for statement in [
             format!("UPDATE {table} SET tenant_id = tenant_id"),
             format!("DELETE FROM {table}"),

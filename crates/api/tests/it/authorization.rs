@@ -1,4 +1,4 @@
-//! Who may do what: every operation against every role, and against a table that was written by hand.
+//! Authorization: every operation with every role, compared with a handwritten table.
 
 use crate::{
     document::routes,
@@ -17,18 +17,18 @@ const CALLERS: [&str; 12] = [
     "user:operator",
     "user:auditor",
     "user:workspace-admin",
-    // The four above have their role in the workspace alone; these two in the tenant and everywhere.
+    // The callers above have a workspace role, these two a tenant role and a platform role.
     "user:tenant-admin",
     "user:platform-admin",
-    // Had a role once.
+    // Its only role was revoked.
     "user:nobody",
-    // Administers another workspace of the tenant, and another tenant.
+    // Administrators of another workspace of the tenant, and of another tenant.
     "user:neighbour",
     "user:stranger",
 ];
 
-/// What each of them gets, in the order of [`CALLERS`]: `+` it is done, `e` an empty list, `f` 403 with the permission
-/// that is missing, `.` 404.
+/// The expected response for each of [`CALLERS`], in order: `+` success, `e` an empty list, `f` 403 with the missing
+/// permission, `.` 404.
 const TABLE: &[(&str, &str)] = &[
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
@@ -141,10 +141,10 @@ fn every_route_stands_in_the_table() {
     let parts: Vec<&str> = Operation::PARTS.iter().map(|operation| operation.id()).collect();
     let guarded: BTreeSet<String> =
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
-    assert_eq!(documented, guarded, "routes and the authorisation table differ");
+    assert_eq!(documented, guarded, "routes and the authorization table differ");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
     let swept: BTreeSet<&str> = TABLE.iter().map(|(operation, _)| *operation).collect();
-    assert_eq!(all, swept, "the sweep and the authorisation table differ");
+    assert_eq!(all, swept, "this table and the authorization table differ");
 }
 
 #[tokio::test]
@@ -159,7 +159,7 @@ async fn every_role_may_do_what_its_permissions_say() {
             let got = match answer.status {
                 200 if answer.body == b"[]" => "e",
                 200 | 201 | 204 => "+",
-                // Let through to the address, which is none that this server fetches from.
+                // Authorization passed; the server then refuses the source address.
                 422 if operation == "fetch_documents" => {
                     let detail = answer.refused(422, "validation_error");
                     if detail["fields"][0]["code"] == "source_not_fetched" { "+" } else { "?" }
@@ -191,11 +191,11 @@ async fn give_roles(stage: &Stage<'_>) {
     }
     given.role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
     given.role("user:platform-admin", "platform_admin", ("platform", None)).await;
-    let lost = given.role("user:nobody", "workspace_admin", here).await;
-    stage.app.delete(format!("/v1/role-bindings/{lost}")).await.expect(204);
-    let next_door = given.workspace("next-door", "next-door").await;
-    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
-    let abroad = given.tenant("elsewhere").await;
-    let there = stage.app.given().in_tenant(&abroad, "");
-    there.role("user:stranger", "tenant_admin", ("tenant", Some(&abroad))).await;
+    let revoked = given.role("user:nobody", "workspace_admin", here).await;
+    stage.app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
+    let other_workspace = given.workspace("next-door", "next-door").await;
+    given.role("user:neighbour", "workspace_admin", ("workspace", Some(&other_workspace))).await;
+    let other_tenant = given.tenant("elsewhere").await;
+    let elsewhere = stage.app.given().in_tenant(&other_tenant, "");
+    elsewhere.role("user:stranger", "tenant_admin", ("tenant", Some(&other_tenant))).await;
 }

@@ -1,4 +1,4 @@
-//! Runs that a service sends for somebody.
+//! Delegation: runs that a service submits on behalf of a subject.
 
 use crate::{dispatch::path, execution::ended, share_link::number};
 use fairway_testkit::{
@@ -65,12 +65,12 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
     let refused = send(&app, &workload, "user:leo").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "execution.run");
     send(&app, &workload, "user:mia").await.expect(200);
-    // A lane is chosen by whom both may.
+    // A request with an explicit lane requires the permission of both the service and the subject.
     let mut chosen = body("user:mia");
     chosen["lane"] = json!("standard");
     let refused = app.post(workload.execute_path(), chosen).as_actor("service:portal").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "release.transition");
-    // The binding counts at once, and so do the rights of the service.
+    // A removed binding and a revoked role take effect at once.
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);
     app.delete(bindings).await.expect(204);
     send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
@@ -79,11 +79,11 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
     let roles = app.get("/v1/role-bindings?limit=200").await.expect(200);
     let service = roles.as_array().unwrap().iter().find(|role| role["principal"] == "service:portal").unwrap();
     app.delete(format!("/v1/role-bindings/{}", service["role_binding_id"].as_str().unwrap())).await.expect(204);
-    // Somebody whom the server has not seen: what it remembers of the service is no reason to let it through.
+    // The subject is not cached; the cached rights of the service must not admit the run.
     send(&app, &workload, "user:new").await.refused(404, "not_found");
 }
 
-/// What a service does elsewhere is done in its own name, so it is not let believe anything else.
+/// Other operations run under the service's own identity, so they refuse the on-behalf-of fields.
 #[tokio::test]
 async fn whom_a_service_acts_for_is_said_at_runs_alone() {
     let (app, workload) = set().await;
@@ -113,7 +113,7 @@ async fn nobody_else_says_whom_it_acts_for() {
         let one = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "actor_ref": "user:mia" });
         app.post(workload.execute_path(), one).as_actor(actor).await.refused(422, "forbidden_field");
     }
-    // A member that is there says something, whatever it says: from nobody else, and not from a service by halves.
+    // Any present member is refused from other callers, and an incomplete set from an internal client.
     let tool = json!({ "workload_slug": "main", "environment": "dev", "inputs": { "ticket": "x" } });
     for (path, plain) in [
         (workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } })),

@@ -1,4 +1,4 @@
-//! Bodies: what is no JSON, what is too much of it, and what is not asked for.
+//! Request bodies: malformed JSON, size limits, unknown fields and invalid values.
 
 use crate::{
     document::{document, routes},
@@ -46,7 +46,7 @@ async fn what_readers_do_not_agree_upon_is_refused_everywhere() {
             answer.refused(400, "malformed_json");
             assert!(!answer.text().contains("slug"), "{answer}");
         }
-        // Well-formed, and not what is asked for.
+        // Well-formed JSON of the wrong shape.
         let allowed = format!("{{\"slug\":{}}}", nested(63));
         for document in ["null", "[]", "\"{}\"", "1", "true", &allowed] {
             send(document.as_bytes()).await.refused(422, "validation_error");
@@ -169,7 +169,7 @@ async fn only_plain_json_is_taken() {
     }
     let twice = app.post(ASSETS, Value::Null).header("Content-Type", "text/plain").await;
     twice.refused(415, "unsupported_media_type");
-    // Without a type nothing but an absent body, which counts as an empty object.
+    // Without a content type only an absent body is accepted, and it counts as an empty object.
     let address = app.address();
     let plain = format!("POST {ASSETS} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     let untyped = app.raw(format!("{plain}Content-Length: {}\r\n\r\n{body}", body.len())).await;
@@ -195,12 +195,12 @@ async fn bodies_have_a_greatest_length() {
         let holds_content = contents.contains(&route.id());
         let limit = if holds_content { 4 << 20 } else { 1 << 20 };
         let send = |length: usize| app.named(&route.method, path.clone()).bytes("application/json", slug(length));
-        // The limit is part of the route's types; one of each kind is measured to the byte.
+        // The limit is part of the route's types; one route for each limit is tested to the byte.
         if ["create_tenant", "create_asset_version"].contains(&route.id()) {
             send(limit - "{\"slug\":\"\"}".len()).await.refused(422, "validation_error");
         }
         send(limit).await.refused(413, "payload_too_large");
-        // The announced length alone is enough, and a body without one is counted.
+        // The server refuses by the announced length, and counts the bytes of a chunked body.
         if route.id() == "create_tenant" {
             let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
             let head = format!("{head}Content-Type: application/json\r\n");
@@ -268,7 +268,7 @@ async fn numbers_have_bounds() {
             app.get(format!("{path}&{query}")).await.expect(200);
         }
     }
-    // Integers that not every reader keeps exactly are no content.
+    // Integers beyond the exact range of a double are refused.
     let model = stage.given.model_policy("bounds").await;
     let path = format!("/v1/assets/{}/versions", model.asset_id);
     let route = json!({
@@ -321,9 +321,9 @@ async fn content_is_what_its_kind_says() {
         assert!(first["path"].as_str().is_some_and(|path| path.starts_with("content")), "{answer}");
         assert!(first["code"].is_string() && first["message"].is_string(), "{answer}");
         let listed = app.get(format!("/v1/assets/{asset}/versions?workspace_id={}", crate::stage::WORKSPACE)).await;
-        assert_eq!(listed.expect(200), json!([]), "nothing is kept of what was refused");
+        assert_eq!(listed.expect(200), json!([]), "refused content must not be stored");
     }
-    // The prompt's grammar has codes of its own, and never repeats the template.
+    // Prompt errors have their own codes and never repeat the template.
     let prompt = given.asset("prompt_template", "grammar").await;
     for (text, code) in [
         ("secret $arg:unheard", "prompt_malformed_token"),
@@ -339,7 +339,7 @@ async fn content_is_what_its_kind_says() {
         let answer = app.post(format!("/v1/assets/{prompt}/versions"), json!({ "content": content })).await;
         assert_eq!(answer.refused(422, "validation_error")["fields"][0]["path"], "content");
     }
-    // Flows say where they are wrong, all at once.
+    // Flow errors carry line and column.
     let yaml = "name: x\nentry_step: a\nentry_step: b\nsteps: []\n";
     let answer = app.post("/v1/flows", json!({ "slug": "bad", "owner_ref": "team:a", "content_yaml": yaml })).await;
     let refused = answer.refused(400, "invalid_flow");

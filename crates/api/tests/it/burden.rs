@@ -1,20 +1,21 @@
-//! What a request costs the process: time on the processor and memory at its peak, as the system counted them.
+//! Resource usage of a request: CPU time and peak memory of the process, as the kernel counts them.
 //!
-//! Each test is a process of its own, with its server in it. Time is counted on the processor, so that a busy machine
-//! does not make a request look slow; memory includes what the client holds, so it is more than the server's.
+//! Each test is a process of its own, with its server in it. CPU time does not depend on the load of the machine.
+//! Memory includes that of the client, so it exceeds the server's share.
 
 use std::{fs, time::Duration};
 
-/// The bounds on bad input: a second, and 32 MiB. A build without optimisation is some ten times slower than what the
-/// second is meant for, and a processor's speed changes from minute to minute.
+/// The CPU limit for bad input: 1 s. An unoptimized build is about ten times slower, and processor speed varies, so debug
+/// builds get 5 s.
 const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+/// The memory limit for bad input: 32 MiB.
 const MOST_KIBIBYTES: u64 = 32 << 10;
-/// `USER_HZ`, in which the system tells process times on every platform that Linux has.
+/// `USER_HZ`, the unit of process times on every platform of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Does some work, and fails if it took more than bad input may.
+/// Awaits `work`, and panics if it exceeds the limits for bad input. `what` names the work in the message.
 pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) -> T {
-    // Sets the peak back to what is used now (proc(5), clear_refs).
+    // Resets the peak to the current usage (proc(5), clear_refs).
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let (before, began) = (status("VmRSS:"), processor_time());
     let done = work.into_future().await;
@@ -24,8 +25,7 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
     done
 }
 
-/// Does some work on this thread, and says what it took of the processor at most before it let the thread go on, and what
-/// the whole process took.
+/// Polls `work` on this thread. Returns its output, the longest CPU time of one poll, and the CPU time of the process.
 pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
     let (began, mut work) = (processor_time(), std::pin::pin!(work));
     let (mut last, mut longest) = (thread_time(), Duration::ZERO);
@@ -33,7 +33,7 @@ pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Dur
         let done = tokio::select! {
             biased;
             done = &mut work => Some(done),
-            // Asked again at every turn, and for nothing.
+            // Forces another poll of `work`.
             () = tokio::task::yield_now() => None,
         };
         let now = thread_time();
@@ -45,7 +45,7 @@ pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Dur
     }
 }
 
-/// A line of the process's status, in KiB.
+/// A field of `/proc/self/status`, in KiB.
 fn status(name: &str) -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -62,7 +62,7 @@ fn thread_time() -> Duration {
 
 fn time_of(stat: &str) -> Duration {
     let text = fs::read_to_string(stat).unwrap();
-    // The program's name may hold anything, so fields are counted behind its closing bracket (proc(5), stat).
+    // The program's name can hold any character, so fields are counted after its closing bracket (proc(5), stat).
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)

@@ -1,4 +1,4 @@
-//! Code mode: scripts that are let in like runs, handed over once, and never again.
+//! Code mode: scripts are admitted like runs and dispatched to the gateway at most once.
 
 mod fields;
 mod unknown;
@@ -66,12 +66,12 @@ async fn a_script_is_a_run_with_all_that_belongs_to_one() {
     let evidence = app.get(path(id, "/evidence-graph")).await;
     let document = &evidence.expect(200)["evidence_artifacts"][0];
     assert_eq!(document["artifact_kind"], "code_run");
-    assert!(!evidence.text().contains("hello"), "what scripts say is no evidence: {evidence}");
-    let told = facts(&app).await;
-    let kinds: Vec<&str> = told.iter().map(|fact| fact["kind"].as_str().unwrap()).collect();
+    assert!(!evidence.text().contains("hello"), "evidence must not hold the output of scripts: {evidence}");
+    let recorded = facts(&app).await;
+    let kinds: Vec<&str> = recorded.iter().map(|fact| fact["kind"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["execution.code_accepted", "execution.ended"]);
-    assert_eq!(told[0]["detail"]["language"], "starlark");
-    assert!(!json!(told).to_string().contains("hello"), "no fact holds a script");
+    assert_eq!(recorded[0]["detail"]["language"], "starlark");
+    assert!(!json!(recorded).to_string().contains("hello"), "no fact holds a script");
 }
 
 #[tokio::test]
@@ -93,11 +93,11 @@ async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
     let given = app.given();
     let of = |slug: &str| app.post("/v1/runtime/code", body(slug));
     of("nobody").await.refused(404, "not_found");
-    let elsewhere = given.workspace("elsewhere", "elsewhere").await;
+    let other_workspace = given.workspace("elsewhere", "elsewhere").await;
     script(&app)
         .json({
             let mut there = body("main");
-            there["workspace_id"] = json!(elsewhere);
+            there["workspace_id"] = json!(other_workspace);
             there
         })
         .await
@@ -110,9 +110,9 @@ async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
     let denied = of("strict").await.refused(403, "policy_denied");
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(ended(&app, &denied["execution_id"]).await["status"], "denied");
-    // Neither a public workload nor a link lets scripts in.
+    // Public access to a workload does not cover scripts.
     given.role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
-    given.role("user:nobody", "viewer", ("workspace", Some(&elsewhere))).await;
+    given.role("user:nobody", "viewer", ("workspace", Some(&other_workspace))).await;
     let public = given.active_workload("public").await;
     let exposed = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public" } });
     app.patch(format!("/v1/workloads/{}", public.workload_id), exposed).await.expect(200);
@@ -151,22 +151,22 @@ async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
     assert_eq!(gateway.count(), MOST_AT_ONCE + 2);
 }
 
-/// What comes with one key at once is one script: it takes one place, and whoever came second is told that the first runs.
+/// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
 #[tokio::test]
 async fn twins_take_one_place() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = app(&gateway).await;
-    let mut twins: FuturesUnordered<_> =
+    let mut duplicates: FuturesUnordered<_> =
         (0..3 * MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).key("twin").into_future())).collect();
     for _ in 1..twins.len() {
-        twins.next().await.unwrap().unwrap().refused(409, "request_in_progress");
+        duplicates.next().await.unwrap().unwrap().refused(409, "request_in_progress");
     }
     assert_eq!(gateway.count(), 1);
     let others: Vec<_> = (1..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
     gateway.handed(MOST_AT_ONCE).await;
     script(&app).await.refused(429, "too_many_scripts");
     gateway.becomes(gives(json!(1), ""));
-    let first = twins.next().await.unwrap().unwrap().expect(200);
+    let first = duplicates.next().await.unwrap().unwrap().expect(200);
     for answer in join_all(others).await {
         answer.unwrap().expect(200);
     }
@@ -199,7 +199,7 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
     let waiting = app.post("/v1/runtime/code", body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
-    assert_eq!(app.get(path(id, "")).await.expect(200)["queued_result"], Value::Null, "nobody has looked at it yet");
+    assert_eq!(app.get(path(id, "")).await.expect(200)["queued_result"], Value::Null, "the run waits for review");
     let seen = app.get(path(id, "/review")).as_actor("user:reviewer").await.expect(200);
     assert_eq!(seen["metadata"]["stdout"], "grace@example.com\n");
     let verdict = app.post(path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
@@ -208,7 +208,7 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
     assert_eq!((&given["result"], &given["stdout"]), (&json!("ada@example.com"), &json!("grace@example.com\n")));
 }
 
-/// R4, contract 12: a client that goes away does not end its run, whenever it goes.
+/// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
 async fn clients_that_are_gone_leave_no_run_behind_that_nobody_runs() {
     let gateway = StubGateway::quiet();
@@ -221,28 +221,28 @@ async fn clients_that_are_gone_leave_no_run_behind_that_nobody_runs() {
     );
     for millis in (0..10).cycle().take(100) {
         let mut stream = TcpStream::connect(app.address()).await.unwrap();
-        // What is closed is reset, which a server learns of while it works.
+        // Closing the socket sends a reset, which the server detects while it works.
         stream.set_zero_linger().unwrap();
         stream.write_all(format!("{head}{sent}").as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(millis)).await;
     }
     let owner = app.database().owner().await.unwrap();
-    let under_way = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
+    let counts = "SELECT count(*) FILTER (WHERE finished_at IS NULL), count(*) FILTER (WHERE status = 'completed'),
         count(*) FROM execution";
     let since = Instant::now();
     let (completed, all) = loop {
-        let row = owner.query_one(under_way, &[]).await.unwrap();
+        let row = owner.query_one(counts, &[]).await.unwrap();
         let (open, completed, all): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         if open == 0 && all > 0 {
             break (completed, all);
         }
-        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} are run by nobody");
+        assert!(since.elapsed() < Duration::from_secs(10), "{open} of {all} runs have not ended");
         tokio::time::sleep(Duration::from_millis(20)).await;
     };
     assert_eq!((completed, usize::try_from(all).unwrap()), (all, gateway.count()));
 }
 
-/// Whoever prints and then fails is not told past the person who has to look.
+/// The output of a failed script must not bypass human review.
 #[tokio::test]
 async fn what_a_failing_script_printed_waits_for_nobody_and_is_told_to_nobody() {
     let failed = Err(ScriptFailure::Error);
@@ -261,7 +261,7 @@ async fn what_a_failing_script_printed_waits_for_nobody_and_is_told_to_nobody() 
     assert!(!answer.text().contains("canary") && !read.text().contains("canary"), "{answer} {read}");
 }
 
-/// Replays are answered from what is stored, also while all places are taken, and take none.
+/// A replay returns the stored result and needs neither a permit nor a prepared sandbox.
 #[tokio::test]
 async fn a_replay_takes_no_place() {
     let gateway = StubGateway::new(gives(json!(2), ""));
@@ -270,7 +270,7 @@ async fn a_replay_takes_no_place() {
     let (prepared, _) = gateway.prepared();
     let again = script(&app).key("k").await;
     assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
-    assert_eq!(gateway.prepared(), (prepared, 0), "nobody is made ready for what is over");
+    assert_eq!(gateway.prepared(), (prepared, 0), "a replay must not prepare a sandbox");
 }
 
 #[tokio::test]

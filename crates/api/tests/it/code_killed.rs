@@ -1,4 +1,4 @@
-//! A server that is killed after a script was written down, and before anybody was handed it.
+//! A server that is killed after it committed a script and before it dispatched it.
 
 use crate::{
     dispatch::{falls_silent, path},
@@ -16,11 +16,11 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long the server may take until it is ready, and until it has let a script in.
+/// The time limit for the server to become ready and to commit a script.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A server in a process of its own, over this database and with this gateway.
+/// A server in a process of its own.
 struct Victim {
     client: Client,
     child: Child,
@@ -61,27 +61,27 @@ async fn count(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// R4: the row is there, nobody was handed the script, nobody ever is, and its end is that nobody knows.
+/// R4: the row is committed, the script is never dispatched, and the run ends unknown.
 #[tokio::test]
 async fn a_script_whose_server_is_killed_before_it_hands_it_over_is_unknown_and_never_sent() {
-    let (gateway, living) = (FaultyEndpoint::start().await, StubGateway::quiet());
-    let keeper = TestApp::builder().gateway(living.clone()).start().await;
-    keeper.active_workload("main").await;
-    let line = FaultyLine::to(keeper.database(), 1);
-    let mut victim = Victim::start(line.url(), &gateway.url("/")).await;
+    let (gateway, idle_gateway) = (FaultyEndpoint::start().await, StubGateway::quiet());
+    let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
+    survivor.active_workload("main").await;
+    let proxy = FaultyLine::to(survivor.database(), 1);
+    let mut victim = Victim::start(proxy.url(), &gateway.url("/")).await;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
         "code": "result = 1",
     });
     gateway.says(Script::json(&json!({ "result": 1 })));
     victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
-    assert_eq!(gateway.count(), 1, "it hands over what it was told is written down");
+    assert_eq!(gateway.count(), 1, "a committed script is dispatched");
 
-    line.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Withheld));
+    proxy.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
     let since = Instant::now();
-    while count(&keeper, "SELECT count(*) FROM execution_lease").await == 0 {
-        assert!(since.elapsed() < PATIENCE, "{:?}", line.made());
+    while count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
+        assert!(since.elapsed() < PATIENCE, "{:?}", proxy.made());
         tokio::time::sleep(LOOK).await;
     }
     victim.child.kill().unwrap();
@@ -89,12 +89,12 @@ async fn a_script_whose_server_is_killed_before_it_hands_it_over_is_unknown_and_
     request.await.unwrap_err();
 
     let accepted = "SELECT count(*) FROM fact WHERE kind = 'execution.code_accepted'";
-    assert_eq!(count(&keeper, accepted).await, 2, "the log has it");
-    let running = keeper.get("/v1/executions?status=running").await.expect(200);
+    assert_eq!(count(&survivor, accepted).await, 2, "both acceptances are recorded");
+    let running = survivor.get("/v1/executions?status=running").await.expect(200);
     let id: &Value = &running[0]["execution_id"];
-    falls_silent(&keeper).await;
-    let read = ended(&keeper, id).await;
+    falls_silent(&survivor).await;
+    let read = ended(&survivor, id).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
-    keeper.post(path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
-    assert_eq!((gateway.count(), living.count()), (1, 0), "nobody is handed it, then or later");
+    survivor.post(path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);
+    assert_eq!((gateway.count(), idle_gateway.count()), (1, 0), "the script is never dispatched");
 }

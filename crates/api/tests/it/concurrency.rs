@@ -1,4 +1,4 @@
-//! Several at once: no update is lost, and every lane has one holder.
+//! Concurrent requests: no update is lost, and every lane has one holder.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{TestApp, app::Answer, is_long};
@@ -29,7 +29,7 @@ async fn entity_tags_tell_what_has_changed() {
     patch("three").header("If-Match", "*").await.expect(200);
     let listed = format!("{tag}, {}", app.get(&path).await.header("etag").unwrap());
     patch("four").header("If-Match", listed).await.expect(200);
-    // Without the header, and to what is there already, nothing changes.
+    // A patch with the current value changes nothing.
     let before = app.get(&path).await;
     let same = patch("four").await;
     assert_eq!(same.expect(200), before.json());
@@ -73,7 +73,7 @@ async fn no_increment_is_lost() {
     let won: u32 = join_all((0..clients).map(|_| client())).await.into_iter().sum();
     let last = app.get(&path).await.expect(200);
     assert_eq!(last["description"], won.to_string());
-    assert!(won >= rounds, "only {won} got through");
+    assert!(won >= rounds, "only {won} updates succeeded");
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn fields_that_nobody_contends_for_are_all_kept() {
     assert_eq!(last["invocation_mode"], "batch");
 }
 
-/// The holder of each lane, as the API tells it.
+/// The release that holds each lane, according to the API.
 async fn holders(app: &TestApp, workload: &str) -> BTreeMap<&'static str, String> {
     let mut holders = BTreeMap::new();
     for lane in LANES {
@@ -115,7 +115,7 @@ fn judge(answer: &Answer) -> bool {
             assert!(detail["valid_transitions"].is_array(), "{answer}");
             false
         }
-        _ => panic!("neither done nor refused with the true state\n{answer}"),
+        _ => panic!("neither a success nor a refusal with the current state\n{answer}"),
     }
 }
 
@@ -127,7 +127,7 @@ async fn every_lane_has_one_holder() {
     for round in 0..6 {
         let workload = given.workload(&format!("round-{round}")).await;
         let releases = [given.approved(&workload, &versions).await, given.approved(&workload, &versions).await];
-        // Eight clients, four for each release; in every other round they go lane by lane.
+        // Eight clients, four for each release; in odd rounds each of them activates one lane.
         let by_lane = round % 2 == 1;
         let attempts = (0..8).map(|client| {
             let release = releases[client % 2].clone();
@@ -146,7 +146,7 @@ async fn every_lane_has_one_holder() {
             }
         }
         let held = holders(&app, &workload).await;
-        assert_eq!(held.len(), 3, "round {round}: every lane was asked for: {held:?}");
+        assert_eq!(held.len(), 3, "round {round}: every lane has a holder: {held:?}");
         let states: BTreeMap<String, Value> = {
             let mut states = BTreeMap::new();
             for release in &releases {
@@ -165,10 +165,10 @@ async fn every_lane_has_one_holder() {
             assert_eq!(state, expected, "round {round}");
         }
         if !by_lane {
-            assert!(won.values().all(|times| *times == 1), "a release takes all lanes once: {won:?}");
+            assert!(won.values().all(|times| *times == 1), "a release is activated once for all lanes: {won:?}");
             assert_eq!(held.values().collect::<std::collections::BTreeSet<_>>().len(), 1);
         }
-        // The chain of who replaced whom is one path.
+        // The history of each lane is one unbroken chain.
         let owner = app.database().owner().await.unwrap();
         let sql = "SELECT count(*) FROM deployment WHERE workload_id = $1::text::uuid";
         let rows: i64 = owner.query_one(sql, &[&workload]).await.unwrap().get(0);
@@ -206,14 +206,14 @@ async fn reviews_and_bindings_at_once_stay_whole() {
     }
     let read = app.get(format!("/v1/releases/{release}")).await.expect(200);
     assert_eq!(read["bindings"].as_array().unwrap().len(), 1);
-    // One slug, one asset.
+    // Slugs are unique.
     let body = json!({ "slug": "raced", "asset_kind": "skill", "owner_ref": "team:a" });
     let answers = join_all((0..10).map(|_| app.post("/v1/assets", body.clone()).into_future())).await;
     assert_eq!(answers.iter().filter(|answer| answer.status == 201).count(), 1);
     for answer in answers.iter().filter(|answer| answer.status != 201) {
         answer.refused(409, "duplicate_slug");
     }
-    // Labels that the service gives never collide.
+    // Generated labels are unique.
     let prompt = given.asset("prompt_template", "labels").await;
     let body = json!({ "content": { "system_prompt": "x" } });
     let path = format!("/v1/assets/{prompt}/versions");

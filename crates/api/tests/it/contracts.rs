@@ -1,12 +1,11 @@
-//! R16: an access contract of a knowledge base that is malformed anywhere is refused when it is made, so that nobody
-//! ever has to guess what it allows.
+//! R16: a malformed access contract of a knowledge base is refused at creation, so its permissions are never ambiguous.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A contract that says all that there is to say.
+/// A valid contract with every member.
 fn sound() -> Value {
     json!({
         "contract_id": "handbook",
@@ -22,7 +21,7 @@ fn sound() -> Value {
     })
 }
 
-/// What no member may be, by the JSON type that it has.
+/// JSON values that are invalid for a member because of their type.
 fn of_another_type(member: &str) -> Vec<Value> {
     let all = [
         json!(null),
@@ -51,7 +50,7 @@ fn of_another_type(member: &str) -> Vec<Value> {
     all.into_iter().filter(|value| !may_be(value)).collect()
 }
 
-/// What has the right type and is nothing that may stand there.
+/// Values of the right JSON type that are invalid for a member.
 const WRONG: &[(&str, &[&str])] = &[
     ("contract_id", &[" x", "x ", "-x", "a/b", "x\n", "x\0", "ä", "a b", "../x"]),
     ("version", &[" 1", "1 ", "-1", "1\n", "1/2", "ä", "1:2"]),
@@ -93,7 +92,7 @@ const WRONG: &[(&str, &[&str])] = &[
     (
         "revoked_at",
         &[
-            // Moments, of which there is none where nothing is revoked.
+            // Timestamps are invalid while `revoked` is false.
             "2020-01-01T00:00:00Z",
             "2099-01-01T00:00:00Z",
             "now",
@@ -103,7 +102,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What is no moment at which a contract can have been revoked.
+/// Invalid timestamps of a revocation.
 const NO_MOMENT: &[&str] = &[
     "yesterday",
     "2026-02-30T00:00:00Z",
@@ -117,7 +116,7 @@ const NO_MOMENT: &[&str] = &[
     "1767225600",
 ];
 
-/// Members that are none of a contract's, though somebody might take them for one.
+/// Unknown members that resemble members of a contract.
 const STRANGERS: &[&str] = &[
     "default_decison",
     "Default_decision",
@@ -139,7 +138,7 @@ const STRANGERS: &[&str] = &[
     "",
 ];
 
-/// Contracts with something wrong in one place.
+/// Contracts with one defect each, and a description of the defect.
 fn mutants() -> Vec<(String, Value)> {
     let mut mutants = Vec::new();
     let mut add = |what: String, change: &dyn Fn(&mut Value)| {
@@ -147,11 +146,11 @@ fn mutants() -> Vec<(String, Value)> {
         change(&mut contract);
         mutants.push((what, contract));
     };
-    for (member, said) in sound().as_object().unwrap() {
+    for (member, value_of_member) in sound().as_object().unwrap() {
         for value in of_another_type(member) {
             add(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
         }
-        if let Some(items) = said.as_array() {
+        if let Some(items) = value_of_member.as_array() {
             add(format!("{member} with an item twice"), &|contract| {
                 contract[member] = json!([items[0], items[0]]);
             });
@@ -179,16 +178,16 @@ fn mutants() -> Vec<(String, Value)> {
             contract["revoked_at"] = json!(moment);
         });
     }
-    add("revoked and nobody knows when".to_owned(), &|contract| contract["revoked"] = json!(true));
-    add("a moment, and not whether".to_owned(), &|contract| {
+    add("revoked without revoked_at".to_owned(), &|contract| contract["revoked"] = json!(true));
+    add("revoked_at without revoked".to_owned(), &|contract| {
         contract.as_object_mut().unwrap().remove("revoked");
         contract["revoked_at"] = json!("2020-01-01T00:00:00Z");
     });
-    for stranger in STRANGERS {
-        add(format!("{stranger:?} besides"), &|contract| contract[*stranger] = json!("deny"));
+    for unknown in STRANGERS {
+        add(format!("unknown member {unknown:?}"), &|contract| contract[*unknown] = json!("deny"));
     }
     for whole in [json!(null), json!(true), json!(7), json!("deny"), json!([]), json!([sound()]), json!({})] {
-        add(format!("{whole} for a contract"), &|contract| *contract = whole.clone());
+        add(format!("{whole} instead of a contract"), &|contract| *contract = whole.clone());
     }
     mutants
 }
@@ -202,7 +201,7 @@ fn content(contract: &Value) -> Value {
 async fn a_malformed_contract_is_refused_when_it_is_made() {
     let app = TestApp::start().await;
     let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", "handbook").await);
-    // Other spellings of the same are the same.
+    // Equivalent forms of a contract are accepted.
     for same in [
         json!({}),
         json!({ "revoked_at": null }),
@@ -212,8 +211,9 @@ async fn a_malformed_contract_is_refused_when_it_is_made() {
         contract.as_object_mut().unwrap().extend(same.as_object().unwrap().clone());
         app.post(&path, content(&contract)).await.expect(201);
     }
-    let kept = async || app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200).as_array().unwrap().len();
-    let made = kept().await;
+    let version_count =
+        async || app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200).as_array().unwrap().len();
+    let valid_count = version_count().await;
 
     let mutants = mutants();
     assert!(mutants.len() > 250, "{}", mutants.len());
@@ -226,7 +226,7 @@ async fn a_malformed_contract_is_refused_when_it_is_made() {
     let malformed = codes.remove("malformed_json").unwrap_or_default();
     assert_eq!((malformed, codes.remove("invalid_content")), (1, Some(mutants.len() - 1)), "{codes:?}");
 
-    // Said twice is not said.
+    // Duplicate members are malformed JSON.
     let text = content(&sound()).to_string();
     for (once, twice) in [
         (r#""default_decision":"deny""#, r#""default_decision":"allow","default_decision":"deny""#),
@@ -239,7 +239,7 @@ async fn a_malformed_contract_is_refused_when_it_is_made() {
     }
     let bare = json!({ "content": { "source_type": "inline" } });
     app.post(&path, bare).await.refused(400, "invalid_content");
-    assert_eq!(kept().await, made, "nothing of it is kept");
+    assert_eq!(version_count().await, valid_count, "refused versions must not be stored");
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ async fn a_contract_without_revoked_counts_as_not_revoked() {
     let held = "SELECT contract_id, revoked FROM access_contract";
     let held = app.database().owner().await.unwrap().query_one(held, &[]).await.unwrap();
     assert_eq!((held.get::<_, &str>(0), held.get::<_, bool>(1)), ("handbook", false));
-    // Nor does leaving it out restore a contract that somebody revoked.
+    // A version without `revoked` does not restore a revoked contract.
     let revoke = format!("/v1/assets/{asset}/access-contract/revoke?workspace_id={WORKSPACE}");
     app.post(revoke, json!({ "contract_id": "handbook", "reason": "over" })).await.expect(200);
     app.post(&path, content(&contract)).await.refused(400, "invalid_content");

@@ -1,4 +1,4 @@
-//! Runs that wait in line, workers that take them, and what callers hear of it.
+//! Dispatch: queued runs, workers that claim them, and the responses that callers get.
 
 use crate::execution::{ended, run};
 use fairway_domain::execution::provider::{
@@ -18,7 +18,7 @@ pub(crate) fn queued(app: &TestApp, workload: &ActiveWorkload) -> Request {
     run(app, workload).header("prefer", "respond-async")
 }
 
-/// A queued run, once it was accepted.
+/// Submits a queued run, checks the 202 response, and returns the execution identifier.
 pub(crate) async fn accepted(app: &TestApp, workload: &ActiveWorkload) -> Value {
     let answer = queued(app, workload).await;
     let body = answer.expect(202);
@@ -72,7 +72,7 @@ async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
     assert_eq!(server.get(path(&id, "")).await.expect(200)["status"], "queued");
     let listed = server.get("/v1/executions?status=queued").await.expect(200);
     assert_eq!(listed[0]["execution_id"], id);
-    assert_eq!(provider.count(), 0, "nobody works yet");
+    assert_eq!(provider.count(), 0, "no worker is running yet");
     let worker = TestApp::builder()
         .beside(&server)
         .setting("FAIRWAY_DISPATCH", "queued")
@@ -86,22 +86,22 @@ async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
 
 #[tokio::test]
 async fn a_worker_runs_what_it_claimed_although_the_answer_was_lost() {
-    for cut in [Cut::Behind, Cut::Between] {
+    for point in [Cut::Behind, Cut::Between] {
         let server = TestApp::builder().without_worker().provider(answers()).start().await;
         let workload = server.active_workload("main").await;
         let id = accepted(&server, &workload).await;
-        let line = FaultyLine::to(server.database(), 1);
-        line.becomes(LineFault::Once("execution_queue WHERE tenant_id > $6", cut));
-        // Whoever waited for the lease to lapse would wait for an hour.
+        let proxy = FaultyLine::to(server.database(), 1);
+        proxy.becomes(LineFault::Once("execution_queue WHERE tenant_id > $6", point));
+        // The worker must not wait for the lease to expire after an hour.
         let worker = TestApp::builder()
             .beside(&server)
-            .over(&line)
+            .over(&proxy)
             .setting("FAIRWAY_WORKER_LEASE", "1h")
             .provider(answers())
             .start()
             .await;
-        assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing", "{cut:?}");
-        assert_eq!(line.made().len(), 1, "{cut:?}");
+        assert_eq!(ended(&server, &id).await["queued_result"]["result"], "billing", "{point:?}");
+        assert_eq!(proxy.made().len(), 1, "{point:?}");
         worker.drain().await;
     }
 }
@@ -169,7 +169,7 @@ async fn a_line_that_is_full_takes_no_more_of_that_tenant() {
     let workspace = given.in_tenant(&tenant, "").workspace("theirs", "theirs").await;
     let theirs = given.in_tenant(&tenant, &workspace).active_workload("theirs").await;
     queued(&app, &theirs).in_tenant(&tenant).await.expect(202);
-    // Who leaves the line makes room in it.
+    // A cancelled run frees its place in the queue.
     app.post(path(&first, "/cancel"), json!({})).await.expect(200);
     queued(&app, &workload).key("a-key").await.expect(202);
 }
@@ -182,7 +182,7 @@ async fn a_key_finds_the_run_that_waits() {
     let again = queued(&app, &workload).key("k").await;
     assert_eq!(again.expect(202), first);
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
-    // Who waits for the end is told that there is none yet.
+    // A caller that waits for the result gets 409 while the run is queued.
     run(&app, &workload).key("k").await.refused(409, "request_in_progress");
     let worker = TestApp::builder().beside(&app).provider(answers()).start().await;
     ended(&app, &first["execution_id"]).await;
@@ -203,13 +203,13 @@ async fn a_run_is_cancelled_in_line_and_under_way_and_never_twice() {
     assert_eq!(again.expect(200)["status"], "cancelled");
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     server.post(path(&waiting, "/cancel"), json!({})).await.refused(409, "execution_not_cancellable");
-    // One that a worker has: it hears of it and ends it with what it did.
+    // A running run: its worker receives the cancellation and ends the run with the completed steps.
     let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
     let under_way = accepted(&server, &workload).await;
     provider.asked(1).await;
     let stopped = server.post(path(&under_way, "/cancel"), json!({})).await.expect(200);
     assert_eq!((&stopped["status"], &stopped["outcome"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the step that was under way is told");
+    assert_eq!(stopped["steps"].as_array().map(Vec::len), Some(1), "the running step is recorded");
     let evidence = server.get(path(&under_way, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
     worker.drain().await;
@@ -243,14 +243,14 @@ async fn a_suspended_workload_s_runs_are_stopped_at_once() {
     provider.asked(1).await;
     let change = json!({ "status": "suspended" });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), change).await.expect(200);
-    // Long before the lease would be looked at by itself, which takes ten seconds.
+    // The cancellation is pushed; polling the lease would take ten seconds.
     let began = std::time::Instant::now();
     let read = ended(&app, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
-/// Answers the first question, and keeps whoever asks the second waiting for ever.
+/// A provider that answers the first call and blocks every further call forever.
 #[derive(Default)]
 struct Once(AtomicUsize);
 
@@ -300,7 +300,7 @@ async fn asks_twice(app: &TestApp) -> ActiveWorkload {
     given.active_with("main", versions).await
 }
 
-/// What happens to a worker's runs when it says nothing for as long as its lease.
+/// Expires every lease, as if the worker had stopped sending heartbeats.
 pub(crate) async fn falls_silent(app: &TestApp) {
     let owner = app.database().owner().await.unwrap();
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
@@ -310,7 +310,7 @@ async fn count(app: &TestApp, sql: &str) -> i64 {
     app.database().owner().await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
-/// Waits until so many answers of providers are kept.
+/// Waits until `answers` provider responses are stored.
 async fn kept(app: &TestApp, answers: i64) {
     let until = async {
         while count(app, "SELECT count(*) FROM execution_progress WHERE answer IS NOT NULL").await < answers {
@@ -320,14 +320,14 @@ async fn kept(app: &TestApp, answers: i64) {
     tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
 }
 
-/// What a run that somebody else began comes to, and how often it was asked for here.
+/// Asserts that the second server resumed the run from the stored response and called its provider once.
 async fn gone_on_with(other: &TestApp, second: &StubProvider, id: &Value) {
     let read = ended(other, id).await;
     assert_eq!(read["queued_result"]["result"], "It was first, then second.");
-    assert_eq!(second.count(), 1, "the first answer was kept");
+    assert_eq!(second.count(), 1, "the first response was stored");
     assert_eq!(read["steps"].as_array().map(Vec::len), Some(3));
     let events = other.get(path(id, "/events")).await.text();
-    assert_eq!(events.matches("event: step.started").count(), 3, "nothing is told twice: {events}");
+    assert_eq!(events.matches("event: step.started").count(), 3, "each event is recorded once: {events}");
     assert_eq!(events.matches("event: step.completed").count(), 3, "{events}");
 }
 
@@ -335,10 +335,10 @@ async fn gone_on_with(other: &TestApp, second: &StubProvider, id: &Value) {
 async fn what_a_provider_answered_to_a_worker_that_died_is_not_asked_again() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = asks_twice(&server).await;
-    let dies = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
+    let first_server = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
     let id = accepted(&server, &workload).await;
     kept(&server, 1).await;
-    drop(dies);
+    drop(first_server);
     falls_silent(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
@@ -347,7 +347,7 @@ async fn what_a_provider_answered_to_a_worker_that_died_is_not_asked_again() {
 
 #[tokio::test]
 async fn what_a_provider_answered_while_a_caller_waited_is_not_asked_again() {
-    // This one has no worker, so it does not go on with its own runs.
+    // This server has no worker, so it does not resume its own runs.
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
     let workload = asks_twice(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -358,15 +358,15 @@ async fn what_a_provider_answered_while_a_caller_waited_is_not_asked_again() {
     gone_on_with(&other, &second, &id).await;
 }
 
-/// R24: leases, deadlines and the time of a link are the database's alone.
+/// R24: leases, deadlines and the expiry of links use only the database's clock.
 #[tokio::test]
 async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
     const DAY: i64 = 86_400;
     let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
     ahead.move_to(DAY);
     behind.move_to(-DAY);
-    let holds = StubProvider::new(Behaviour::Holds);
-    let server = TestApp::builder().clock(behind).without_worker().provider(holds.clone()).start().await;
+    let blocked_provider = StubProvider::new(Behaviour::Holds);
+    let server = TestApp::builder().clock(behind).without_worker().provider(blocked_provider.clone()).start().await;
     let workload = server.active_workload("main").await;
     let config = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
@@ -375,22 +375,22 @@ async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
     let links = format!("/v1/workloads/{}/share-links", linked.workload_id);
     let made = server.post(links, json!({ "ttl_hours": 1, "max_uses": 10 })).await.expect(201);
     let by_link = format!("{}?token={}", linked.execute_path(), made["token"].as_str().unwrap());
-    let asks = || json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
+    let body = || json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
 
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
-    holds.asked(1).await;
-    let eager = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
-    let other = TestApp::builder().beside(&server).clock(ahead).provider(eager.clone()).start().await;
-    // Its worker is there, and takes what is to be taken.
+    blocked_provider.asked(1).await;
+    let other_provider = StubProvider::new(Behaviour::Answers("taken away".to_owned()));
+    let other = TestApp::builder().beside(&server).clock(ahead).provider(other_provider.clone()).start().await;
+    // The worker of the server whose clock is ahead claims queued runs.
     assert_eq!(ended(&other, &accepted(&other, &workload).await).await["queued_result"]["result"], "taken away");
-    assert_eq!(other.post(by_link.clone(), asks()).await.expect(200)["output"], "taken away");
+    assert_eq!(other.post(by_link.clone(), body()).await.expect(200)["output"], "taken away");
     assert_eq!(count(&other, "SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
-    holds.becomes(Behaviour::Answers("kept".to_owned()));
+    blocked_provider.becomes(Behaviour::Answers("kept".to_owned()));
     assert_eq!(ended(&server, &id).await["queued_result"]["result"], "kept");
 
     server.database().move_clock(3_601).await.unwrap();
     for app in [&server, &other] {
-        app.post(by_link.clone(), asks()).await.refused(401, "share_token_expired");
+        app.post(by_link.clone(), body()).await.refused(401, "share_token_expired");
     }
 }
 
@@ -418,7 +418,7 @@ async fn nobody_is_asked_for_a_run_that_is_taken_over_when_its_workload_was_susp
     let workload = asks_twice(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     kept(&server, 1).await;
-    // As if whoever works on it did not hear of it either.
+    // The direct update sends no notification to the server that runs it.
     let owner = server.database().owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
     falls_silent(&server).await;
@@ -429,7 +429,7 @@ async fn nobody_is_asked_for_a_run_that_is_taken_over_when_its_workload_was_susp
     assert_eq!(second.count(), 0);
 }
 
-/// Whoever took it out of the line to end it went away with its word given.
+/// The server that dequeued the run to cancel it died after it recorded the cancellation.
 #[tokio::test]
 async fn a_run_whose_cancelling_was_interrupted_is_cancelled_by_whoever_finds_it() {
     let server = TestApp::builder().without_worker().start().await;
@@ -445,11 +445,11 @@ async fn a_run_whose_cancelling_was_interrupted_is_cancelled_by_whoever_finds_it
         )
         .await
         .unwrap();
-    let asked = answers();
-    let other = TestApp::builder().beside(&server).provider(asked.clone()).start().await;
+    let provider = answers();
+    let other = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
     let read = ended(&other, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("cancelled")));
-    assert_eq!(asked.count(), 0);
+    assert_eq!(provider.count(), 0);
     let by = "SELECT convert_from(body, 'UTF8')::json ->> 'actor' = 'user:ada' FROM fact WHERE kind LIKE 'execution.%'";
     assert!(owner.query_one(by, &[]).await.unwrap().get::<_, bool>(0));
 }
@@ -460,7 +460,7 @@ async fn a_run_that_nobody_survives_is_given_up() {
     let server = TestApp::builder().provider(holds.clone()).start().await;
     let workload = server.active_workload("main").await;
     let id = accepted(&server, &workload).await;
-    // Its start would prolong the lease.
+    // The start of the run extends the lease, so the update below comes after it.
     holds.asked(1).await;
     let owner = server.database().owner().await.unwrap();
     let lost = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";

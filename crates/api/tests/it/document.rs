@@ -1,4 +1,4 @@
-//! The routes, as the OpenAPI document names them: what tests walk through that must hold for every one.
+//! The routes of the OpenAPI document, for tests that cover every route.
 
 use fairway_api::document;
 use serde_json::Value;
@@ -6,9 +6,9 @@ use serde_json::Value;
 /// One method of one path.
 pub(crate) struct Route {
     pub(crate) method: String,
-    /// With placeholders: `/v1/assets/{asset_id}`.
+    /// The path template, such as `/v1/assets/{asset_id}`.
     pub(crate) path: String,
-    /// The description of the operation.
+    /// The OpenAPI operation object.
     pub(crate) operation: Value,
 }
 
@@ -17,7 +17,7 @@ impl Route {
         self.operation["operationId"].as_str().unwrap()
     }
 
-    /// The names of the placeholders, in their order.
+    /// The names of the path parameters, in order.
     pub(crate) fn placeholders(&self) -> Vec<&str> {
         self.path.split('/').filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}')).collect()
     }
@@ -26,38 +26,38 @@ impl Route {
         self.operation.get("requestBody").is_some()
     }
 
-    /// The schema of the body.
+    /// The schema of the request body.
     pub(crate) fn body_schema<'d>(&self, document: &'d Value) -> &'d Value {
         let reference = self.operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str();
         document.pointer(reference.unwrap().strip_prefix('#').unwrap()).unwrap()
     }
 
-    /// A query of those of the parameters that the route takes.
+    /// A query string of those `parameters` that the route accepts.
     pub(crate) fn query(&self, parameters: &[(&str, &str)]) -> String {
         let known = parameters.iter().filter(|(name, _)| self.has_parameter(name));
         known.fold("?".to_owned(), |query, (name, value)| format!("{query}{name}={value}&"))
     }
 
-    /// Whether the route takes a parameter of this name in its query.
+    /// Whether the route accepts a query parameter of this name.
     pub(crate) fn asks_for(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
         let asked = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
         parameters.is_some_and(|list| list.iter().any(asked))
     }
 
-    /// Whether the route takes a parameter of this name, in the query or elsewhere.
+    /// Whether the route accepts a parameter of this name in any location.
     pub(crate) fn has_parameter(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
         parameters.is_some_and(|list| list.iter().any(|parameter| parameter["name"] == name))
     }
 }
 
-/// The document that the handlers give.
+/// The OpenAPI document that the server generates.
 pub(crate) fn document() -> Value {
     serde_json::from_str(&document::as_json().unwrap()).unwrap()
 }
 
-/// Every route.
+/// Every route of the OpenAPI document.
 pub(crate) fn routes() -> Vec<Route> {
     let mut routes = Vec::new();
     for (path, methods) in document()["paths"].as_object().unwrap() {
@@ -67,6 +67,6 @@ pub(crate) fn routes() -> Vec<Route> {
             }
         }
     }
-    assert!(routes.len() > 35, "the document lost its routes");
+    assert!(routes.len() > 35, "the document lacks routes");
     routes
 }

@@ -1,4 +1,4 @@
-//! What the operator allows beside the public internet, and for whom.
+//! Egress allowances of the operator, and the components that they apply to.
 
 use crate::{
     knowledge::documents,
@@ -8,7 +8,7 @@ use crate::{
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
 use serde_json::json;
 
-/// The gateway of scripts may stand where no tenant gets, without a hole for all of them.
+/// The script gateway can be on a private address that tenants cannot reach.
 #[tokio::test]
 async fn allows_the_runtime_gateway_to_scripts_alone() {
     let gateway = FaultyEndpoint::start().await;
@@ -28,19 +28,19 @@ async fn allows_the_runtime_gateway_to_scripts_alone() {
         let detail = app.post(documents(&base), source).await.refused(422, "validation_error");
         assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
     }
-    assert_eq!(gateway.count(), 1, "nobody else comes there");
+    assert_eq!(gateway.count(), 1, "only scripts reach the gateway");
 }
 
 #[tokio::test]
 async fn warns_of_allowances_that_open_every_port() {
     let settings =
         "[egress]\nallow = [\"10.0.0.0/8\", \"10.1.0.0/16:8443\", \"house.internal\", \"gate.internal:9000\"]";
-    let (said, _) = Overheard::start_with("warn", settings).await.end().await;
-    let lines = said.lines();
+    let (output, _) = Overheard::start_with("warn", settings).await.end().await;
+    let lines = output.lines();
     let warned: Vec<&str> = lines
         .iter()
         .filter(|line| line["level"] == "WARN" && line["setting"] == "FAIRWAY_EGRESS_ALLOW")
         .map(|line| line["allowance"].as_str().unwrap())
         .collect();
-    assert_eq!(warned, ["10.0.0.0/8", "house.internal"], "{}", said.log);
+    assert_eq!(warned, ["10.0.0.0/8", "house.internal"], "{}", output.log);
 }

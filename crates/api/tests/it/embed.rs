@@ -1,4 +1,4 @@
-//! T31: pages that others may frame are those of the named workloads, and they run nothing.
+//! T31: only pages of named workloads can be framed by other sites, and the pages contain no scripts.
 
 use fairway_testkit::{FaultyLine, LineFault, TestApp, app::Answer};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ async fn only_named_workloads_have_a_page() {
     for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"] {
         nothing(&app.raw_path(method, "/shown").await);
     }
-    // Every other page is framed by nobody.
+    // No other page can be framed.
     for path in ["/docs/", "/v1/workloads", "/healthz"] {
         let policy = app.get(path).await.header("content-security-policy").unwrap().to_owned();
         assert!(policy.contains("frame-ancestors 'none'"), "{path}: {policy}");
@@ -107,7 +107,7 @@ async fn a_page_that_needs_a_link_says_so() {
     refused(&get("fws_nonsense").await);
     page(&get(token).await, 200, "'self'");
     let body = json!({ "environment": "dev", "inputs": {} });
-    // It has run nothing, so nothing was used.
+    // A refused run does not consume a use of the link.
     app.post(format!("/v1/workloads/by-slug/ticket-classifier/execute?token={token}"), body)
         .await
         .refused(409, "no_active_release");
@@ -118,12 +118,12 @@ async fn a_page_that_needs_a_link_says_so() {
     page(&get(token).await, 200, "'self'");
     app.delete(format!("{links}/{}", link["share_link_id"].as_str().unwrap())).await.expect(204);
     refused(&get(token).await);
-    // Without an interface there is nothing to show.
+    // A workload without an interface has no page.
     app.patch(format!("/v1/workloads/{workload}"), json!({ "interface_config": Value::Null })).await.expect(200);
     nothing(&app.get("/ticket-classifier").await);
 }
 
-/// People who see a frame see a page in it, whatever went wrong, and programs are told when to come back.
+/// Errors are HTML pages too, because they appear in a frame. They carry `Retry-After` for programs.
 #[tokio::test]
 async fn a_page_that_cannot_be_shown_now_is_a_page_all_the_same() {
     let app = TestApp::builder()
@@ -137,11 +137,11 @@ async fn a_page_that_cannot_be_shown_now_is_a_page_all_the_same() {
     assert!(page(&refused, 429, "'self'").contains("too many requests"));
     let seconds: u32 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
-    let line = FaultyLine::to(app.database(), 1);
-    let shaky = TestApp::builder().beside(&app).over(&line).start().await;
-    line.becomes(LineFault::At("FROM workload"));
-    let away = shaky.get("/ticket-classifier").await;
-    line.becomes(LineFault::None);
-    assert!(page(&away, 503, "'self'").contains("cannot be shown at the moment"));
-    assert!(away.header("retry-after").is_some(), "{away}");
+    let proxy = FaultyLine::to(app.database(), 1);
+    let proxied = TestApp::builder().beside(&app).over(&proxy).start().await;
+    proxy.becomes(LineFault::At("FROM workload"));
+    let unavailable = proxied.get("/ticket-classifier").await;
+    proxy.becomes(LineFault::None);
+    assert!(page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));
+    assert!(unavailable.header("retry-after").is_some(), "{unavailable}");
 }

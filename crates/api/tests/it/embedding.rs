@@ -1,4 +1,4 @@
-//! Embedding models that change, searches by vectors that leave pieces out, and ingests of several tenants at once.
+//! Changed embedding models, capped vector searches, and concurrent ingestion of several tenants.
 
 use crate::{
     guardrail::documents,
@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// Looks up what it is sent, and returns what it finds.
+/// A flow that searches for the ticket and returns the found chunks.
 pub(crate) const SEARCH: &str = "\
 name: Search
 description: Looks documents up.
@@ -35,7 +35,7 @@ steps:
     output: '{{steps.find.output}}'
 ";
 
-/// A server with these accounts, which embeds by one of them.
+/// A server with local provider `accounts`, of which `embedding` is the embedding account.
 pub(crate) fn server(accounts: &[&str], embedding: &str) -> Builder {
     let account = |name: &&str| format!("[[providers]]\naccount_slot = \"{name}\"\nkind = \"local\"\n");
     TestApp::builder()
@@ -56,7 +56,7 @@ pub(crate) fn codes(answer: &Value) -> Vec<&str> {
     answer["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
 
-/// A knowledge base that is searched by vectors.
+/// Creates a knowledge base with these retrieval settings.
 pub(crate) async fn base(app: &TestApp, name: &str, retrieval: Value) -> Version {
     let mut content = knowledge(name);
     content["retrieval"] = retrieval;
@@ -68,7 +68,7 @@ async fn search(app: &TestApp, workload: &ActiveWorkload) -> Value {
     app.post(workload.execute_path(), body).await.expect(200)
 }
 
-/// The account that a run's query was embedded by, and the revision that it searched.
+/// Runs a search. Returns the account that embedded the query and the searched index revision.
 async fn searched(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
     let answer = search(app, workload).await;
     assert_eq!(answer["status"], "completed", "{answer}");
@@ -78,7 +78,7 @@ async fn searched(app: &TestApp, workload: &ActiveWorkload) -> (String, i64) {
     (account, event["index_revision"].as_i64().unwrap())
 }
 
-/// The verdict, the code and the message of one of a release's gates.
+/// The verdict, code and message of a gate of the release.
 async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, String, String) {
     let gates = app.get(format!("/v1/releases/{}/gates", workload.release_id)).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == name).unwrap();
@@ -86,7 +86,7 @@ async fn gate(app: &TestApp, workload: &ActiveWorkload, name: &str) -> (String, 
     (field("verdict"), field("code"), field("message"))
 }
 
-/// A release that searches a knowledge base and keeps the documents that it was approved with.
+/// A release that searches a knowledge base and pins the documents of its approval.
 async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
     let settings = format!("/v1/workspaces/{WORKSPACE}/environments/dev/settings");
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
@@ -106,12 +106,12 @@ async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
     let workload = pinned(&app, &base).await;
     assert_eq!(searched(&app, &workload).await, ("old".to_owned(), 2));
 
-    // While its account is there, the old model embeds what is looked for among its vectors.
+    // While its account is configured, the old model embeds queries against the old vectors.
     let changed = server(&["old", "new"], "new").beside(&app).start().await;
     assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2));
     assert_eq!(gate(&changed, &workload, "embedding").await.0, "pass");
 
-    // Without the account nobody can; the gate says so, and what to do.
+    // Without the account the search fails, and the gate names the remedy.
     let moved = server(&["new"], "new").beside(&app).start().await;
     let failed = search(&moved, &workload).await;
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("embedding_mismatch")));
@@ -119,25 +119,34 @@ async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
     assert_eq!((verdict.as_str(), code.as_str()), ("warn", "embedding_account_missing"));
     assert!(message.contains("`handbook`") && message.contains("`old`") && message.contains("again"), "{message}");
 
-    // Embedded again, the same documents are in a new revision, with vectors of the new model.
-    let again = async |most: u32| moved.post(path(&base, "/reembed"), json!({ "max_chunks": most })).await.expect(200);
-    let half = again(1).await;
+    // Re-embedding stores the same documents in a new revision with vectors of the new model.
+    let reembed =
+        async |limit: u32| moved.post(path(&base, "/reembed"), json!({ "max_chunks": limit })).await.expect(200);
+    let half = reembed(1).await;
     assert_eq!((&half["index_revision"], &half["chunk_count"]), (&json!(3), &json!(1)));
     assert_eq!((&half["complete"], codes(&half)), (&json!(false), vec!["embedding_mismatch"]));
-    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2), "half of it disturbs nobody");
-    let whole = again(2_000).await;
+    assert_eq!(
+        searched(&changed, &workload).await,
+        ("old".to_owned(), 2),
+        "a partial re-embedding does not affect searches"
+    );
+    let whole = reembed(2_000).await;
     let expected = json!({
         "asset_id": base.asset_id, "index_revision": 4, "embedding_account": "new", "embedding_model": "model/of-new",
         "chunk_count": 1, "complete": true, "warnings": [],
     });
     assert_eq!(whole, expected);
-    assert_eq!(again(2_000).await["chunk_count"], 0, "there is nothing left to do");
+    assert_eq!(reembed(2_000).await["chunk_count"], 0, "a complete re-embedding has no further chunks");
     assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
-    assert_eq!(searched(&changed, &workload).await, ("old".to_owned(), 2), "a pin is kept where it can be");
+    assert_eq!(
+        searched(&changed, &workload).await,
+        ("old".to_owned(), 2),
+        "the pinned revision is used while its model is available"
+    );
     assert_eq!(gate(&moved, &workload, "embedding").await.0, "pass");
     assert_eq!(gate(&moved, &workload, "documents").await.1, "documents", "no documents were added");
 
-    // Documents that are added later are another revision's: the pinned ones stay.
+    // Documents that are added later go into another revision; the pinned revision stays.
     moved.post(path(&base, ""), text("leave", "Forty days of leave.")).await.expect(201);
     assert_eq!(searched(&moved, &workload).await, ("new".to_owned(), 4));
     assert_eq!(gate(&moved, &workload, "documents").await.1, "documents_drifted");
@@ -145,7 +154,7 @@ async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
     assert_eq!(crate::share_link::number(&app, facts).await, 2);
 }
 
-/// Who only changes a setting has changed no knowledge base.
+/// A changed setting does not change existing knowledge bases.
 #[tokio::test]
 async fn a_knowledge_base_keeps_its_embedding_model_until_it_is_embedded_again() {
     let app = server(&["old", "new"], "old").start().await;
@@ -167,7 +176,7 @@ async fn a_knowledge_base_keeps_its_embedding_model_until_it_is_embedded_again()
         (&json!("leave"), &json!(false))
     );
 
-    // The account goes before the documents were embedded again: those that are added have the new model's vectors.
+    // The old account is removed before re-embedding: added documents get vectors of the new model.
     let moved = server(&["new"], "new").beside(&app).start().await;
     ask(&moved).await.refused(409, "embedding_mismatch");
     let added = moved.post(path(&base, ""), text("food", "Lunch is at noon.")).await.expect(201);
@@ -181,14 +190,14 @@ async fn a_knowledge_base_keeps_its_embedding_model_until_it_is_embedded_again()
         let refused = moved.post(path(&base, "/reembed"), json!({ "max_chunks": most })).await;
         assert_eq!(refused.refused(422, "validation_error")["fields"][0]["path"], "max_chunks");
     }
-    // What is searched by words has no vectors that it needs.
+    // A knowledge base with text search needs no vectors.
     let words = app.given().version("knowledge_base", "words", knowledge("words")).await;
     app.post(path(&words, ""), text("a", "b")).await.expect(201);
     let nothing = app.post(path(&words, "/reembed"), json!({})).await.expect(200);
     assert_eq!((&nothing["chunk_count"], &nothing["index_revision"]), (&json!(0), &json!(1)));
 }
 
-/// Makes vectors of as many parts as one may have, so that few of them are compared.
+/// Returns vectors of the maximum dimension, so that the search compares few of them.
 struct LongVectors;
 
 #[async_trait]
@@ -232,7 +241,7 @@ async fn callers_are_told_that_a_vector_search_left_pieces_out() {
     assert!(many["warnings"][0]["message"].as_str().unwrap().contains("512"), "{many}");
     let answer = search(&app, &workload).await;
     assert_eq!(answer["metadata"]["find"]["candidates_capped"], true, "{answer}");
-    assert_eq!(answer["output"][0]["document_id"], "leave", "what was added first is compared: {answer}");
+    assert_eq!(answer["output"][0]["document_id"], "leave", "the chunks that were added first are compared: {answer}");
     let query = json!({ "arguments": { "knowledge_base_slug": "handbook", "query": "days of leave" } });
     let found = app.post("/v1/runtime/tools/query_knowledge_base", query).await.expect(200);
     assert_eq!(found["result"]["capped"], true, "{found}");
@@ -241,7 +250,7 @@ async fn callers_are_told_that_a_vector_search_left_pieces_out() {
     assert!(message.contains("`handbook`"), "{message}");
 }
 
-/// Remembers what it is asked to embed, and answers once it may.
+/// Records the texts to embed, and blocks every response until it is released.
 struct HeldVectors {
     asked: Mutex<Vec<String>>,
     count: watch::Sender<usize>,
@@ -266,7 +275,7 @@ impl Provider for HeldVectors {
     }
 }
 
-/// T46: two tenants whose ingests all wait for a slow model leave room for a third.
+/// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
 #[tokio::test]
 async fn two_tenants_do_not_hold_all_ingests() {
     let held = Arc::new(HeldVectors {
@@ -308,7 +317,7 @@ async fn two_tenants_do_not_hold_all_ingests() {
     }
 }
 
-/// T46: one tenant's ingests that wait for a slow model leave room for another's.
+/// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
 #[tokio::test]
 async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
     let held = Arc::new(HeldVectors {
@@ -322,19 +331,19 @@ async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
     };
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     let given = app.given();
-    let abroad = given.tenant("abroad").await;
-    let there = given.in_tenant(&abroad, "").workspace("there", "there").await;
+    let other_tenant = given.tenant("abroad").await;
+    let workspace = given.in_tenant(&other_tenant, "").workspace("there", "there").await;
     let mut content = knowledge("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
-    let foreign = given.in_tenant(&abroad, &there).version("knowledge_base", "handbook", content).await;
+    let foreign = given.in_tenant(&other_tenant, &workspace).version("knowledge_base", "handbook", content).await;
     let mut answers = Vec::new();
     for number in 0..6 {
         let request = app.post(path(&base, ""), text(&format!("d{number}"), "mine"));
         answers.push(tokio::spawn(request.into_future()));
     }
     asked(4).await;
-    let theirs = format!("/v1/assets/{}/documents?workspace_id={there}", foreign.asset_id);
-    let theirs = app.post(theirs, text("a", "theirs")).in_tenant(&abroad);
+    let theirs = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
+    let theirs = app.post(theirs, text("a", "theirs")).in_tenant(&other_tenant);
     answers.push(tokio::spawn(theirs.into_future()));
     asked(5).await;
     assert_eq!(*held.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);

@@ -1,4 +1,4 @@
-//! What environments ask of approvals.
+//! Environment settings and the approval rules that follow from them.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{TestApp, app::Answer};
@@ -12,7 +12,7 @@ async fn put(app: &TestApp, body: Value) -> Answer {
     app.put(settings("dev"), body).await
 }
 
-/// So many approvals, with documents as they come.
+/// Sets the approval rule of `dev`, without pinned documents.
 async fn ask_for(app: &TestApp, min_approvals: u8, allow_self_approval: bool) {
     let body = json!({
         "min_approvals": min_approvals, "allow_self_approval": allow_self_approval, "pin_documents": false,
@@ -32,26 +32,26 @@ async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
 #[tokio::test]
 async fn settings_answer_their_defaults_until_they_are_settled() {
     let app = TestApp::start().await;
-    let unsaid = app.get(settings("dev")).await;
+    let initial = app.get(settings("dev")).await;
     let defaults = json!({
         "workspace_id": WORKSPACE, "environment": "dev", "min_approvals": 1, "allow_self_approval": true,
         "pin_documents": false,
     });
-    assert_eq!((unsaid.expect(200), unsaid.header("etag")), (defaults, None));
-    let wanted = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
-    app.put(settings("dev"), wanted.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
-    let first = put(&app, wanted.clone()).await;
+    assert_eq!((initial.expect(200), initial.header("etag")), (defaults, None));
+    let stricter = json!({ "min_approvals": 2, "allow_self_approval": false, "pin_documents": true });
+    app.put(settings("dev"), stricter.clone()).header("If-Match", "\"1\"").await.refused(412, "precondition_failed");
+    let first = put(&app, stricter.clone()).await;
     assert_eq!((&first.expect(200)["min_approvals"], first.header("etag")), (&json!(2), Some("\"1\"")));
-    // The same again changes nothing.
-    assert_eq!(put(&app, wanted).await.header("etag"), Some("\"1\""));
+    // An identical request changes nothing.
+    assert_eq!(put(&app, stricter).await.header("etag"), Some("\"1\""));
     let second = json!({ "min_approvals": 3, "allow_self_approval": false, "pin_documents": false });
     let replaced = app.put(settings("dev"), second).header("If-Match", "\"1\"").await;
     assert_eq!((&replaced.expect(200)["pin_documents"], replaced.header("etag")), (&json!(false), Some("\"2\"")));
     assert_eq!(app.get(settings("dev")).await.expect(200), replaced.json());
-    // In production documents are pinned unless somebody says otherwise.
-    let unsaid = app.get(settings("production")).await.expect(200);
-    assert_eq!((&unsaid["min_approvals"], &unsaid["pin_documents"]), (&json!(1), &json!(true)));
-    // All of them are replaced, so all of them are required.
+    // Production pins documents by default.
+    let initial = app.get(settings("production")).await.expect(200);
+    assert_eq!((&initial["min_approvals"], &initial["pin_documents"]), (&json!(1), &json!(true)));
+    // The request replaces every setting, so every field is required.
     let whole = json!({ "min_approvals": 2, "allow_self_approval": true, "pin_documents": true });
     for field in ["min_approvals", "allow_self_approval", "pin_documents"] {
         let mut body = whole.clone();
@@ -76,8 +76,8 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
     }
     app.get(settings("Dev")).await.refused(404, "not_found");
     let owner = app.database().owner().await.unwrap();
-    let told = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
-    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 3);
+    let configured = "SELECT count(*) FROM fact WHERE kind = 'environment.configured'";
+    assert_eq!(owner.query_one(configured, &[]).await.unwrap().get::<_, i64>(0), 3);
 }
 
 #[tokio::test]
@@ -96,7 +96,7 @@ async fn a_quorum_is_of_different_people_who_did_not_make_it() {
     }
     approve(&app, &release, "user:cy").await.expect(201);
     go(&app, &release, "approved").await.expect(200);
-    // What is asked for meanwhile is asked of the activation too.
+    // A rule that became stricter after approval applies to the activation too.
     ask_for(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
@@ -149,7 +149,7 @@ async fn a_bound_profile_says_whose_approval_counts_and_for_how_long() {
     go(&app, &release, "review_ready").await.expect(200);
     let refused = approve(&app, &release, "user:bob").await.refused(403, "approver_role_required");
     assert_eq!(refused["roles"], json!(["workspace_admin"]));
-    // Anybody who may give verdicts may refuse.
+    // The role restriction applies to approvals only; a rejection needs no such role.
     let rejected = json!({ "outcome": "rejected", "subject_kind": "release", "subject_ref": release });
     app.post(format!("/v1/releases/{release}/approvals"), rejected).as_actor("user:bob").await.expect(201);
     approve(&app, &release, "user:cy").await.expect(201);

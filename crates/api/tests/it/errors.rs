@@ -1,4 +1,4 @@
-//! Refusals: one body for all of them, also for what goes wrong on our side, and the list of their codes.
+//! Errors: one body format for refusals and server errors, and the documented list of codes.
 
 use async_trait::async_trait;
 use fairway_domain::asset::{
@@ -58,7 +58,7 @@ async fn broken_requests_end_their_connection_and_nothing_else() {
     }
 }
 
-/// Panics at whatever is to be stored.
+/// An artifact store that panics at every write.
 struct Panicking;
 
 #[async_trait]
@@ -118,7 +118,7 @@ async fn a_store_that_is_away_is_unavailable_and_keeps_nothing() {
     let ready = app.get("/readyz").await;
     assert_eq!(ready.expect(503)["artifacts"], "unavailable");
     app.get("/healthz").await.expect(200);
-    // The same request, sent again once the store is back, is the first that counts.
+    // The retried request is the first effect of its key once the store is available.
     faults.becomes(ArtifactFault::None);
     let made = app.post(&path, body).key("try").await;
     assert_eq!(made.expect(201)["version_label"], "v1");
@@ -133,7 +133,7 @@ async fn a_database_that_is_away_is_unavailable() {
     let owner = app.database().owner().await.unwrap();
     let name: String = owner.query_one("SELECT current_database()::text", &[]).await.unwrap().get(0);
     drop(owner);
-    // From the outside, the way that maintenance does it.
+    // Connections are closed through the `postgres` database, as maintenance does it.
     let url = app.database().url().replace(&name, "postgres");
     let maintenance = fairway_testkit::connect(&url).await.unwrap();
     maintenance.batch_execute(&format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false")).await.unwrap();
@@ -152,7 +152,7 @@ async fn a_database_that_is_away_is_unavailable() {
     app.post("/v1/assets", body).await.expect(201);
 }
 
-/// The first column of the table between two markers.
+/// The codes in the first column of a marked table of docs/errors.md.
 fn listed(text: &str, table: &str) -> BTreeSet<String> {
     let begin = format!("<!-- codes:{table} -->");
     let end = format!("<!-- /codes:{table} -->");
@@ -162,12 +162,12 @@ fn listed(text: &str, table: &str) -> BTreeSet<String> {
     rows.lines().filter_map(code).collect()
 }
 
-/// The sources of the crates that answer, tests left out.
+/// The sources of the crates that define error codes, without tests.
 fn sources() -> Vec<String> {
     fn gather(folder: &Path, texts: &mut Vec<String>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
             let (path, name) = (entry.path(), entry.file_name());
-            // What is wrong with settings is told where the server is started, and a probe answers with words.
+            // Errors of settings are printed at startup, and health probes return status words.
             if name == "config" || name == "config.rs" || name == "health.rs" {
                 continue;
             }
@@ -187,13 +187,13 @@ fn sources() -> Vec<String> {
     texts
 }
 
-/// The texts in quotes that look like codes, in a piece of source.
+/// The string literals in `source` that look like codes.
 fn quoted(source: &str) -> impl Iterator<Item = &str> {
     let code = |text: &&str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     source.split('"').skip(1).step_by(2).filter(code)
 }
 
-/// What follows each occurrence of a text, up to `length` bytes.
+/// The source after each occurrence of `text`, up to `length` bytes.
 fn after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterator<Item = &'s str> {
     source.match_indices(text).map(move |(at, _)| {
         let rest = &source[at + text.len()..];
@@ -207,13 +207,13 @@ fn the_list_of_codes_is_what_the_sources_know() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md")).unwrap();
     let tables: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
-    // The command line's own table is compared with its sources where it is tested.
+    // Tests of the command line compare its own table.
     let tables = tables.iter().filter(|table| **table != "cli");
     let documented: BTreeSet<String> = tables.flat_map(|table| listed(&text, table)).collect();
     let sources = sources();
     let mut known = BTreeSet::new();
     for source in &sources {
-        // A code is the answer of a function `code`, or the first text of what makes a refusal.
+        // A code is a return value of a function `code`, or the first literal after a `StatusCode`.
         for body in after(source, "fn code(", 4_000) {
             let body = body.split("\n    }\n").next().unwrap();
             known.extend(quoted(body).map(str::to_owned));
@@ -229,27 +229,27 @@ fn the_list_of_codes_is_what_the_sources_know() {
     let missing: Vec<_> = known.difference(&documented).collect();
     assert!(missing.is_empty(), "docs/errors.md does not list {missing:?}");
     let everything = sources.concat();
-    let made_up: Vec<_> = documented.iter().filter(|code| !everything.contains(&format!("\"{code}\""))).collect();
-    assert!(made_up.is_empty(), "docs/errors.md lists what no source says: {made_up:?}");
+    let unknown: Vec<_> = documented.iter().filter(|code| !everything.contains(&format!("\"{code}\""))).collect();
+    assert!(unknown.is_empty(), "docs/errors.md lists unknown codes: {unknown:?}");
 }
 
 #[tokio::test]
 async fn several_wrong_fields_are_told_at_once() {
     let app = TestApp::start().await;
-    let told = |answer: &fairway_testkit::app::Answer| {
+    let reported = |answer: &fairway_testkit::app::Answer| {
         let refused = answer.refused(422, "validation_error");
         let fields = refused["fields"].as_array().unwrap().clone();
-        let mut told: Vec<String> = fields
+        let mut reported: Vec<String> = fields
             .iter()
             .map(|field| format!("{} {}", field["path"].as_str().unwrap(), field["code"].as_str().unwrap()))
             .collect();
-        told.sort();
-        told
+        reported.sort();
+        reported
     };
     let workload = app.given().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
     for (path, body, expected) in [
-        // Wrong shapes, of every sort.
+        // Wrong types, missing fields and unknown fields.
         (
             "/v1/assets",
             json!({ "slug": 1, "owner_ref": [], "kind": "skill" }),
@@ -295,7 +295,7 @@ async fn several_wrong_fields_are_told_at_once() {
         ),
     ] {
         let answer = app.post(path, body).await;
-        assert_eq!(told(&answer), expected, "{answer}");
+        assert_eq!(reported(&answer), expected, "{answer}");
     }
     let reserved = app.post("/v1/tenants", json!({ "slug": "docs", "name": "Docs" })).await;
     let refused = reserved.refused(422, "validation_error");

@@ -1,4 +1,4 @@
-//! The events of ended runs: they are sent a page at a time, and what a client does not take is bounded.
+//! The events of ended runs: they are sent page by page, and the memory for slow clients is bounded.
 
 use crate::{
     dispatch::path,
@@ -14,10 +14,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Events of a followed run before those that a test adds, its beginning included.
+/// The number of events of a streamed run before the events that a test adds.
 const BEFORE: u64 = 6;
 
-/// A run that ended and said so many parts of an answer before, each of so many bytes and stored by itself.
+/// An ended run with `parts` more `output.delta` events of `bytes` bytes, each in a row of its own.
 async fn talkative(app: &TestApp, parts: i32, bytes: i32) -> Value {
     let workload = app.active_workload("main").await;
     let followed = events(&run(app, &workload).header("accept", "text/event-stream").await);
@@ -47,13 +47,13 @@ async fn pages_of_events_are_numbered_on_and_are_resumed_anywhere() {
     assert_eq!(all.last().unwrap().data["output"], "billing");
     for seen in [1, 20, 33, 34, 35, 200, BEFORE + 300] {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
-        assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "behind {seen}");
+        assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "after event {seen}");
     }
     let over = app.get(path(&id, "/events")).header("last-event-id", (BEFORE + 301).to_string()).await;
     assert_eq!((over.status, over.body.len()), (204, 0));
 }
 
-/// Opens a stream behind the first events, and takes the head of its answer alone.
+/// Opens a stream after the first events, and reads only the status line of its response.
 async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -68,7 +68,7 @@ async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
 #[tokio::test]
 async fn events_that_clients_do_not_take_count_among_the_answers() {
     let app = TestApp::builder().provider(stub()).start().await;
-    // One part is more than the kernel takes for a client, and nine of them are half of the budget.
+    // One event exceeds the socket buffers, and nine of them are half of the memory budget.
     let id = talkative(&app, 3, 3_500_000).await;
     let events_path = path(&id, "/events");
     let mut streams = Vec::new();
@@ -79,14 +79,14 @@ async fn events_that_clients_do_not_take_count_among_the_answers() {
         }
         streams.push(stream);
     };
-    // Without a budget, the run has as many streams as it may.
+    // Without a memory budget, the stream limit would refuse first.
     assert_eq!(refused, "HTTP/1.1 503", "{} clients hold events that they do not take", streams.len());
-    // Small answers need no room there, and the others get theirs once those are gone.
+    // Small responses need no memory permit, and large ones get theirs once the slow clients disconnect.
     assert_eq!(app.raw_path("GET", &path(&id, "")).await.expect(200)["status"], "completed");
     drop(streams);
     let rest = loop {
         let rest = app.get(&events_path).header("last-event-id", BEFORE.to_string()).await;
-        // A stream that finds no room for its next part ends early.
+        // A stream without memory for its next page ends early.
         if rest.status != 503 && events(&rest).len() == 4 {
             break events(&rest);
         }
@@ -104,26 +104,26 @@ async fn streams_of_ended_runs_count_among_the_open_ones() {
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
     app.patch(format!("/v1/workloads/{}", workload.workload_id), open_to_all).await.expect(200);
     let queued = || run(&app, &workload).as_actor("anonymous").header("prefer", "respond-async");
-    let over = queued().await.expect(202);
-    ended(&app, &over["execution_id"]).await;
+    let ended_run = queued().await.expect(202);
+    ended(&app, &ended_run["execution_id"]).await;
     let read = || {
-        let token = over["result_token"].as_str().unwrap();
-        app.get(path(&over["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
+        let token = ended_run["result_token"].as_str().unwrap();
+        app.get(path(&ended_run["execution_id"], "/events")).as_actor("anonymous").header("X-Result-Token", token)
     };
-    let told = events(&read().await);
+    let replay = events(&read().await);
     provider.becomes(Behaviour::Holds);
-    let held = queued().await.expect(202);
-    let token = held["result_token"].as_str().unwrap();
+    let blocked_run = queued().await.expect(202);
+    let token = blocked_run["result_token"].as_str().unwrap();
     let headers = format!("X-Actor-Ref: anonymous\r\nX-Result-Token: {token}\r\n");
     let mut streams = Vec::new();
     for _ in 0..8 {
-        let mut stream = Stream::open(&app, &path(&held["execution_id"], "/events"), &headers).await;
+        let mut stream = Stream::open(&app, &path(&blocked_run["execution_id"], "/events"), &headers).await;
         assert_eq!(stream.told().await.0, "execution.started");
         streams.push(stream);
     }
     read().await.refused(429, "too_many_streams");
-    // Who has seen the end needs none.
-    let last = told.last().unwrap().id.to_string();
+    // A client that has the last event needs no stream permit.
+    let last = replay.last().unwrap().id.to_string();
     assert_eq!(read().header("last-event-id", last).await.status, 204);
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     for stream in &mut streams {

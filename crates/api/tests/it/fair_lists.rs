@@ -1,4 +1,4 @@
-//! Lists of one caller, and a crowd of lists of another one that take as long as they may.
+//! Fairness: one caller's requests while another caller holds many slow list requests.
 
 use fairway_domain::tenant::DEFAULT_TENANT;
 use fairway_testkit::{TestApp, app::Request};
@@ -11,16 +11,16 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Lists that one caller has under way at the same time: many more than there are connections.
+/// Concurrent list requests of one caller: many more than there are database connections.
 const CROWD: usize = 40;
 
-/// A server that refuses nothing for load, so that nothing but the connections is short.
+/// A server without load shedding, so that only database connections are scarce.
 async fn server() -> TestApp {
     TestApp::builder().setting("FAIRWAY_WAITING_LINE", "1000").start().await
 }
 
-/// Makes a crowd of lists wait for a locked table, and answers the other caller meanwhile. The crowd asks again for as long
-/// as this takes, so the outcome does not depend on the speed of the machine.
+/// Blocks many lists of one caller on a locked table, and asserts that requests of the other caller succeed. The blocked
+/// lists are repeated until the end, so the outcome does not depend on the speed of the machine.
 async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
     for request in other {
         request.clone().await.expect(200);
@@ -39,13 +39,13 @@ async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[R
         });
     }
     for _ in 0..8 {
-        // Another one of the crowd's statements waits for the table, on every connection that it may have.
+        // Wait until a blocked statement holds a connection.
         while held(app).await == 0 {
             tokio::task::yield_now().await;
         }
         for request in other {
             let answer = request.clone().await;
-            assert_eq!(answer.status, 200, "beside {CROWD} lists of another caller: {answer}");
+            assert_eq!(answer.status, 200, "during {CROWD} lists of another caller: {answer}");
         }
     }
     is_over.store(true, Ordering::Relaxed);
@@ -54,7 +54,7 @@ async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[R
     crowded.await.expect(200);
 }
 
-/// Statements that wait for a locked table.
+/// The number of statements that wait for a lock.
 async fn held(app: &TestApp) -> i64 {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
@@ -67,7 +67,7 @@ async fn serves_lists_of_one_caller_beside_a_crowd_of_another_callers_lists() {
     let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
     beside_a_crowd(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
-    // The same where both name their tenant.
+    // The same requests with an explicit tenant.
     let tenant = DEFAULT_TENANT.to_string();
     beside_a_crowd(&app, "asset", crowded.in_tenant(&tenant), &[other.in_tenant(&tenant)]).await;
 }

@@ -1,10 +1,10 @@
-//! The API from outside: real HTTP, a real PostgreSQL, one database for each test.
+//! API tests over real HTTP against a real PostgreSQL, with one database per test.
 
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test ends at the first surprise, helpers included"
+    reason = "tests and their helpers panic on the first unexpected value"
 )]
 
 mod access;

@@ -1,4 +1,4 @@
-//! The fields of a script: which are refused, and before anything else.
+//! The fields of a script request: validation happens before every other check.
 
 use super::{app, body, count};
 use fairway_testkit::{StubGateway, TestApp};
@@ -26,7 +26,7 @@ async fn fields_of_a_script_are_looked_at_before_anything_else() {
     assert_eq!(gateway.count(), 0);
 }
 
-/// T22, T23: whoever says in whose name, is not heard, however it is said.
+/// T22, T23: every spelling of a field that names an identity is refused.
 #[tokio::test]
 async fn nobody_says_in_whose_name_a_script_runs() {
     let gateway = StubGateway::quiet();
@@ -83,19 +83,18 @@ async fn nobody_says_in_whose_name_a_script_runs() {
     );
     form.await.refused(415, "unsupported_media_type");
     app.post("/v1/runtime/code?actor_ref=user:root", body("main")).await.refused(422, "validation_error");
-    // What is said twice is no JSON, whatever it is.
-    let twice = app.post("/v1/runtime/code", Value::Null).bytes("application/json", with(r#""code":"2""#));
-    twice.await.refused(400, "malformed_json");
+    // A duplicate member is malformed JSON.
+    let duplicate = app.post("/v1/runtime/code", Value::Null).bytes("application/json", with(r#""code":"2""#));
+    duplicate.await.refused(400, "malformed_json");
     assert_eq!(gateway.count(), 0);
     assert_eq!(count(&app, "SELECT count(*) FROM execution").await, 0);
-    // A script may say the words.
-    let mut says = body("main");
-    says["code"] = json!("{\"actor\": null}");
-    app.post("/v1/runtime/code", says).await.expect(200);
+    // The code of a script may contain the names.
+    let mut mentioning = body("main");
+    mentioning["code"] = json!("{\"actor\": null}");
+    app.post("/v1/runtime/code", mentioning).await.expect(200);
 }
 
-/// A body is searched by the thread that serves others too: not for longer than a request could be meant well, and what was
-/// not searched is not heard.
+/// The search for forbidden names runs on a serving thread, so it is bounded. A body that exceeds the bound is refused.
 #[tokio::test]
 async fn names_without_end_are_not_searched() {
     let gateway = StubGateway::quiet();
@@ -113,7 +112,7 @@ async fn names_without_end_are_not_searched() {
         .await
         .refused(422, "forbidden_field");
     with(&|index| format!("n{index}"), 90_000).await.refused(413, "payload_too_large");
-    // Twice the same name is no JSON.
+    // A duplicate member is malformed JSON.
     with(&|_| "n".repeat(200), 4_000).await.refused(400, "malformed_json");
     assert_eq!(gateway.count(), 0);
 }

@@ -1,4 +1,4 @@
-//! Scripts that are recorded before they are dispatched, dispatched at most once, and unknown when their answer is lost.
+//! Scripts are recorded before dispatch and dispatched at most once. A lost response leaves the run unknown.
 
 use super::{HELLO, app, count, facts, gives, script};
 use crate::{
@@ -13,11 +13,11 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 
 async fn settle(app: &TestApp, id: &Value, outcome: &str) -> Answer {
-    app.post(path(id, "/settle"), json!({ "outcome": outcome, "note": "Looked it up over there." })).await
+    app.post(path(id, "/settle"), json!({ "outcome": outcome, "note": "Checked at the gateway." })).await
 }
 
-/// R4: whatever a gateway does after it took a script, it is handed it once, its caller is told what is known, and the run
-/// is there.
+/// R4: whatever the gateway does after it received a script, the script is dispatched once. The caller gets the known
+/// outcome, and the run is recorded.
 #[tokio::test]
 async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
     let endpoint = FaultyEndpoint::start().await;
@@ -58,7 +58,7 @@ async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
         let again = script(&app).key(&key).await;
         assert_eq!(again.refused(status, code)["execution_id"], refused["execution_id"]);
         assert_eq!(again.header("idempotency-replayed"), Some("true"));
-        assert_eq!(endpoint.count(), before + 1, "{fault:?} is handed over once");
+        assert_eq!(endpoint.count(), before + 1, "{fault:?} is dispatched once");
     }
     let unknown = app.get("/v1/executions?status=unknown").await.expect(200);
     assert_eq!(unknown.as_array().map(Vec::len), Some(11));
@@ -94,8 +94,8 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
         let lost = script(&app).as_actor("user:author").key(outcome).await;
         let id = lost.refused(502, "gateway_error")["execution_id"].clone();
         let ask = |actor: &str, outcome: &str| {
-            let said = json!({ "outcome": outcome, "note": "Looked it up over there." });
-            app.post(path(&id, "/settle"), said).as_actor(actor)
+            let body = json!({ "outcome": outcome, "note": "Checked at the gateway." });
+            app.post(path(&id, "/settle"), body).as_actor(actor)
         };
         let refused = ask("user:author", outcome).await.refused(403, "forbidden");
         assert_eq!(refused["permission"], "execution.kill");
@@ -108,11 +108,11 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
         assert_eq!((again.expect(200), again.header("idempotency-replayed")), (settled, Some("true")));
         ask("user:operator", "success").await.refused(409, "execution_not_unknown");
         let listed = app.get("/v1/executions?status=unknown").await.expect(200);
-        assert_eq!(listed, json!([]), "it is unknown no more");
+        assert_eq!(listed, json!([]), "a resolved run is not unknown");
         let listed = app.get(format!("/v1/executions?status={status}")).await.expect(200);
         assert_eq!(listed[0]["execution_id"], id);
         let replay = script(&app).as_actor("user:author").key(outcome).await;
-        assert_eq!(replay.expect(200)["status"], status, "whoever asks again hears what is known now");
+        assert_eq!(replay.expect(200)["status"], status, "a replay returns the resolved outcome");
         let graph = app.get(path(&id, "/evidence-graph")).await.expect(200);
         let documents = graph["evidence_artifacts"].as_array().unwrap();
         assert!(documents.iter().any(|document| document["artifact_kind"] == "settlement"), "{graph}");
@@ -125,30 +125,31 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
             .unwrap();
     }
     assert_eq!(gateway.count(), 2);
-    let told: Vec<Value> = facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();
-    assert_eq!((told.len(), &told[0]["actor"]), (2, &json!("user:operator")));
-    assert!(!json!(told).to_string().contains("Looked"), "notes are in no fact");
+    let resolutions: Vec<Value> =
+        facts(&app).await.into_iter().filter(|fact| fact["kind"] == "execution.settled").collect();
+    assert_eq!((resolutions.len(), &resolutions[0]["actor"]), (2, &json!("user:operator")));
+    assert!(!json!(resolutions).to_string().contains("Checked"), "facts must not hold notes");
 }
 
-/// R4: without its row no script is handed over.
+/// R4: a script without a committed row is not dispatched.
 #[tokio::test]
 async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
     let gateway = StubGateway::quiet();
-    let calm = app(&gateway).await;
-    let line = FaultyLine::to(calm.database(), 1);
-    let shaky = TestApp::builder().gateway(gateway.clone()).beside(&calm).over(&line).start().await;
-    shaky.get("/v1/executions").await.expect(200);
-    line.becomes(LineFault::At("INSERT INTO execution_lease"));
-    script(&shaky).await.refused(503, "unavailable");
-    assert_eq!((gateway.count(), gateway.prepared()), (0, (1, 0)), "it was ready for nothing");
-    assert_eq!(count(&calm, "SELECT count(*) FROM execution").await, 0);
-    // Written down, and nobody was told: it is found, and then handed over as it should be.
-    line.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Behind));
-    script(&shaky).await.expect(200);
-    assert_eq!((gateway.count(), count(&calm, "SELECT count(*) FROM execution").await), (1, 1));
+    let direct = app(&gateway).await;
+    let proxy = FaultyLine::to(direct.database(), 1);
+    let proxied = TestApp::builder().gateway(gateway.clone()).beside(&direct).over(&proxy).start().await;
+    proxied.get("/v1/executions").await.expect(200);
+    proxy.becomes(LineFault::At("INSERT INTO execution_lease"));
+    script(&proxied).await.refused(503, "unavailable");
+    assert_eq!((gateway.count(), gateway.prepared()), (0, (1, 0)), "the prepared sandbox is not used");
+    assert_eq!(count(&direct, "SELECT count(*) FROM execution").await, 0);
+    // The row commits and the response is lost: the server finds the row and dispatches the script.
+    proxy.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Behind));
+    script(&proxied).await.expect(200);
+    assert_eq!((gateway.count(), count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
 
-/// R4: that a script was let in is a fact, and without that fact it is not let in.
+/// R4: acceptance of a script is a fact; without the fact the script is refused.
 #[tokio::test]
 async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
     let gateway = StubGateway::quiet();
@@ -165,7 +166,7 @@ async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
         let refused = script(&app).await;
         refused.refused(503, "unavailable");
         assert!(!refused.text().contains("not today"), "{refused}");
-        assert_eq!(gateway.prepared(), (number, 0), "it was ready, and is no more: {state}");
+        assert_eq!(gateway.prepared(), (number, 0), "the prepared sandbox is released: {state}");
         assert_eq!((gateway.count(), count(&app, "SELECT count(*) FROM execution").await), (0, 0), "{state}");
     }
     owner.batch_execute("DROP TRIGGER no_log ON fact").await.unwrap();
@@ -173,34 +174,39 @@ async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
     assert_eq!(gateway.count(), 1);
 }
 
-/// R4: a process that dies between the row and the gateway's answer leaves an unknown run, which nobody hands over again,
-/// whether there are workers or not.
+/// R4: a process that dies between the commit and the gateway's response leaves an unknown run. No dispatch mode sends
+/// the script again.
 #[tokio::test]
 async fn a_script_whose_process_dies_is_unknown_and_not_taken_up() {
     for dispatch in ["hybrid", "inline", "queued"] {
-        let (dying, living) = (StubGateway::new(Gateways::Holds), StubGateway::quiet());
-        let keeper = TestApp::builder().gateway(living.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
-        keeper.active_workload("main").await;
-        let builder = TestApp::builder().gateway(dying.clone()).setting("FAIRWAY_DISPATCH", dispatch);
-        let victim = builder.beside(&keeper).start().await;
+        let (blocked_gateway, idle_gateway) = (StubGateway::new(Gateways::Holds), StubGateway::quiet());
+        let survivor =
+            TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
+        survivor.active_workload("main").await;
+        let builder = TestApp::builder().gateway(blocked_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch);
+        let victim = builder.beside(&survivor).start().await;
         let request = tokio::spawn(script(&victim).into_future());
-        dying.handed(1).await;
-        let running = keeper.get("/v1/executions?status=running").await.expect(200);
+        blocked_gateway.handed(1).await;
+        let running = survivor.get("/v1/executions?status=running").await.expect(200);
         let id = running[0]["execution_id"].clone();
-        falls_silent(&keeper).await;
-        let read = ended(&keeper, &id).await;
+        falls_silent(&survivor).await;
+        let read = ended(&survivor, &id).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
         assert_eq!(read["error"]["code"], "gateway_error");
-        // Whoever was thought dead and was not writes nothing over it.
-        dying.becomes(gives(json!(1), "late"));
+        // A late response to the first server does not overwrite the outcome.
+        blocked_gateway.becomes(gives(json!(1), "late"));
         drop(request.await.unwrap());
-        assert_eq!(ended(&keeper, &id).await, read, "{dispatch}");
-        assert_eq!((dying.count(), living.count()), (1, 0), "{dispatch}: it is handed over once");
-        settle(&keeper, &id, "success").await.expect(200);
+        assert_eq!(ended(&survivor, &id).await, read, "{dispatch}");
+        assert_eq!(
+            (blocked_gateway.count(), idle_gateway.count()),
+            (1, 0),
+            "{dispatch}: the script is dispatched once"
+        );
+        settle(&survivor, &id, "success").await.expect(200);
     }
 }
 
-/// A run has its time, also where its script waits at a gateway. What somebody else was handed may go on there.
+/// The deadline of a run also applies while the gateway works. The script may continue there, so the outcome is unknown.
 #[tokio::test]
 async fn a_deadline_leaves_unknown_what_somebody_else_was_handed() {
     let gateway = StubGateway::new(Gateways::Holds);
