@@ -1,7 +1,7 @@
-//! Our canonical JSON beside an outside oracle: what a JavaScript engine made of generated documents.
+//! Compares canonical JSON with an external oracle: the output of a JavaScript engine for generated documents.
 //!
-//! The oracle's answers are recorded beside the program that gave them (`canonical/oracle.mjs`), so that the test needs no
-//! other language and cannot be skipped for want of one.
+//! The oracle's output is recorded next to its program (`canonical/oracle.mjs`). The test therefore needs no JavaScript
+//! engine and is never skipped.
 
 use fairway_domain::asset::canonical::{Canonical, CanonicalRefusal};
 use serde::Deserialize;
@@ -9,9 +9,9 @@ use serde::Deserialize;
 /// One line of the corpus.
 #[derive(Deserialize)]
 struct Recorded {
-    /// A document, spelled in some way.
+    /// A JSON document in any spelling.
     source: String,
-    /// Its canonical form; none where an integer in it would be rounded somewhere.
+    /// Its canonical form; `None` if it contains an integer beyond 2^53 - 1.
     canonical: Option<String>,
 }
 
@@ -27,7 +27,7 @@ fn every_document_has_the_bytes_that_the_oracle_gives_it() {
                 written += 1;
             }
             (Err(CanonicalRefusal::IntegerOutOfRange { .. }), None) => refused += 1,
-            (ours, theirs) => panic!("{}: {ours:?} beside {theirs:?}", recorded.source),
+            (ours, theirs) => panic!("{}: got {ours:?}, the oracle has {theirs:?}", recorded.source),
         }
     }
     assert!(written > 1_000 && refused > 100, "{written} written, {refused} refused");

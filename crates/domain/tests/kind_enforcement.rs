@@ -1,4 +1,4 @@
-//! `docs/kind-enforcement.md` says of five kinds what is enforced, recorded and refused; the schemas say the same.
+//! The tables of `docs/kind-enforcement.md` match the `x-enforcement` marks of five kinds' schemas.
 
 use fairway_domain::asset::{
     content::{Reach, schema_value, unenforced_promises},
@@ -15,19 +15,21 @@ const KINDS: [AssetKind; 5] = [
     AssetKind::EvaluationSuite,
 ];
 
-/// The property that a path of names leads to, as in `limits.cpu_ms`.
+/// The property at a dotted path, such as `limits.cpu_ms`; null if it does not exist.
 fn property<'s>(schema: &'s Value, path: &str) -> &'s Value {
     path.split('.').fold(schema, |schema, name| schema.pointer(&format!("/properties/{name}")).unwrap_or(&Value::Null))
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the domain itself reads no files")]
+#[expect(clippy::disallowed_methods, reason = "only tests read files; the domain does not")]
 fn each_table_says_of_each_field_what_its_schema_says() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kind-enforcement.md");
     let page = fs::read_to_string(page).unwrap();
     for kind in KINDS {
         let schema = schema_value(kind).unwrap();
-        let (_, table) = page.split_once(&format!("<!-- kind:{kind} -->")).unwrap_or_else(|| panic!("no {kind}"));
+        let (_, table) = page
+            .split_once(&format!("<!-- kind:{kind} -->"))
+            .unwrap_or_else(|| panic!("the page has no table for {kind}"));
         let (table, _) = table.split_once("<!-- /kind -->").unwrap();
         let mut fields = BTreeSet::new();
         for row in table.lines().filter_map(|row| row.strip_prefix("| `")) {
@@ -35,7 +37,7 @@ fn each_table_says_of_each_field_what_its_schema_says() {
             let field = cells[0].trim_end_matches('`');
             let property = property(schema, field);
             assert_eq!(Some(cells[1]), property["x-enforcement"].as_str(), "{kind}: {field}");
-            // What promises to fail closed and is only recorded blocks production, and the table says so.
+            // The table names the refusal of a recorded control that declares to fail closed.
             let is_blocking = cells[1] == "recorded" && property.get("x-fails-closed").is_some();
             assert!(!is_blocking || row.contains("control_not_enforced"), "{kind}: {field}");
             fields.insert(field.split('.').next().unwrap().to_owned());
@@ -45,7 +47,7 @@ fn each_table_says_of_each_field_what_its_schema_says() {
     }
 }
 
-/// Scripts go by the profile that a release binds. One behind a reference walls in nothing.
+/// Scripts use the profile that a release binds. A profile that is only referenced enforces nothing.
 #[test]
 fn a_sandbox_profile_keeps_its_promise_where_it_is_bound() {
     for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {

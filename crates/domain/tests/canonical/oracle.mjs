@@ -1,15 +1,15 @@
-// Makes corpus.jsonl: generated documents, each as a text with spelling of its own, and what RFC 8785 makes of it.
+// Writes corpus.jsonl: generated documents, each as a JSON text in a random spelling, with its RFC 8785 canonical form.
 //
 //     node crates/domain/tests/canonical/oracle.mjs > crates/domain/tests/canonical/corpus.jsonl
 //
-// This is the outside oracle of our canonical JSON. RFC 8785 defines numbers and strings as what ECMAScript's
-// JSON.stringify writes, and the order of members as that of UTF-16 code units, which is how JavaScript compares strings:
-// a JavaScript engine is the definition, and shares no code with ours.
+// This is the external oracle for Fairway's canonical JSON. RFC 8785 defines numbers and strings by ECMAScript's
+// JSON.stringify, and the order of members by UTF-16 code units, as JavaScript compares strings. A JavaScript engine
+// therefore is the reference implementation, and shares no code with Fairway.
 
 const DOCUMENTS = 2_000;
 const LARGEST_EXACT = Number.MAX_SAFE_INTEGER;
 
-// mulberry32: the same documents in every run, so that a changed corpus is a changed oracle.
+// mulberry32 with a fixed seed: every run generates the same documents, so a changed corpus shows a changed oracle.
 let state = 0x5eed8785;
 const random = () => {
   state = (state + 0x6d2b79f5) | 0;
@@ -71,7 +71,7 @@ const canonical = (document) => {
   return `{${members.join(",")}}`;
 };
 
-// What Fairway refuses instead of writing: integers that not every reader keeps.
+// Fairway refuses integers beyond 2^53 - 1, because some readers round them.
 const refused = (document) => {
   if (typeof document === "number") return Number.isInteger(document) && Math.abs(document) > LARGEST_EXACT;
   return document !== null && typeof document === "object" && Object.values(document).some(refused);
@@ -93,7 +93,7 @@ const spelledNumber = (numeral) => {
   const plain = String(numeral);
   const candidates = [plain, plain.replace("e", "E"), numeral.toExponential(), `${numeral.toPrecision(21)}`, `${plain}${/[.e]/.test(plain) ? "" : ".0"}`];
   const spelled = one(candidates);
-  // Whatever the spelling, it must be the same number.
+  // A spelling must parse to the same number.
   return Number(spelled) === numeral ? spelled : plain;
 };
 const shuffled = (list) => {

@@ -1,4 +1,4 @@
-//! Histories from seeds: short of them in every run, a million where somebody asks for it.
+//! Random histories from seeds: 20,000 by default, a million in the long form.
 
 use crate::{
     asked, is_long,
@@ -13,7 +13,10 @@ use std::{
 const SHORT: u64 = 20_000;
 const LONG: u64 = 1_000_000;
 
-/// Runs a history and says where the product and the model part.
+/// Runs a history.
+///
+/// # Errors
+/// A description of the first difference from the model.
 fn run(history: &History, given: &Given) -> Result<(), String> {
     let mut memory = given.memory(&history.targets);
     let mut model = Model::new(&history.targets);
@@ -24,7 +27,7 @@ fn run(history: &History, given: &Given) -> Result<(), String> {
 }
 
 fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> Result<(), String> {
-    let ask = |memory: &mut Memory, model: &mut Model, operation: &Operation| {
+    let execute = |memory: &mut Memory, model: &mut Model, operation: &Operation| {
         let before: Before = memory.seen.before();
         memory.follow(model, operation, given)?;
         difference(model, &memory.seen)?;
@@ -32,39 +35,39 @@ fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> R
     };
     let Step { operation, fate } = step;
     match fate {
-        Fate::Answered => ask(memory, model, operation),
+        Fate::Answered => execute(memory, model, operation),
         Fate::Forgotten => {
             let (decided, expected) = (memory.decide(operation, given).map(|_| ()), model.clone().apply(operation));
             if decided != expected {
-                return Err(format!("{operation:?}: the model says {expected:?}, the product {decided:?}"));
+                return Err(format!("{operation:?}: expected {expected:?} from the model, got {decided:?}"));
             }
             difference(model, &memory.seen)
         }
         Fate::AskedAgain => {
-            ask(memory, model, operation)?;
-            ask(memory, model, operation)
+            execute(memory, model, operation)?;
+            execute(memory, model, operation)
         }
         Fate::Overtaken(other) => {
-            let (decided, ground) = (memory.decide(operation, given), model.ground(operation));
-            ask(memory, model, other)?;
-            let Ok(decision) = decided else { return ask(memory, model, operation) };
-            let in_time = model.ground(operation) == ground;
+            let (decided, basis) = (memory.decide(operation, given), model.ground(operation));
+            execute(memory, model, other)?;
+            let Ok(decision) = decided else { return execute(memory, model, operation) };
+            let in_time = model.ground(operation) == basis;
             let committed = memory.commit(decision);
             if committed != if in_time { Ok(()) } else { Err(Stale) } {
-                return Err(format!("{operation:?} behind {other:?}: {committed:?}, and in time is {in_time}"));
+                return Err(format!("{operation:?} after {other:?}: {committed:?}, but in_time is {in_time}"));
             }
             if in_time {
-                model.apply(operation).map_err(|why| format!("{operation:?} behind {other:?}: {why:?}"))?;
+                model.apply(operation).map_err(|why| format!("{operation:?} after {other:?}: {why:?}"))?;
             }
             difference(model, &memory.seen)
         }
     }
 }
 
-/// Threads take histories in turn; of the failures the one of the earliest seed is told.
+/// Runs `count` histories on all processors. Returns the number of requests, and the failure with the lowest seed.
 fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     let (next, requests) = (AtomicU64::new(0), AtomicU64::new(0));
-    let work = || {
+    let run_next = || {
         let given = Given::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -81,7 +84,7 @@ fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     };
     let failed = thread::scope(|scope| {
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(run_next)).collect();
         workers.into_iter().filter_map(|worker| worker.join().unwrap()).min_by_key(|(history, _)| history.seed)
     });
     (requests.into_inner(), failed)
@@ -99,7 +102,7 @@ fn histories_go_as_the_model_tells_them() {
     assert!(requests >= count * 12, "{requests} requests in {count} histories");
 }
 
-/// Where every release takes all lanes at once and none goes back, who replaced whom is one path.
+/// Without rollbacks, releases that each take all lanes supersede one another in the order of their activation.
 #[test]
 fn releases_that_take_all_lanes_follow_one_another() {
     const RELEASES: usize = 5;
@@ -107,10 +110,10 @@ fn releases_that_take_all_lanes_follow_one_another() {
     let targets = [None; RELEASES];
     let (mut memory, mut model) = (given.memory(&targets), Model::new(&targets));
     let verdict = fairway_domain::release::review::Verdict::Approved;
-    // In an order that is not the one in which they were made.
+    // The order of activation differs from the order of creation.
     for release in [2, 0, 4, 1, 3] {
-        let way = [Operation::Submit(release), Operation::Say(release, verdict), Operation::Approve(release)];
-        for operation in way.into_iter().chain([Operation::Activate(release, Taking::All)]) {
+        let operations = [Operation::Submit(release), Operation::Say(release, verdict), Operation::Approve(release)];
+        for operation in operations.into_iter().chain([Operation::Activate(release, Taking::All)]) {
             memory.follow(&mut model, &operation, &given).unwrap();
         }
     }

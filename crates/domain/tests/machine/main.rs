@@ -1,5 +1,5 @@
-//! The machine of releases, lanes and rollouts beside a model of it: every state that few releases reach, and histories
-//! drawn from seeds.
+//! Model-based tests of the state machine of releases, lanes and rollouts: exhaustive exploration of small cases, and
+//! random histories from seeds.
 
 #[cfg(test)]
 mod exhaustive;
@@ -14,16 +14,16 @@ mod memory;
 #[path = "model.rs"]
 mod model;
 
-/// What a run was asked for, such as its seed (`FAIRWAY_TEST_SEED`).
+/// The value of an environment variable, such as the seed (`FAIRWAY_TEST_SEED`).
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the domain itself asks its environment for nothing")]
+#[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn asked(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Whether this run asks for the long forms of tests.
+/// Whether the long forms of tests are requested.
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the domain itself asks its environment for nothing")]
+#[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
 fn is_long() -> bool {
     long_form::is_long(std::env::args(), |name| asked(name).is_some())
 }

@@ -1,4 +1,4 @@
-//! A store in memory: it commits what was decided if nothing moved under the decision, as the real one does.
+//! An in-memory store. Like the real store, it rejects a stale decision at commit.
 
 use crate::model::{Decision, Fresh, Model, Operation, Place, Refused, Seen, decide};
 use fairway_domain::{
@@ -18,17 +18,18 @@ use fairway_domain::{
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-/// A decision that came too late.
+/// The error of a commit whose decision was made on outdated state.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Stale;
 
-/// What is stored.
+/// The stored state of a history.
 #[derive(Clone)]
 pub(crate) struct Memory {
     pub(crate) seen: Seen,
 }
 
-/// What every history binds. It is made once, as it takes longer than a decision.
+/// The stamp and the versions that every history shares. They are created once, because creation takes longer than a
+/// decision.
 pub(crate) struct Given {
     stamp: Stamp,
     policy: BindableVersion,
@@ -59,7 +60,7 @@ impl Given {
         Fresh { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge }
     }
 
-    /// Drafts that bind a policy.
+    /// A store with a draft for each target lane; each draft binds a policy.
     pub(crate) fn memory(&self, targets: &[Option<Place>]) -> Memory {
         let (workload_id, environment) = (Uuid::from_u128(4).into(), Slug::parse("dev").unwrap());
         let draft = |(number, target): (u128, &Option<Place>)| {
@@ -71,8 +72,8 @@ impl Given {
                 target_lane: target.map_or(TargetLane::All, |lane| TargetLane::Only(Lane::ALL[lane])),
                 policy_bundle_id: None,
             };
-            let made = Release::draft(new, &self.stamp).next;
-            made.bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy, &self.stamp).unwrap().next
+            let draft = Release::draft(new, &self.stamp).next;
+            draft.bind(Uuid::from_u128(6).into(), AssetKind::PolicyBundle, &self.policy, &self.stamp).unwrap().next
         };
         let releases = (100..).zip(targets).map(draft).collect();
         let deployment = Deployment {
@@ -93,18 +94,21 @@ impl Memory {
         decide(&self.seen, operation, &given.fresh())
     }
 
-    /// Decides and commits at once, and says where the model disagrees.
+    /// Decides and commits an operation in the store and applies it to the model.
+    ///
+    /// # Errors
+    /// A description of the difference.
     pub(crate) fn follow(&mut self, model: &mut Model, operation: &Operation, given: &Given) -> Result<(), String> {
         let decided = self.decide(operation, given);
         let expected = model.apply(operation);
         match (decided, expected) {
             (Ok(decision), Ok(())) => {
-                self.commit(decision).map_err(|Stale| "nothing moved, and it is stale".to_owned())
+                self.commit(decision).map_err(|Stale| "stale without a concurrent change".to_owned())
             }
             (Err(product), Err(model)) if product == model => Ok(()),
             (decided, expected) => {
                 let product = decided.map(|_| ());
-                Err(format!("{operation:?}: the model says {expected:?}, the product {product:?}"))
+                Err(format!("{operation:?}: expected {expected:?} from the model, got {product:?}"))
             }
         }
     }
@@ -113,9 +117,9 @@ impl Memory {
         match decision {
             Decision::Binding(change) | Decision::Move(change) => self.replace(change),
             Decision::Verdict(Change { next, decided_on, fact }) => {
-                let live = next.release.state.holds_lanes();
+                let is_active = next.release.state.holds_lanes();
                 self.replace(Change { next: next.release, decided_on, fact })?;
-                if live {
+                if is_active {
                     self.seen.deployment.revision = self.seen.deployment.revision.next();
                 }
                 Ok(())
@@ -135,18 +139,19 @@ impl Memory {
 
     fn redeploy(&mut self, change: DeploymentChange) -> Result<(), Stale> {
         let id = change.release.release_id;
-        let moved = self.seen.deployment.revision != change.deployment_decided_on
+        let is_stale = self.seen.deployment.revision != change.deployment_decided_on
             || self.release(id).revision != change.release_decided_on
             || change.returned.iter().any(|id| !matches!(self.release(*id).state, State::Superseded { .. }));
-        if moved {
+        if is_stale {
             return Err(Stale);
         }
         let at = change.release.updated_at;
         *self.release(id) = change.release;
         for other in self.seen.releases.iter_mut() {
             let id = other.release_id;
-            let touched = [&change.superseded, &change.stopped, &change.returned].iter().any(|ids| ids.contains(&id));
-            let Some(digest) = other.state.digest().cloned().filter(|_| touched) else { continue };
+            let is_affected =
+                [&change.superseded, &change.stopped, &change.returned].iter().any(|ids| ids.contains(&id));
+            let Some(digest) = other.state.digest().cloned().filter(|_| is_affected) else { continue };
             other.revision = other.revision.next();
             if change.superseded.contains(&id) {
                 other.state = State::Superseded { digest };

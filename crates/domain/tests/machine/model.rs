@@ -1,8 +1,8 @@
-//! What releases, lanes and rollouts may do, told a second time: small data, and rules written down from what is
-//! promised, without a look at the code that decides. Wherever the two tell different stories, one of them is wrong.
+//! A reference model of releases, lanes and rollouts. Its rules come from the documented behaviour, not from the code
+//! under test, so a difference between the two shows a defect in one of them.
 //!
-//! The stores' tests include this file too, by its path. It belongs in no library: the domain's own tests would have to
-//! build everything that the testkit stands on to reach it there.
+//! The stores' tests include this file by its path. A library such as the testkit would add its dependencies to the
+//! domain's tests.
 
 #[path = "model/history.rs"]
 mod history;
@@ -15,13 +15,13 @@ pub(crate) use history::{Fate, History, Operation, Step, Taking, seed_of, start_
 pub(crate) use product::{Before, Decision, Fresh, Seen, decide, difference, unsound};
 use std::collections::BTreeSet;
 
-/// A release, by its place among those of the history.
+/// Index of a release in its history.
 pub(crate) type Number = usize;
-/// A lane, by its place from the most careful to the most general.
+/// Index of a lane, from the most restricted to the most general.
 pub(crate) type Place = usize;
 pub(crate) const PLACES: [Place; 3] = [0, 1, 2];
 
-/// Why something is refused: the code, the state, and where the state leads. The last two stand beside one code alone.
+/// A refusal: its code and, for `invalid_transition` only, the current state and the valid next states.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refused {
     pub(crate) code: &'static str,
@@ -34,7 +34,7 @@ impl Refused {
     }
 }
 
-/// How far a release has come with its plan.
+/// The rollout of a release.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Rolling {
     pub(crate) plan: Vec<Place>,
@@ -57,22 +57,22 @@ impl Rolling {
     }
 }
 
-/// A release.
+/// A release of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) state: StateName,
-    /// The one lane that it is meant for, if it is meant for one.
+    /// The target lane; `None` targets all lanes.
     pub(crate) target: Option<Place>,
     pub(crate) rolling: Option<Rolling>,
     pub(crate) supersedes: Option<Number>,
-    /// Counts what was bound: a verdict speaks of one edition.
+    /// Incremented by each binding. A verdict applies to one edition.
     edition: u32,
     verdicts: Vec<(Verdict, u32)>,
-    /// Counts its changes.
+    /// Revision of the release, incremented by each change.
     pub(crate) changes: i64,
 }
 
-/// A lane that changed hands.
+/// A change of the holder of a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moved {
     pub(crate) lane: Place,
@@ -82,18 +82,18 @@ pub(crate) struct Moved {
     pub(crate) revision: i64,
 }
 
-/// All releases of one workload in one environment.
+/// All releases of one workload in one environment, and the lanes that they hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
     pub(crate) releases: Vec<Record>,
     pub(crate) holders: [Option<Number>; 3],
     /// Oldest first.
     pub(crate) moves: Vec<Moved>,
-    /// Counts the changes of who holds which lane, and of what soaks there.
+    /// Revision of the deployment, incremented when a holder or a soaking lane changes.
     pub(crate) revision: i64,
 }
 
-/// What a decision was made on, as far as another change can take it away.
+/// The revisions and states that a decision depends on. A concurrent change of one of them makes the decision stale.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Ground {
     release: i64,
@@ -102,7 +102,7 @@ pub(crate) struct Ground {
 }
 
 impl Model {
-    /// Drafts that bind one thing each. One that is meant for a lane alone goes nowhere else.
+    /// Creates a draft for each target lane, with one binding each.
     pub(crate) fn new(targets: &[Option<Place>]) -> Self {
         let draft = |target: &Option<Place>| Record {
             state: StateName::Draft,
@@ -111,13 +111,16 @@ impl Model {
             supersedes: None,
             edition: 0,
             verdicts: Vec::new(),
-            // It was made, and then something was bound.
+            // Creation and one binding.
             changes: 2,
         };
         Self { releases: targets.iter().map(draft).collect(), holders: [None; 3], moves: Vec::new(), revision: 1 }
     }
 
-    /// Does what is asked, or refuses it and leaves all as it was.
+    /// Applies an operation.
+    ///
+    /// # Errors
+    /// The refusal; the model is unchanged.
     pub(crate) fn apply(&mut self, operation: &Operation) -> Result<(), Refused> {
         let before = (self.holders, self.soaking());
         match operation {
@@ -137,7 +140,7 @@ impl Model {
         Ok(())
     }
 
-    /// What a decision of this operation stands on now. Once it is another, the decision comes too late.
+    /// What a decision of this operation depends on now. A decision is stale once this value differs.
     pub(crate) fn ground(&self, operation: &Operation) -> Ground {
         let (release, lanes, returned) = match operation {
             Operation::Edit(release)
@@ -154,13 +157,13 @@ impl Model {
         Ground { release: self.releases[release].changes, lanes: lanes.then_some(self.revision), returned }
     }
 
-    /// The lanes at which a rollout in progress is.
+    /// The current lanes of the rollouts in progress.
     pub(crate) fn soaking(&self) -> BTreeSet<Place> {
         let rolling = self.releases.iter().filter_map(|record| record.rolling.as_ref());
         rolling.filter(|it| it.status == Rolling::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
     }
 
-    /// Who held the lane, the latest last, without those who were ever taken back from it.
+    /// Former and current holders of the lane, latest last, without releases that were rolled back from it.
     pub(crate) fn former(&self, lane: Place) -> Vec<Number> {
         let mut former: Vec<Number> = Vec::new();
         for moved in self.moves.iter().filter(|moved| moved.lane == lane) {
@@ -174,15 +177,15 @@ impl Model {
     }
 
     pub(crate) fn taken_back(&self, release: Number, lane: Place) -> bool {
-        let back = |moved: &Moved| moved.reason == MoveReason::Rollback && moved.from == Some(release);
-        self.moves.iter().any(|moved| moved.lane == lane && back(moved))
+        let is_rollback = |moved: &Moved| moved.reason == MoveReason::Rollback && moved.from == Some(release);
+        self.moves.iter().any(|moved| moved.lane == lane && is_rollback(moved))
     }
 
-    /// Whether what is bound now was approved, and nobody spoke against the release since.
+    /// Whether the current bindings are approved and no later verdict is negative.
     pub(crate) fn is_approved(&self, release: Number) -> bool {
         let Record { edition, verdicts, .. } = &self.releases[release];
-        let counts = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
-        verdicts.iter().rev().find(counts).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
+        let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
+        verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
 
     fn edit(&mut self, release: Number) -> Result<(), Refused> {
@@ -211,7 +214,7 @@ impl Model {
         if record.state == StateName::ReviewReady && verdict == Verdict::ChangesRequested {
             record.state = StateName::Draft;
         }
-        // What is said of a release that serves is part of what is answered for its lanes.
+        // A verdict on an active release is part of the responses for its lanes.
         if record.state == StateName::Active {
             self.revision += 1;
         }
@@ -229,17 +232,17 @@ impl Model {
         if ![StateName::Approved, StateName::Active].contains(state) {
             return Err(self.no_way(release));
         }
-        let meant = |lane: &Place| target.is_none_or(|target| target == *lane);
-        let (named, wanted): (&[Place], Vec<Place>) = match taking {
-            Taking::All => (&[], PLACES.into_iter().filter(meant).collect()),
+        let is_targeted = |lane: &Place| target.is_none_or(|target| target == *lane);
+        let (named, lanes): (&[Place], Vec<Place>) = match taking {
+            Taking::All => (&[], PLACES.into_iter().filter(is_targeted).collect()),
             Taking::One(lane) => (std::slice::from_ref(lane), vec![*lane]),
             Taking::Plan(plan) => (plan, vec![plan[0]]),
         };
-        if !named.iter().all(meant) {
+        if !named.iter().all(is_targeted) {
             return Err(Refused::plain("lane_not_targeted"));
         }
-        let wanted: Vec<Place> = wanted.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
-        if wanted.is_empty() {
+        let lanes: Vec<Place> = lanes.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
+        if lanes.is_empty() {
             return Err(self.no_way(release));
         }
         let planned = matches!(taking, Taking::Plan(_));
@@ -250,19 +253,19 @@ impl Model {
             return Err(Refused::plain("approval_required"));
         }
         if let Taking::Plan(plan) = taking {
-            let begun = Rolling { plan: plan.clone(), index: 0, status: Rolling::IN_PROGRESS };
-            self.releases[release].rolling = Some(begun);
+            let started = Rolling { plan: plan.clone(), index: 0, status: Rolling::IN_PROGRESS };
+            self.releases[release].rolling = Some(started);
         }
-        self.take(release, &wanted, MoveReason::Activation);
+        self.take(release, &lanes, MoveReason::Activation);
         Ok(())
     }
 
     fn advance(&mut self, release: Number) -> Result<(), Refused> {
         let rolling = self.releases[release].rolling.as_ref();
-        let Some(now) = rolling.filter(|it| it.status == Rolling::IN_PROGRESS) else {
+        let Some(current) = rolling.filter(|it| it.status == Rolling::IN_PROGRESS) else {
             return Err(Refused::plain("rollout_not_in_progress"));
         };
-        let Some(next) = now.plan.get(now.index + 1).copied() else {
+        let Some(next) = current.plan.get(current.index + 1).copied() else {
             self.set_status(release, Rolling::COMPLETED);
             self.releases[release].changes += 1;
             return Ok(());
@@ -273,8 +276,8 @@ impl Model {
         if let Some(rolling) = &mut self.releases[release].rolling {
             rolling.index += 1;
         }
-        let wanted: &[Place] = if self.holders[next] == Some(release) { &[] } else { &[next] };
-        self.take(release, wanted, MoveReason::Advance);
+        let lanes: &[Place] = if self.holders[next] == Some(release) { &[] } else { &[next] };
+        self.take(release, lanes, MoveReason::Advance);
         Ok(())
     }
 
@@ -294,28 +297,29 @@ impl Model {
         if self.releases[release].state != StateName::Active {
             return Err(self.no_way(release));
         }
-        let ways = self.ways_back(release, lane);
-        if ways.is_empty() {
+        let rollbacks = self.ways_back(release, lane);
+        if rollbacks.is_empty() {
             return Err(Refused::plain("no_previous_release"));
         }
-        for (lane, to) in ways {
+        for (lane, to) in rollbacks {
             self.move_lane(lane, Some(to), MoveReason::Rollback);
         }
-        // Wherever the rollout is: whoever takes a release back does not want it to go on.
+        // A rollback stops the rollout at any lane.
         self.stop(release);
         self.settle(release);
         Ok(())
     }
 
-    /// The lanes that go back, and to whom: the latest who held it, was not taken back from it and is not over.
+    /// The lanes that a rollback changes, each with its next holder: the latest former holder that was not rolled back
+    /// from the lane and is not retired.
     fn ways_back(&self, release: Number, lane: Option<Place>) -> Vec<(Place, Number)> {
         let held = PLACES.into_iter().filter(|it| lane.is_none_or(|lane| lane == *it));
         let held = held.filter(|it| self.holders[*it] == Some(release));
-        let back = |lane: Place| {
-            let fit = |to: &Number| *to != release && self.releases[*to].state != StateName::Retired;
-            self.former(lane).into_iter().rev().find(fit).map(|to| (lane, to))
+        let next_holder = |lane: Place| {
+            let is_candidate = |to: &Number| *to != release && self.releases[*to].state != StateName::Retired;
+            self.former(lane).into_iter().rev().find(is_candidate).map(|to| (lane, to))
         };
-        held.filter_map(back).collect()
+        held.filter_map(next_holder).collect()
     }
 
     fn take(&mut self, release: Number, lanes: &[Place], reason: MoveReason) {
@@ -332,8 +336,8 @@ impl Model {
         self.moves.push(Moved { lane, from, to, reason, revision: self.revision + 1 });
     }
 
-    /// What follows from who holds which lane: who holds one is active, who lost all is superseded, and who lost the
-    /// lane that its rollout was at has no rollout any more.
+    /// Derives states from the holders of lanes. A holder is active; an active release that lost all lanes is
+    /// superseded. Losing the current lane of a rollout stops that rollout.
     fn settle(&mut self, acting: Number) {
         for number in 0..self.releases.len() {
             let holds = self.holders.contains(&Some(number));
@@ -370,9 +374,9 @@ impl Model {
 
     fn no_way(&self, release: Number) -> Refused {
         let Record { state, target, .. } = &self.releases[release];
-        let held = |lane: &Place| self.holders[*lane] == Some(release);
-        let holds_all = PLACES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(held);
-        let leads = match state {
+        let is_held = |lane: &Place| self.holders[*lane] == Some(release);
+        let holds_all = PLACES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
+        let successors = match state {
             StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
             StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
             StateName::Approved => vec![StateName::Active, StateName::Retired],
@@ -381,6 +385,6 @@ impl Model {
             StateName::Superseded => vec![StateName::Retired],
             StateName::Retired => Vec::new(),
         };
-        Refused { code: "invalid_transition", from: Some((*state, leads)) }
+        Refused { code: "invalid_transition", from: Some((*state, successors)) }
     }
 }

@@ -1,9 +1,9 @@
-//! Scenarios as files.
+//! Reads and writes scenario files.
 
 use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 
-/// The sections that a scenario may have, each at most once and in this order.
+/// The sections of a scenario file in order. Only the transcript is required; none may repeat.
 const SECTIONS: [&str; 18] = [
     "policy.json",
     "flow.yaml",
@@ -25,15 +25,15 @@ const SECTIONS: [&str; 18] = [
     "transcript",
 ];
 
-/// One situation.
+/// A scenario file.
 pub(crate) struct Scenario {
     pub(crate) path: PathBuf,
     text: String,
 }
 
 impl Scenario {
-    /// Every scenario, by name.
-    #[expect(clippy::disallowed_methods, reason = "the domain itself reads no files")]
+    /// All scenarios, ordered by path.
+    #[expect(clippy::disallowed_methods, reason = "only tests read files; the domain does not")]
     pub(crate) fn all() -> Vec<Self> {
         let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/cases");
         let entries = |folder: &Path| {
@@ -47,25 +47,25 @@ impl Scenario {
         all
     }
 
-    /// A misspelled section would be passed over without a word.
+    /// Rejects unknown sections: a misspelled name would otherwise be ignored.
     fn check(&self) {
         let names: Vec<usize> = self
             .text
             .lines()
             .filter_map(header)
             .map(|name| SECTIONS.iter().position(|known| *known == name))
-            .map(|place| place.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
+            .map(|position| position.unwrap_or_else(|| panic!("{}: unknown section", self.path.display())))
             .collect();
-        assert!(names.is_sorted_by(|one, other| one < other), "{}: the order of sections", self.path.display());
-        assert_eq!(names.last(), Some(&(SECTIONS.len() - 1)), "{}: no transcript", self.path.display());
+        assert!(names.is_sorted_by(|one, other| one < other), "{}: sections are out of order", self.path.display());
+        assert_eq!(names.last(), Some(&(SECTIONS.len() - 1)), "{}: the transcript is missing", self.path.display());
     }
 
-    /// The sentence in front.
+    /// The description before the first section.
     pub(crate) fn shows(&self) -> &str {
         self.text.split("\n-- ").next().unwrap().trim()
     }
 
-    /// What a section says.
+    /// The text of a section.
     pub(crate) fn section(&self, name: &str) -> Option<&str> {
         let (_, rest) = self.text.split_once(&format!("\n-- {name} --\n"))?;
         let next = rest.match_indices("-- ").find(|(at, _)| {
@@ -75,33 +75,36 @@ impl Scenario {
         Some(next.map_or(rest, |(at, _)| &rest[..at]))
     }
 
-    /// The same, read as JSON.
+    /// A section parsed as JSON.
+    ///
+    /// # Panics
+    /// When the section is not valid JSON of `T`.
     pub(crate) fn json<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
-        let wrong = |error| panic!("{}: {name}: {error}", self.path.display());
-        self.section(name).map(|text| serde_json::from_str(text).unwrap_or_else(wrong))
+        let fail = |error| panic!("{}: {name}: {error}", self.path.display());
+        self.section(name).map(|text| serde_json::from_str(text).unwrap_or_else(fail))
     }
 
-    /// What it expects.
+    /// The expected transcript.
     pub(crate) fn transcript(&self) -> &str {
         self.section("transcript").unwrap()
     }
 
-    /// The same scenario that expects something else.
+    /// A copy of the scenario with another expected transcript.
     pub(crate) fn with(&self, transcript: &str) -> Self {
         let (before, _) = self.text.split_once("\n-- transcript --\n").unwrap();
         Self { path: self.path.clone(), text: format!("{before}\n-- transcript --\n{transcript}") }
     }
 
-    /// Makes what is told what is expected.
-    #[expect(clippy::disallowed_methods, reason = "the domain itself writes no files")]
-    pub(crate) fn accept(&self, told: &str) {
-        if self.transcript() != told {
-            std::fs::write(&self.path, self.with(told).text).unwrap();
+    /// Writes the actual transcript to the file if it differs from the expected one.
+    #[expect(clippy::disallowed_methods, reason = "only tests write files; the domain does not")]
+    pub(crate) fn accept(&self, actual: &str) {
+        if self.transcript() != actual {
+            std::fs::write(&self.path, self.with(actual).text).unwrap();
         }
     }
 }
 
-/// The name of the section that a line begins.
+/// The section name in a header line `-- NAME --`.
 fn header(line: &str) -> Option<&str> {
     line.strip_prefix("-- ")?.strip_suffix(" --")
 }

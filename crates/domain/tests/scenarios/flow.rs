@@ -1,4 +1,4 @@
-//! What a run does: the steps of its flow, with a provider that answers by script.
+//! Transcripts of runs: the steps of the flow, with scripted responses of providers, tools and hooks.
 
 mod transcript;
 
@@ -21,7 +21,7 @@ use fairway_domain::{
         outward::OutwardError,
         plan::{BoundAsset, BoundServer, BoundTool, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError, ToolCall},
-        routing::{Answer as Came, Attempt, Question, Routing},
+        routing::{Answer as RouteAnswer, Attempt, Question, Routing},
         run::{Cut, Outside, Recollection, Run, Subject, Turn},
         tool::ToolFailure,
     },
@@ -53,20 +53,20 @@ use std::{
 use transcript::{tell_call, tell_end, tell_hook, tell_problem, tell_text, tell_tool};
 use uuid::Uuid;
 
-/// Texts are told in full up to here.
+/// Longer texts appear in the transcript only by their length in bytes.
 const TOLD: usize = 400;
 
-/// What the scripted provider says to one question.
+/// A scripted response of the provider.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Answer {
     text: Option<String>,
-    /// The tools that it wants to be called, each with a name and its arguments as text.
+    /// Requested tool calls: name and arguments as text.
     #[serde(default)]
     tool_calls: Vec<(String, String)>,
     #[serde(default)]
     vector: Vec<f32>,
-    /// How often the text stands there, for answers that are too long to be written down.
+    /// Number of repetitions of the text, for responses that are too long for the file.
     #[serde(default = "once")]
     times: usize,
     #[serde(default)]
@@ -74,9 +74,9 @@ struct Answer {
     #[serde(default)]
     metadata: Map<String, Value>,
     error: Option<String>,
-    /// Seconds that the provider asks to be left alone.
+    /// The provider's `Retry-After`, in seconds.
     retry_after: Option<u64>,
-    /// Why the run is stopped while it waits for this.
+    /// The interruption of the run while it waits for this response.
     cut: Option<String>,
 }
 
@@ -92,8 +92,8 @@ impl Answer {
                 let text = self.text.as_deref().unwrap_or_default().repeat(self.times);
                 let (tokens_in, tokens_out) = self.tokens;
                 let (metadata, vector) = (self.metadata.clone(), self.vector.clone());
-                let calls = self.tool_calls.iter().enumerate();
-                let tool_calls = calls.map(|(index, (name, arguments))| ToolCall {
+                let scripted_calls = self.tool_calls.iter().enumerate();
+                let tool_calls = scripted_calls.map(|(index, (name, arguments))| ToolCall {
                     id: format!("call-{}", index + 1),
                     name: name.clone(),
                     arguments: arguments.clone(),
@@ -110,11 +110,11 @@ fn cut_of(name: &str) -> Cut {
         "overdue" => Cut::Overdue,
         "lease_lost" => Cut::LeaseLost,
         "suspended" => Cut::Suspended,
-        _ => panic!("there is no such cut: {name}"),
+        _ => panic!("unknown interruption: {name}"),
     }
 }
 
-/// A clock that stands, and identifiers that count.
+/// A fixed clock and sequential identifiers.
 struct Still {
     now: Timestamp,
     count: AtomicU64,
@@ -140,43 +140,46 @@ impl Ids for Still {
     }
 }
 
-/// Whether a scenario is about more than its policy.
+/// Whether a scenario runs a flow, and not only a policy.
 pub(crate) fn is_meant(scenario: &Scenario) -> bool {
     ["flow.yaml", "prompt.json", "model_policy.json", "answers.json"]
         .iter()
         .any(|name| scenario.section(name).is_some())
 }
 
-/// What a run does from its decision to its end.
+/// The transcript of each run, from its decision to its end.
 pub(crate) fn told(scenario: &Scenario) -> String {
     let plan = match plan(scenario) {
         Ok(plan) => plan,
         Err(refused) => return refused,
     };
-    let (runs, mut told) = (policy::runs(scenario), String::new());
-    for (index, asked) in runs.iter().enumerate() {
+    let (runs, mut out) = (policy::runs(scenario), String::new());
+    for (index, request) in runs.iter().enumerate() {
         if runs.len() > 1 {
-            writeln!(told, "run {}", index + 1).unwrap();
+            writeln!(out, "run {}", index + 1).unwrap();
         }
-        run(scenario, &plan, asked, &mut told);
+        run(scenario, &plan, request, &mut out);
     }
-    told
+    out
 }
 
-/// What the release binds; everything that is refused when it is made.
+/// Builds the run plan from what the release binds.
+///
+/// # Errors
+/// The transcript of all refusals.
 fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
-    let mut refused = String::new();
-    let policy = policy::policy(scenario).map_err(|told| refused.push_str(&told));
+    let mut refusals = String::new();
+    let policy = policy::policy(scenario).map_err(|refusal| refusals.push_str(&refusal));
     let flow = scenario.section("flow.yaml").map_or_else(|| Ok(Flow::implicit()), parse_yaml);
-    let flow = flow.map_err(|problems| problems.iter().for_each(|problem| tell_problem(problem, &mut refused)));
-    let prompt = scenario.json::<Value>("prompt.json").map(|content| prompt(scenario, &content, &mut refused));
+    let flow = flow.map_err(|problems| problems.iter().for_each(|problem| tell_problem(problem, &mut refusals)));
+    let prompt = scenario.json::<Value>("prompt.json").map(|content| prompt(scenario, &content, &mut refusals));
     let model_policy: Option<Value> = scenario.json("model_policy.json");
     let model_policy = model_policy.map(|content| ModelPolicy::parse(&content).unwrap());
     let profile = scenario.json("sovereignty.json").map(|content: Value| SovereigntyProfile::parse(&content).unwrap());
     let residencies: BTreeMap<String, String> = scenario.json("residencies.json").unwrap_or_default();
     let residency = |slot: &str| residencies.get(slot).map(String::as_str);
     let routing = model_policy.as_ref().map(|policy| Routing::of(policy, profile.as_ref(), residency));
-    let (Ok(policy), Ok(flow), true) = (policy, flow, refused.is_empty()) else { return Err(refused) };
+    let (Ok(policy), Ok(flow), true) = (policy, flow, refusals.is_empty()) else { return Err(refusals) };
     let bound = [
         (AssetKind::PolicyBundle, "policy.json"),
         (AssetKind::OrchestrationFlow, "flow.yaml"),
@@ -213,20 +216,20 @@ fn plan(scenario: &Scenario) -> Result<RunPlan, String> {
     })
 }
 
-/// Tools in a list, each an asset named after what models call it, with the server that it refers to, where it does.
+/// The bound tools. The asset slug derives from the tool's name; a tool of an MCP server carries its server.
 fn tools(scenario: &Scenario) -> Vec<BoundTool> {
     let contents: Vec<Value> = scenario.json("tools.json").unwrap_or_default();
     let servers: BTreeMap<String, Value> = scenario.json("servers.json").unwrap_or_default();
     let server = |slug: &str| {
-        let at = servers.keys().position(|server| server == slug).unwrap();
+        let index = servers.keys().position(|server| server == slug).unwrap();
         content::check(AssetKind::McpServer, &servers[slug]).unwrap();
         BoundServer {
-            asset: Uuid::from_u128(20 + u128::try_from(at).unwrap()).into(),
+            asset: Uuid::from_u128(20 + u128::try_from(index).unwrap()).into(),
             reference: format!("{slug}@v1"),
             server: McpServer::parse(&servers[slug]).unwrap(),
         }
     };
-    let made = contents.into_iter().map(|content| {
+    let tools = contents.into_iter().map(|content| {
         content::check(AssetKind::ToolDefinition, &content).unwrap();
         let (tool, text) = (Tool::parse(&content).unwrap(), content.to_string());
         let slug = format!("{}-tool", tool.name.replace('_', "-"));
@@ -237,7 +240,7 @@ fn tools(scenario: &Scenario) -> Vec<BoundTool> {
         };
         BoundTool { slug, source, tool, server: content["binding"]["ref"]["slug"].as_str().map(server) }
     });
-    made.collect()
+    tools.collect()
 }
 
 fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
@@ -249,31 +252,31 @@ fn guardrails(scenario: &Scenario) -> Arc<Guardrails> {
     Arc::new(guardrails)
 }
 
-/// Hooks in a list, each with the rules of the policy that its handler refers to, where it does.
+/// The bound hooks. `rules` of an entry is the policy that the handler refers to.
 fn hooks(scenario: &Scenario) -> Hooks {
     let contents: Vec<Map<String, Value>> = scenario.json("hooks.json").unwrap_or_default();
-    let made = contents.into_iter().enumerate().map(|(index, mut content)| {
+    let hooks = contents.into_iter().enumerate().map(|(index, mut content)| {
         let rules = content.remove("rules").map(|rules| CompiledPolicy::compile(&json!({ "rules": rules })).unwrap());
         let content = Value::Object(content);
         content::check(AssetKind::HookDefinition, &content).unwrap();
         Hook::of(&format!("desk-hook-{}", index + 1), &content, rules).unwrap()
     });
-    Hooks::of(made.collect())
+    Hooks::of(hooks.collect())
 }
 
-/// The memory that the release binds, in whose conversation every run is then.
+/// The bound memory. With one, every run belongs to a conversation.
 fn memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
     let remembering = Remembering::read(&content).unwrap();
     Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
 }
 
-/// What there is of the conversation: questions with their answers, or nobody who could say.
+/// The history of the conversation: questions with their answers, or unavailable without `recalled.json`.
 fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
         return Recollection::Unavailable;
     };
-    let kept = |(said, answered): (String, String)| KeptTurn {
+    let stored = |(said, answered): (String, String)| KeptTurn {
         execution_id: Uuid::from_u128(8).into(),
         digest: digest(&said, &answered, [7; 16]),
         said,
@@ -281,7 +284,7 @@ fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
         remembered_at: now,
         expires_at: now,
     };
-    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(kept).collect() })
+    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(stored).collect() })
 }
 
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -296,120 +299,121 @@ fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<
     composed.map_err(refusal).ok()
 }
 
-fn run(scenario: &Scenario, plan: &RunPlan, asked: &RunAsked, told: &mut String) {
+fn run(scenario: &Scenario, plan: &RunPlan, request: &RunAsked, out: &mut String) {
     let facts = RunFacts {
-        actor: asked.actor.clone(),
-        actor_kind: asked.kind().to_owned().leak(),
-        groups: asked.groups.clone(),
-        roles: asked.roles.clone(),
-        workload_slug: asked.workload.clone(),
-        owner_ref: asked.owner.clone(),
-        environment: asked.environment.clone(),
-        lane: Lane::parse(&asked.lane).unwrap(),
+        actor: request.actor.clone(),
+        actor_kind: request.kind().to_owned().leak(),
+        groups: request.groups.clone(),
+        roles: request.roles.clone(),
+        workload_slug: request.workload.clone(),
+        owner_ref: request.owner.clone(),
+        environment: request.environment.clone(),
+        lane: Lane::parse(&request.lane).unwrap(),
     };
-    let decision = facts.decide(plan, &asked.inputs, asked.now);
-    policy::tell("decided", &decision, told);
+    let decision = facts.decide(plan, &request.inputs, request.now);
+    policy::tell("decided", &decision, out);
     if decision.outcome == fairway_domain::policy::Outcome::Deny {
-        writeln!(told, "ended: denied before it began").unwrap();
+        writeln!(out, "ended: denied before it began").unwrap();
         return;
     }
-    let outside = Still { now: asked.now, count: AtomicU64::new(0) };
-    let sent = Payload { body: Value::Object(asked.inputs.clone()).to_string(), salt: [7; 16] };
-    let subject = Subject {
-        execution_id: ExecutionId::from(outside.fresh()),
+    let env = Still { now: request.now, count: AtomicU64::new(0) };
+    let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
+    let input = Subject {
+        execution_id: ExecutionId::from(env.fresh()),
         plan,
         facts: &facts,
-        given: &asked.inputs,
-        sent: &sent,
-        sent_digest: sent.digest(),
+        given: &request.inputs,
+        sent: &payload,
+        sent_digest: payload.digest(),
     };
     let redactor = Redactor::default();
-    let around = Outside { clock: &outside, ids: &outside, redactor: &redactor };
-    let mut run = Run::new(subject, decision, around).in_conversation();
+    let run_env = Outside { clock: &env, ids: &env, redactor: &redactor };
+    let mut run = Run::new(input, decision, run_env).in_conversation();
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
-    let mut turn = run.start();
-    let hooks: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
-    let mut hooks = hooks.into_iter();
-    let results: Vec<Value> = scenario.json("tool_results.json").unwrap_or_default();
-    let mut results = results.into_iter();
+    let mut effect = run.start();
+    let hook_answers: Vec<Value> = scenario.json("hook_answers.json").unwrap_or_default();
+    let mut hook_answers = hook_answers.into_iter();
+    let tool_results: Vec<Value> = scenario.json("tool_results.json").unwrap_or_default();
+    let mut tool_results = tool_results.into_iter();
     loop {
-        turn = match turn {
-            Turn::Recall => run.recalled(recalled(scenario, asked.now)),
-            Turn::Ask(question) => match put(&question, &mut answers, told) {
+        effect = match effect {
+            Turn::Recall => run.recalled(recalled(scenario, request.now)),
+            Turn::Ask(question) => match put(&question, &mut answers, out) {
                 Put::Answered(answer) => run.answered(answer),
-                Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), told),
+                Put::Cut(cut) => return tell_end(&run.conclude(Some(cut)), out),
                 Put::Unanswered => return,
             },
             Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
             Turn::CheckSchema(check) => run.schema_checked(check.run()),
             Turn::Hook(call) => {
-                tell_hook(&call, told);
-                let Some(said) = hooks.next() else {
-                    writeln!(told, "(the script has no answer to this)").unwrap();
+                tell_hook(&call, out);
+                let Some(response) = hook_answers.next() else {
+                    writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
-                let failed = said.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
-                run.hooked(failed.map_or_else(|| HookAnswer::read(said), |error| Err(HookError::Call(error))))
+                let failure = response.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
+                run.hooked(failure.map_or_else(|| HookAnswer::read(response), |error| Err(HookError::Call(error))))
             }
             Turn::CallTool(request) => {
-                tell_tool(&request, told);
-                let Some(said) = results.next() else {
-                    writeln!(told, "(the script has no answer to this)").unwrap();
+                tell_tool(&request, out);
+                let Some(response) = tool_results.next() else {
+                    writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
-                if let Some(cut) = said.get("cut").and_then(Value::as_str) {
-                    writeln!(told, "stopped: {cut}").unwrap();
-                    return tell_end(&run.conclude(Some(cut_of(cut))), told);
+                if let Some(cut) = response.get("cut").and_then(Value::as_str) {
+                    writeln!(out, "stopped: {cut}").unwrap();
+                    return tell_end(&run.conclude(Some(cut_of(cut))), out);
                 }
-                let drifted =
-                    said.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::spelled)));
-                let failed = said.get("error").and_then(Value::as_str).map(|code| ToolFailure::of_code(code, None));
-                run.called(drifted.or(failed).map_or_else(|| Ok(said["gives"].clone()), Err))
+                let drift =
+                    response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::spelled)));
+                let failure =
+                    response.get("error").and_then(Value::as_str).map(|code| ToolFailure::of_code(code, None));
+                run.called(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
             }
             Turn::Reserve => run.reserved(),
-            Turn::Check | Turn::LookUp(_) => panic!("scenarios bind no knowledge base"),
+            Turn::Check | Turn::LookUp(_) => panic!("a scenario cannot bind a knowledge base"),
             Turn::Ended => break,
         };
     }
     let mut ended = run.conclude(None);
     let session = SessionId::parse("s-1").unwrap();
     let place = MemoryPlace::of(WorkloadId::from(Uuid::from_u128(7)), &ActorRef::local(), session).unwrap();
-    let turn = ended.remember((subject.execution_id, place), &[], Some(&[]), around);
-    tell_end(&ended, told);
-    if let Some(written) = turn {
-        tell_text("remembered", &written.turn.said, told);
-        tell_text("  and its answer", &written.turn.answered, told);
+    let written = ended.remember((input.execution_id, place), &[], Some(&[]), run_env);
+    tell_end(&ended, out);
+    if let Some(written) = written {
+        tell_text("remembered", &written.turn.said, out);
+        tell_text("  and its answer", &written.turn.answered, out);
     }
     let unused = answers.count();
     if unused > 0 {
-        writeln!(told, "answers that nobody asked for: {unused}").unwrap();
+        writeln!(out, "unused answers: {unused}").unwrap();
     }
 }
 
-/// What became of a question.
+/// The outcome of a model request.
 enum Put {
-    Answered(Came),
+    Answered(RouteAnswer),
     Cut(Cut),
     Unanswered,
 }
 
-/// Puts a question to one route after the other, as the engine does.
-fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &mut String) -> Put {
+/// Sends a model request to its routes in order, as the engine does.
+fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mut String) -> Put {
     let mut attempts: Vec<Attempt> = Vec::new();
     let mut failure = ProviderError::UnknownAccount;
     while let Some(next) = question.next(&attempts) {
         let pause = next.pause;
         if !pause.is_zero() {
-            writeln!(told, "waited: {} ms", pause.as_millis()).unwrap();
+            writeln!(out, "waited: {} ms", pause.as_millis()).unwrap();
         }
-        tell_call(question, next.route, attempts.is_empty(), told);
+        tell_call(question, next.route, attempts.is_empty(), out);
         let Some(answer) = answers.next() else {
-            writeln!(told, "(the script has no answer to this)").unwrap();
+            writeln!(out, "(the script has no answer to this)").unwrap();
             return Put::Unanswered;
         };
         if let Some(cut) = &answer.cut {
-            writeln!(told, "stopped: {cut}").unwrap();
+            writeln!(out, "stopped: {cut}").unwrap();
             return Put::Cut(cut_of(cut));
         }
         let completion = answer.given();
@@ -419,14 +423,14 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, told: &m
         match completion {
             Ok(completion) => {
                 let (read, written) = (completion.tokens_in, completion.tokens_out);
-                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, told);
-                return Put::Answered(Came { attempts, was_told: false, completion: Ok(completion) });
+                tell_text(&format!("answered ({read} tokens in, {written} out)"), &completion.text, out);
+                return Put::Answered(RouteAnswer { attempts, was_told: false, completion: Ok(completion) });
             }
             Err(error) => {
-                writeln!(told, "answered: {}", error.code()).unwrap();
+                writeln!(out, "answered: {}", error.code()).unwrap();
                 failure = error;
             }
         }
     }
-    Put::Answered(Came { attempts, was_told: false, completion: Err(failure) })
+    Put::Answered(RouteAnswer { attempts, was_told: false, completion: Err(failure) })
 }

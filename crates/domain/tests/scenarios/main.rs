@@ -1,7 +1,7 @@
-//! Situations of policies and flows, offline: what is written in goes in, and what is told of it is compared line by line.
+//! Golden tests of policies and flows: each scenario's inputs produce a transcript, which is compared line by line.
 //!
-//! A scenario is a file in `cases/`: a sentence that says what it shows, then sections. `FAIRWAY_ACCEPT=1` writes the
-//! transcripts anew; what changed is then for a person to read.
+//! A scenario is a file in `cases/`: a sentence that describes it, then sections. `FAIRWAY_ACCEPT=1` rewrites the
+//! transcripts; a person reviews the difference.
 
 #[cfg(test)]
 mod file;
@@ -17,20 +17,20 @@ mod tests {
 
     const FEWEST: usize = 40;
 
-    /// What happens in a scenario, line by line.
+    /// The actual transcript of a scenario.
     fn told(scenario: &Scenario) -> String {
         if flow::is_meant(scenario) { flow::told(scenario) } else { policy::told(scenario) }
     }
 
     fn compared(scenario: &Scenario) -> Result<(), String> {
-        let (told, expected) = (told(scenario), scenario.transcript());
-        let mut lines = told.lines().zip(expected.lines().chain(std::iter::repeat("(nothing)"))).enumerate();
-        if told == expected {
+        let (actual, expected) = (told(scenario), scenario.transcript());
+        let mut lines = actual.lines().zip(expected.lines().chain(std::iter::repeat("(nothing)"))).enumerate();
+        if actual == expected {
             return Ok(());
         }
-        let first = lines.find(|(_, (told, expected))| told != expected);
-        let (at, (_, expected)) = first.unwrap_or((told.lines().count(), ("", "(more)")));
-        Err(format!("{}: line {} should be `{expected}`\n{told}", scenario.path.display(), at + 1))
+        let first = lines.find(|(_, (actual, expected))| actual != expected);
+        let (at, (_, expected)) = first.unwrap_or((actual.lines().count(), ("", "(more)")));
+        Err(format!("{}: line {} should be `{expected}`\n{actual}", scenario.path.display(), at + 1))
     }
 
     #[test]
@@ -39,7 +39,7 @@ mod tests {
             Scenario::all().iter().for_each(|scenario| scenario.accept(&told(scenario)));
         }
         let wrong: Vec<String> = Scenario::all().iter().filter_map(|scenario| compared(scenario).err()).collect();
-        assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` writes them anew)", wrong.join("\n\n"));
+        assert!(wrong.is_empty(), "{}\n(`FAIRWAY_ACCEPT=1` rewrites the transcripts)", wrong.join("\n\n"));
     }
 
     #[test]
@@ -48,13 +48,13 @@ mod tests {
             return;
         }
         let all = Scenario::all();
-        assert!(all.len() >= FEWEST, "there are {}", all.len());
+        assert!(all.len() >= FEWEST, "only {} scenarios", all.len());
         for scenario in &all {
             assert!(scenario.transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
-            assert!(scenario.shows().ends_with('.'), "{} begins with a sentence", scenario.path.display());
+            assert!(scenario.shows().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
         }
         let sentences: BTreeSet<&str> = all.iter().map(Scenario::shows).collect();
-        assert_eq!(sentences.len(), all.len(), "two scenarios show the same");
+        assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");
     }
 
     #[test]
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the domain itself asks its environment for nothing")]
+    #[expect(clippy::disallowed_methods, reason = "only tests read the environment; the domain does not")]
     fn accepts() -> bool {
         std::env::var_os("FAIRWAY_ACCEPT").is_some()
     }

@@ -1,4 +1,4 @@
-//! What a policy says to runs.
+//! Transcripts of policy decisions.
 
 use crate::file::Scenario;
 use fairway_domain::{
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
-/// One run, or one after the other.
+/// `run.json`: one run, or a list of runs.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Runs {
@@ -17,7 +17,7 @@ enum Runs {
     Several(Vec<RunAsked>),
 }
 
-/// Who asks for what; what is left out is as here.
+/// The request of a run. Missing fields have the defaults below.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RunAsked {
@@ -49,7 +49,7 @@ impl Default for RunAsked {
 }
 
 impl RunAsked {
-    /// What kind of actor it is.
+    /// The kind of the actor: the part of its reference before the colon.
     pub(crate) fn kind(&self) -> &str {
         self.actor.split(':').next().unwrap()
     }
@@ -67,7 +67,7 @@ impl RunAsked {
     }
 }
 
-/// The runs of a scenario, each with its place where there are several.
+/// The runs of a scenario; one default run without `run.json`.
 pub(crate) fn runs(scenario: &Scenario) -> Vec<RunAsked> {
     match scenario.json("run.json") {
         None => vec![RunAsked::default()],
@@ -76,48 +76,51 @@ pub(crate) fn runs(scenario: &Scenario) -> Vec<RunAsked> {
     }
 }
 
-/// The policy of a scenario, or why it is refused when it is made.
+/// Compiles the policy of a scenario.
+///
+/// # Errors
+/// The transcript of the problems.
 pub(crate) fn policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
     let content: Value = scenario.json("policy.json").unwrap();
-    let made = CompiledPolicy::compile(&content);
-    let problems = match &made {
+    let compiled = CompiledPolicy::compile(&content);
+    let problems = match &compiled {
         Ok(policy) => policy.problems_when_made(&content),
         Err(problems) => problems.clone(),
     };
-    let mut told = String::new();
+    let mut out = String::new();
     for problem in &problems {
-        writeln!(told, "refused: {} at {}: {}", problem.code, problem.pointer, problem.message).unwrap();
+        writeln!(out, "refused: {} at {}: {}", problem.code, problem.pointer, problem.message).unwrap();
     }
-    match made {
+    match compiled {
         Ok(policy) if problems.is_empty() => Ok(policy),
-        Ok(_) | Err(_) => Err(told),
+        Ok(_) | Err(_) => Err(out),
     }
 }
 
-/// A decision, with the rules that led to it.
-pub(crate) fn tell(which: &str, decision: &PolicyDecision, told: &mut String) {
-    writeln!(told, "{which}: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
+/// Writes a decision with its matched rules and its obligations.
+pub(crate) fn tell(label: &str, decision: &PolicyDecision, out: &mut String) {
+    writeln!(out, "{label}: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     if !decision.matched_rules.is_empty() {
-        writeln!(told, "  matched: {}", decision.matched_rules.join(", ")).unwrap();
+        writeln!(out, "  matched: {}", decision.matched_rules.join(", ")).unwrap();
     }
     if !decision.obligations.is_empty() {
         let names: Vec<&str> = decision.obligations.iter().map(|obligation| obligation.as_str()).collect();
-        writeln!(told, "  owes: {}", names.join(", ")).unwrap();
+        writeln!(out, "  owes: {}", names.join(", ")).unwrap();
     }
 }
 
-/// What a policy says to each run.
+/// The decisions of the policy for each run.
 pub(crate) fn told(scenario: &Scenario) -> String {
     let policy = match policy(scenario) {
         Ok(policy) => policy,
         Err(refused) => return refused,
     };
-    let (runs, mut told) = (runs(scenario), String::new());
+    let (runs, mut out) = (runs(scenario), String::new());
     for (index, run) in runs.iter().enumerate() {
         if runs.len() > 1 {
-            writeln!(told, "run {}", index + 1).unwrap();
+            writeln!(out, "run {}", index + 1).unwrap();
         }
-        tell("decided", &run.decision(&policy), &mut told);
+        tell("decided", &run.decision(&policy), &mut out);
     }
-    told
+    out
 }

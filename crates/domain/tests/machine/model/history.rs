@@ -1,27 +1,27 @@
-//! Histories: what people ask for one after another, drawn from a seed.
+//! Random histories: sequences of operations that a seed determines.
 
 use super::{Number, PLACES, Place};
 use fairway_domain::release::review::Verdict;
 use std::fmt;
 
-/// What one request asks for.
+/// The operation of one request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
-    /// Binds one thing more.
+    /// Adds a binding.
     Edit(Number),
     Submit(Number),
     Reopen(Number),
     Say(Number, Verdict),
     Approve(Number),
     Activate(Number, Taking),
-    /// By a person.
+    /// Advances the rollout manually.
     Advance(Number),
     Retire(Number),
-    /// From one lane or from all.
+    /// Rolls back one lane, or all lanes with `None`.
     RollBack(Number, Option<Place>),
 }
 
-/// What an activation takes.
+/// The lanes that an activation selects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Taking {
     All,
@@ -29,47 +29,47 @@ pub(crate) enum Taking {
     Plan(Vec<Place>),
 }
 
-/// An operation, and what becomes of its request.
+/// An operation and the outcome of its request.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
     pub(crate) fate: Fate,
 }
 
-/// What becomes of a request. A commit is one statement, so a process dies before it or behind it.
+/// The outcome of a request. A commit is one statement, so a process crashes either before or after it.
 #[derive(Clone, Debug)]
 pub(crate) enum Fate {
-    /// It is decided, committed and answered.
+    /// The request is decided, committed and answered.
     Answered,
-    /// The process dies between decision and commit.
+    /// The process crashes between decision and commit.
     Forgotten,
-    /// The process dies between commit and answer, so it is asked again.
+    /// The process crashes between commit and response; the client retries.
     AskedAgain,
-    /// Another request is decided and committed between its decision and its commit.
+    /// Another request commits between the decision and the commit of this one.
     Overtaken(Operation),
 }
 
-/// A story from a seed.
+/// A sequence of operations that a seed determines.
 #[derive(Clone)]
 pub(crate) struct History {
     pub(crate) seed: u64,
-    /// The lane that each release is meant for; none where it is meant for all.
+    /// The target lane of each release; `None` targets all lanes.
     pub(crate) targets: Vec<Option<Place>>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Where a run of histories starts, and whose seeds follow one another from there. The default is as good as any.
+/// The first seed of a test run, from `FAIRWAY_TEST_SEED` if it is set. Consecutive histories have consecutive seeds.
 pub(crate) fn start_of(asked: Option<&str>) -> u64 {
-    asked.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is no seed")))
+    asked.map_or(20_260_101, |text| text.parse().unwrap_or_else(|_| panic!("`{text}` is not a valid seed")))
 }
 
-/// The seed of a history of a run.
+/// The seed of the history at `index` in a test run.
 pub(crate) const fn seed_of(start: u64, index: u64) -> u64 {
     start.wrapping_add(index)
 }
 
-/// SplitMix64. A generator of one's own takes a dozen lines, and a seed that somebody noted down still means the same
-/// history when the one of a crate was improved.
+/// The SplitMix64 generator. It is implemented here because a crate may change its algorithm, and a recorded seed must
+/// keep reproducing the same history.
 struct Dice(u64);
 
 impl Dice {
@@ -80,7 +80,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`. That low ones come a little more often does not matter here.
+    /// A number below `bound`. The slight bias to low numbers is acceptable here.
     fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() >> 33).unwrap_or(0) % bound
     }
@@ -89,7 +89,7 @@ impl Dice {
         self.below(PLACES.len())
     }
 
-    /// One to three lanes in any order.
+    /// One to three distinct lanes in random order.
     fn plan(&mut self) -> Vec<Place> {
         let mut lanes = PLACES.to_vec();
         let mut plan = Vec::new();
@@ -108,7 +108,7 @@ impl Dice {
     }
 
     fn verdict(&mut self) -> Verdict {
-        // Whoever is refused takes no lanes until somebody approves, so approvals come more often.
+        // Approvals are more frequent, because a release without approval takes no lanes.
         match self.below(6) {
             0..4 => Verdict::Approved,
             4 => Verdict::Rejected,
@@ -140,48 +140,48 @@ impl Dice {
         }
     }
 
-    /// What comes first. Whom a rollback goes back to may be retired meanwhile, which moves no lane and so is told by
-    /// nothing but that release itself: it is drawn more often than it would be by chance.
+    /// The concurrent operation that commits first. For a rollback, retirement is drawn more often: retirement of the
+    /// rollback's target changes no lane, so only the target's own revision reveals it.
     fn overtaking(&mut self, operation: &Operation, releases: usize) -> Operation {
-        let back = matches!(operation, Operation::RollBack(..));
-        if back && self.below(3) > 0 { Operation::Retire(self.below(releases)) } else { self.operation(releases) }
+        let reverts = matches!(operation, Operation::RollBack(..));
+        if reverts && self.below(3) > 0 { Operation::Retire(self.below(releases)) } else { self.operation(releases) }
     }
 }
 
 impl History {
-    /// The history of a seed: two to four releases, of which most are approved at once, and 12 to 30 steps.
+    /// The history of a seed: two to four releases, most of which are approved first, and 12 to 30 further steps.
     pub(crate) fn of(seed: u64) -> Self {
-        let mut dice = Dice(seed);
-        let releases = 2 + dice.below(3);
-        let targets = (0..releases).map(|_| (dice.below(8) == 0).then(|| dice.lane())).collect();
+        let mut random = Dice(seed);
+        let releases = 2 + random.below(3);
+        let targets = (0..releases).map(|_| (random.below(8) == 0).then(|| random.lane())).collect();
         let mut steps = Vec::new();
         for release in 0..releases {
-            if dice.below(8) > 0 {
-                let way = [Operation::Submit(release), Operation::Say(release, Verdict::Approved)];
-                let way = way.into_iter().chain([Operation::Approve(release)]);
-                steps.extend(way.map(|operation| Step { operation, fate: Fate::Answered }));
+            if random.below(8) > 0 {
+                let operations = [Operation::Submit(release), Operation::Say(release, Verdict::Approved)];
+                let operations = operations.into_iter().chain([Operation::Approve(release)]);
+                steps.extend(operations.map(|operation| Step { operation, fate: Fate::Answered }));
             }
         }
-        for _ in 0..12 + dice.below(19) {
-            let operation = dice.operation(releases);
-            let fate = dice.fate(&operation, releases);
+        for _ in 0..12 + random.below(19) {
+            let operation = random.operation(releases);
+            let fate = random.fate(&operation, releases);
             steps.push(Step { operation, fate });
         }
         Self { seed, targets, steps }
     }
 
-    /// How many requests it has, those that are asked again or overtake another counted too.
+    /// Number of requests, including retries and concurrent requests.
     pub(crate) fn requests(&self) -> usize {
         let extra = self.steps.iter().filter(|step| matches!(step.fate, Fate::AskedAgain | Fate::Overtaken(_)));
         self.steps.len() + extra.count()
     }
 }
 
-/// What somebody needs to see the failure of a history again.
+/// Prints what reproduces a failure: the seed, the targets and the steps.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {0}: FAIRWAY_TEST_SEED={0} runs it first", self.seed)?;
-        writeln!(f, "releases are meant for {:?}", self.targets)?;
+        writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;
+        writeln!(f, "target lanes: {:?}", self.targets)?;
         for (number, Step { operation, fate }) in self.steps.iter().enumerate() {
             match fate {
                 Fate::Answered => writeln!(f, "{number:3} {operation:?}")?,

@@ -1,4 +1,4 @@
-//! The product's side: what it decides, and how what it stores is compared with the model.
+//! The system under test: calls the domain's decisions and compares the stored state with the model.
 
 use super::{Model, Moved, Number, Operation, Place, Refused, Taking};
 use fairway_domain::{
@@ -22,13 +22,13 @@ use uuid::Uuid;
 
 const RULE: ApprovalRule = ApprovalRule::new(1, SelfApproval::Allowed);
 
-/// All that is stored of the releases of a history.
+/// The stored state of a history.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// In the order of their numbers.
+    /// Ordered by the index in the model.
     pub(crate) releases: Vec<Release>,
     pub(crate) deployment: Deployment,
-    /// Newest first.
+    /// Lane history, newest first.
     pub(crate) moves: Vec<LaneMoved>,
 }
 
@@ -41,16 +41,16 @@ pub(crate) enum Decision {
     Lanes(Box<DeploymentChange>),
 }
 
-/// What a decision is given besides what is stored.
+/// Inputs of a decision besides the stored state.
 pub(crate) struct Fresh<'a> {
     pub(crate) stamp: Stamp,
-    /// For whatever the decision makes.
+    /// Identifier of the item that the decision creates.
     pub(crate) id: Uuid,
-    /// What an edit binds.
+    /// The version to bind.
     pub(crate) version: &'a BindableVersion,
 }
 
-/// Decides as the operations do on what they read.
+/// Decides an operation on the stored state, as the operations layer does.
 pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> Result<Decision, Refused> {
     let Seen { releases, deployment, moves } = seen;
     let Fresh { stamp, id, version } = fresh;
@@ -66,7 +66,7 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         is_workload_retired: false,
     };
     let may_serve = (&standing, RULE);
-    let decided = match operation {
+    let decision = match operation {
         Operation::Edit(release) => {
             let bound = releases[*release].bind((*id).into(), AssetKind::KnowledgeBase, version, stamp);
             bound.map(Decision::Binding)
@@ -86,20 +86,23 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lanes),
         Operation::RollBack(release, lane) => {
-            let asked = lane.map(|lane| Lane::ALL[lane]);
+            let requested_lane = lane.map(|lane| Lane::ALL[lane]);
             let own = releases[*release].release_id;
-            let held = lanes_by_age(moves, deployment, own);
-            let back = |held: Lane| -> Option<WayBack<'_>> {
+            let held_lanes = lanes_by_age(moves, deployment, own);
+            let target = |held: Lane| -> Option<WayBack<'_>> {
                 let earlier = earlier_holders(moves, held, own);
-                let known = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
-                earlier.into_iter().filter_map(known).find(|to| to.can_hold_again()).map(|to| (held, to))
+                let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
+                earlier.into_iter().filter_map(find).find(|to| to.can_hold_again()).map(|to| (held, to))
             };
-            let ways: Vec<WayBack<'_>> =
-                held.into_iter().filter(|held| asked.is_none_or(|lane| lane == *held)).filter_map(back).collect();
+            let ways: Vec<WayBack<'_>> = held_lanes
+                .into_iter()
+                .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
+                .filter_map(target)
+                .collect();
             releases[*release].roll_back(&ways, deployment, ((*id).into(), "It answers in riddles."), stamp).map(lanes)
         }
     };
-    decided.map_err(|refusal| refused(&refusal))
+    decision.map_err(|refusal| refused(&refusal))
 }
 
 fn lanes(change: DeploymentChange) -> Decision {
@@ -117,7 +120,7 @@ fn taken(taking: &Taking) -> activate::Taking {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "one refusal alone says more than its code here")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only one refusal carries more than its code")]
 fn refused(refusal: &ReleaseRefusal) -> Refused {
     match refusal {
         ReleaseRefusal::InvalidTransition { from, valid } => {
@@ -152,15 +155,19 @@ fn place(lane: Lane) -> Place {
     Lane::ALL.into_iter().position(|other| other == lane).unwrap()
 }
 
-/// The first thing that the product and the model tell differently.
+/// Compares the stored state with the model.
+///
+/// # Errors
+/// A description of the first difference.
 pub(crate) fn difference(model: &Model, seen: &Seen) -> Result<(), String> {
     for (number, (record, release)) in model.releases.iter().zip(&seen.releases).enumerate() {
         same(|| format!("state of {number}"), &record.state, &release.state.name())?;
-        let rolling = record.rolling.as_ref().map(|it| (it.told(), it.index, it.plan.clone()));
-        let told = |it: &Rollout| (it.status, usize::from(it.current), it.plan.lanes().map(place).collect::<Vec<_>>());
-        same(|| format!("rollout of {number}"), &rolling, &release.rollout.as_ref().map(told))?;
+        let rollout = record.rolling.as_ref().map(|it| (it.told(), it.index, it.plan.clone()));
+        let actual =
+            |it: &Rollout| (it.status, usize::from(it.current), it.plan.lanes().map(place).collect::<Vec<_>>());
+        same(|| format!("rollout of {number}"), &rollout, &release.rollout.as_ref().map(actual))?;
         let supersedes = seen.number(release.supersedes_release_id);
-        same(|| format!("whom {number} replaced"), &record.supersedes, &supersedes)?;
+        same(|| format!("predecessor of {number}"), &record.supersedes, &supersedes)?;
         same(|| format!("revision of {number}"), &record.changes, &release.revision.get())?;
     }
     let deployment = &seen.deployment;
@@ -168,12 +175,12 @@ pub(crate) fn difference(model: &Model, seen: &Seen) -> Result<(), String> {
     same(|| "holders".to_owned(), &model.holders, &holders)?;
     let soaking: BTreeSet<Place> = deployment.soaking.iter().copied().map(place).collect();
     same(|| "soaking".to_owned(), &model.soaking(), &soaking)?;
-    same(|| "the lanes' revision".to_owned(), &model.revision, &deployment.revision.get())?;
+    same(|| "deployment revision".to_owned(), &model.revision, &deployment.revision.get())?;
     for lane in super::PLACES {
         let expected = model.moves.iter().rev().filter(|moved| moved.lane == lane);
-        let told = seen.moves.iter().filter(|moved| place(moved.lane) == lane).map(|moved| seen.moved(moved));
-        let (expected, told): (Vec<Moved>, Vec<Moved>) = (expected.copied().collect(), told.collect());
-        same(|| format!("history of lane {lane}"), &expected, &told)?;
+        let actual = seen.moves.iter().filter(|moved| place(moved.lane) == lane).map(|moved| seen.moved(moved));
+        let (expected, actual): (Vec<Moved>, Vec<Moved>) = (expected.copied().collect(), actual.collect());
+        same(|| format!("history of lane {lane}"), &expected, &actual)?;
     }
     Ok(())
 }
@@ -182,54 +189,58 @@ fn same<T: PartialEq + fmt::Debug>(what: impl Fn() -> String, model: &T, product
     if model == product {
         Ok(())
     } else {
-        Err(format!("{}: the model says {model:?}, the product {product:?}", what()))
+        Err(format!("{}: expected {model:?} from the model, got {product:?}", what()))
     }
 }
 
-/// What each release was before a step, as far as that settles what it may be behind it.
+/// State and rollout status of each release before a step.
 pub(crate) type Before = Vec<(StateName, Option<RolloutStatus>)>;
 
-/// What must hold after a step, whatever the model says of it.
+/// Checks invariants after a step, independently of the model.
+///
+/// # Errors
+/// A description of the first violation.
 pub(crate) fn unsound(before: &Before, after: &Seen) -> Result<(), String> {
     let deployment = &after.deployment;
     for (number, release) in after.releases.iter().enumerate() {
         let holds = deployment.is_held_by(release.release_id);
         if holds != (release.state.name() == StateName::Active) {
-            return Err(format!("{number} is {:?}, and that it holds a lane is {holds}", release.state.name()));
+            return Err(format!("{number} is {:?}, but holds_lane is {holds}", release.state.name()));
         }
         let first = replaced_first(after, release.release_id);
         if release.supersedes_release_id != first || first == Some(release.release_id) {
-            let told = release.supersedes_release_id;
-            return Err(format!("{number} replaced {first:?} first and names {told:?}"));
+            let named = release.supersedes_release_id;
+            return Err(format!("{number} first replaced {first:?}, but names {named:?}"));
         }
-        let (was, rollout_was) = before[number];
-        if was == StateName::Retired && release.state.name() != was {
-            return Err(format!("{number} was retired and is {:?}", release.state.name()));
+        let (state_before, status_before) = before[number];
+        if state_before == StateName::Retired && release.state.name() != state_before {
+            return Err(format!("{number} was retired, but is {:?}", release.state.name()));
         }
         let status = release.rollout.as_ref().map(|rollout| rollout.status);
-        let begun = release.rollout.as_ref().is_some_and(|it| it.in_progress() && it.current == 0);
-        if rollout_was == Some(RolloutStatus::Completed) && status != rollout_was && !begun {
-            return Err(format!("the completed rollout of {number} is {status:?}"));
+        let is_restarted = release.rollout.as_ref().is_some_and(|it| it.in_progress() && it.current == 0);
+        if status_before == Some(RolloutStatus::Completed) && status != status_before && !is_restarted {
+            return Err(format!("the rollout of {number} was completed, but is {status:?}"));
         }
     }
     for lane in Lane::ALL {
         let holder = after.releases.iter().find(|release| deployment.holder(lane) == Some(release.release_id));
-        let at = |rollout: &Rollout| rollout.in_progress() && rollout.current_lane() == lane;
-        let soaks = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(at));
+        let is_soaking = |rollout: &Rollout| rollout.in_progress() && rollout.current_lane() == lane;
+        let soaks = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(is_soaking));
         if soaks != deployment.soaking.contains(&lane) {
-            return Err(format!("{lane:?} soaks by its holder's rollout: {soaks}"));
+            return Err(format!("{lane:?} should be soaking by its holder's rollout: {soaks}"));
         }
         is_one_path(after, lane)?;
     }
-    let adrift = |release: &&Release| {
+    let lost_lane = |release: &&Release| {
         let rollout = release.rollout.as_ref().filter(|rollout| rollout.in_progress());
         rollout.is_some_and(|rollout| deployment.holder(rollout.current_lane()) != Some(release.release_id))
     };
-    let adrift = after.releases.iter().find(adrift);
-    adrift.map_or(Ok(()), |release| Err(format!("{} does not hold the lane that it is at", release.release_id)))
+    let lost_lane = after.releases.iter().find(lost_lane);
+    lost_lane
+        .map_or(Ok(()), |release| Err(format!("{} does not hold the current lane of its rollout", release.release_id)))
 }
 
-/// The holder that a release replaced first, as the history of the lanes tells it.
+/// The holder that a release replaced first, according to the lane history.
 fn replaced_first(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
     let own = |moved: &&LaneMoved| {
         moved.to == Some(release)
@@ -239,22 +250,26 @@ fn replaced_first(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
     seen.moves.iter().filter(own).min_by_key(|moved| (moved.revision, moved.lane)).and_then(|moved| moved.from)
 }
 
-/// Whether each move of a lane begins where the one before ended, the last ends at the holder, and nobody gets the lane
-/// back who was taken back from it.
+/// Checks the history of a lane: each change starts at the previous holder, the last change ends at the current holder,
+/// and no rollback targets a release that was rolled back from the lane.
 fn is_one_path(seen: &Seen, lane: Lane) -> Result<(), String> {
     let mut holder = None;
-    let mut taken_back = BTreeSet::new();
+    let mut rolled_back = BTreeSet::new();
     for moved in seen.moves.iter().rev().filter(|moved| moved.lane == lane) {
         if moved.from != holder {
-            return Err(format!("{lane:?} went from {:?} to {:?} when {holder:?} held it", moved.from, moved.to));
+            return Err(format!("{lane:?} moved from {:?} to {:?}, but {holder:?} held it", moved.from, moved.to));
         }
         if moved.reason == MoveReason::Rollback {
-            taken_back.extend(moved.from);
-            if moved.to.is_none_or(|to| taken_back.contains(&to)) {
-                return Err(format!("{lane:?} went back to {:?}, who was taken back from it", moved.to));
+            rolled_back.extend(moved.from);
+            if moved.to.is_none_or(|to| rolled_back.contains(&to)) {
+                return Err(format!("{lane:?} was rolled back to {:?}, a release rolled back earlier", moved.to));
             }
         }
         holder = moved.to;
     }
-    if holder == seen.deployment.holder(lane) { Ok(()) } else { Err(format!("{lane:?} is not where its history ends")) }
+    if holder == seen.deployment.holder(lane) {
+        Ok(())
+    } else {
+        Err(format!("the history of {lane:?} does not end at its holder"))
+    }
 }
