@@ -1,4 +1,4 @@
-//! Knowledge bases: documents go in, contracts are ended, and what runs retrieve.
+//! Knowledge bases: ingest, revocation of access contracts, and retrieval.
 
 mod vectors;
 
@@ -30,7 +30,7 @@ fn here() -> WorkspaceId {
     WORKSPACE.parse::<Uuid>().unwrap().into()
 }
 
-/// Retrieves for somebody by what the content says.
+/// Retrieves for a principal, with the settings in `content`.
 async fn retrieve_as(
     app: &TestApp,
     (base, content): (&Version, &Value),
@@ -90,7 +90,7 @@ async fn documents_go_in_and_are_found() {
     let rows: Vec<Value> =
         listed.as_array().unwrap().iter().map(|row| json!([row["document_id"], row["current"]])).collect();
     assert_eq!(json!(rows), json!([["leave", true], ["hr/travel.md", true], ["leave", false]]));
-    // The log says that and how much, and nothing of what.
+    // The audit log records the ingest and its size without names and texts.
     let facts = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_added'
         AND convert_from(body, 'UTF8') NOT SIMILAR TO '%(leave|Holidays|travel|language)%'";
     assert_eq!(crate::share_link::number(&app, facts).await, 2);
@@ -102,7 +102,7 @@ async fn documents_go_in_and_are_found() {
     assert!(chunk.tokens >= 4 && chunk.score > 0.0 && chunk.score < 1.0);
     assert!(found.decision.is_allowed());
     assert_eq!(found.decision.contract_id.as_deref(), Some("handbook"));
-    // As it was when a release was approved.
+    // Retrieval at an earlier index revision, as for a release that pins its documents.
     let principals = [ActorRef::local()];
     let parsed = KnowledgeBase::parse(&content).unwrap();
     let request = RetrievalRequest {
@@ -118,7 +118,7 @@ async fn documents_go_in_and_are_found() {
     };
     let before = app.services().retrieve(scope(), &request).await.unwrap();
     assert_eq!((names(&before), before.index_revision.get()), (vec!["leave"], 1));
-    assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "titles are searched too");
+    assert_eq!(before.chunks[0].text, "Everybody has thirty days of leave a year.", "search covers titles");
 }
 
 #[tokio::test]
@@ -152,10 +152,10 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
         let body = json!({ "documents": [{ "document_id": "good", "text": "x" }, document] });
         refused(body, &format!("documents[1].{field}"), code).await;
     }
-    // Beyond what the route takes at all.
+    // The body exceeds the limit of the route.
     let five = json!({ "documents": [{ "document_id": "a", "text": "x".repeat(5 << 20) }] });
     app.post(documents(&base), five).await.refused(413, "payload_too_large");
-    // Into too many pieces.
+    // The text splits into too many chunks.
     let mut short = knowledge("short");
     short["retrieval"] = json!({ "chunk_size_tokens": 16 });
     let short = given.version("knowledge_base", "short", short).await;
@@ -173,10 +173,10 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
     app.get(documents(&base)).await.expect(200);
     let counts = "SELECT (SELECT count(*) FROM knowledge_document) + (SELECT count(*) FROM knowledge_chunk)
         + (SELECT count(*) FROM knowledge_word)";
-    assert_eq!(crate::share_link::number(&app, counts).await, 0, "nothing of it is kept");
+    assert_eq!(crate::share_link::number(&app, counts).await, 0, "rejected ingests leave no rows");
 }
 
-/// Each waits for its turn by deciding again, and none is lost.
+/// An ingest that loses the race decides again on the new revision.
 #[tokio::test]
 async fn of_many_who_add_at_once_each_makes_a_revision() {
     let app = TestApp::start().await;
@@ -189,12 +189,12 @@ async fn of_many_who_add_at_once_each_makes_a_revision() {
     revisions.sort_unstable();
     assert_eq!(revisions, [1, 2, 3, 4, 5, 6, 7, 8]);
     let found = retrieve(&app, &base, &content, "leave").await.unwrap();
-    assert_eq!((found.chunks.len(), found.index_revision.get()), (5, 8), "as many as are given where nobody says");
+    assert_eq!((found.chunks.len(), found.index_revision.get()), (5, 8), "the default number of chunks");
     let counted = "SELECT chunks FROM knowledge_word WHERE word = 'leave' ORDER BY revision DESC LIMIT 1";
-    assert_eq!(crate::share_link::number(&app, counted).await, 8, "none counted on what another had not seen");
+    assert_eq!(crate::share_link::number(&app, counted).await, 8, "the word count includes every ingest");
 }
 
-/// T19: a source is read with the rights of who names it.
+/// T19: the server reads a source with the permissions of the caller.
 #[tokio::test]
 async fn sources_are_read_as_far_as_the_caller_sees_them() {
     let app = TestApp::start().await;
@@ -233,7 +233,7 @@ async fn sources_are_read_as_far_as_the_caller_sees_them() {
         assert_eq!(detail["fields"][0]["code"], "source_not_found", "{bad}");
         assert!(!answer.text().contains(&bad), "{answer}");
     }
-    // From addresses only those fetch who may manage connections.
+    // Fetching from addresses requires the permission to manage connections.
     let address = by_source("https://example.org/handbook");
     let answer = app.post(documents(&outside), address.clone()).as_actor("user:ada").await;
     assert_eq!(answer.refused(403, "forbidden")["permission"], "connection.manage");
@@ -248,13 +248,13 @@ async fn documents_are_fetched_through_the_guard() {
     let mut content = knowledge("handbook");
     content["source_type"] = json!("http");
     content["source_ref"] = json!("https://example.org/handbook");
-    // Nothing of this machine is fetched unless somebody said so.
+    // Loopback addresses are refused unless a setting allows them.
     let base = closed.given().version("knowledge_base", "handbook", content.clone()).await;
     let detail = closed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "source_not_fetched");
-    assert_eq!(endpoint.count(), 0, "nobody comes there");
+    assert_eq!(endpoint.count(), 0, "the endpoint gets no request");
     let base = allowed.given().version("knowledge_base", "handbook", content.clone()).await;
-    // What is not there, or points elsewhere, is no text.
+    // Errors and redirects are not documents.
     for script in [Script::status(404, "no"), Script::status(302, "elsewhere")] {
         endpoint.says(script);
         let detail = allowed.post(documents(&base), source.clone()).await.refused(422, "validation_error");
@@ -286,8 +286,12 @@ async fn a_contract_is_ended_once_and_for_ever() {
         "reason": "Our works council says so.", "revoked_at": first["revoked_at"], "revoked_by": "user:local",
     });
     assert_eq!(first, expected);
-    assert_eq!(revoke("handbook", "Another.").await.expect(200), first, "the first is told again");
-    // Whatever the bound version says.
+    assert_eq!(
+        revoke("handbook", "Another.").await.expect(200),
+        first,
+        "the second request returns the first revocation"
+    );
+    // The revocation applies although the bound version is unchanged.
     match retrieve(&app, &base, &content, "leave").await {
         Err(RetrievalFailure::Refused(decision)) => {
             assert!(decision.reasons.iter().any(|reason| reason.as_str() == "contract_revoked"), "{decision:?}");
@@ -311,7 +315,7 @@ async fn a_contract_is_ended_once_and_for_ever() {
     assert_eq!(crate::share_link::number(&app, facts).await, 1);
 }
 
-/// R16, as far as contents that the schema never let in go: what lies in the database is believed in nothing.
+/// R16: retrieval validates the stored contract again, so content that bypassed the schema allows nothing.
 #[tokio::test]
 async fn whoever_the_contract_does_not_name_retrieves_nothing() {
     let app = TestApp::start().await;
@@ -364,10 +368,11 @@ async fn sources_have_a_bound_together() {
     let sources: Vec<Value> = (0..20).map(source).collect();
     let detail = app.post(documents(&base), json!({ "documents": sources })).await.refused(422, "validation_error");
     assert_eq!(detail["fields"][0]["code"], "documents_too_long");
-    assert_eq!(endpoint.count(), 9, "nothing is fetched that there is no room for");
+    assert_eq!(endpoint.count(), 9, "the server stops fetching at the limit");
 }
 
-/// A release keeps the revisions that it was approved with; whether its runs read them is for its environment to say.
+/// A release keeps the index revisions of its approval. The setting `pin_documents` of the environment decides
+/// whether runs read them.
 #[tokio::test]
 async fn a_release_is_approved_with_the_documents_of_that_day() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
@@ -388,7 +393,7 @@ async fn a_release_is_approved_with_the_documents_of_that_day() {
     app.post(documents(&base), text("travel", "By train.")).await.expect(201);
     assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))));
     given.transition(&release, "active").await;
-    assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "what serves can be behind too");
+    assert_eq!(gate().await, Some((json!("warn"), json!("documents_drifted"))), "the gate also covers active releases");
     let served = async || {
         let release: ReleaseId = release.parse::<Uuid>().unwrap().into();
         let dev = Slug::parse("dev").unwrap();
@@ -403,7 +408,7 @@ async fn a_release_is_approved_with_the_documents_of_that_day() {
     assert_eq!(served().await, (Some(IndexRevision::new(1)), Some(IndexRevision::new(0))));
 }
 
-/// R3: an ingest that was committed is no plain failure, also where it cannot be read back.
+/// R3: an ingest that commits but cannot be read back reports that it may have happened.
 #[tokio::test]
 async fn an_ingest_that_cannot_be_read_back_says_that_it_may_have_happened() {
     let calm = TestApp::start().await;
@@ -419,5 +424,5 @@ async fn an_ingest_that_cannot_be_read_back_says_that_it_may_have_happened() {
     let told = keyed().await.expect(201);
     assert_eq!(told["index_revision"], 2);
     let listed = calm.get(documents(&base)).await.expect(200);
-    assert_eq!(listed.as_array().unwrap().len(), 2, "nothing was added twice: {listed}");
+    assert_eq!(listed.as_array().unwrap().len(), 2, "each ingest took effect once: {listed}");
 }

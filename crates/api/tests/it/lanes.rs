@@ -1,5 +1,5 @@
-//! Which lane a run takes: the one that its caller chooses, else that of its binding, else the general one, and from
-//! there the next more general one that is held.
+//! Lane selection: the lane that the caller chooses, else that of its binding, else `standard`. If no release holds the
+//! lane, the next more general lane that is held serves the run.
 
 use crate::stage::WORKSPACE;
 use fairway_domain::{access::ActorRef, slug::Slug};
@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 
-/// A workload some lanes of which are held, each by a release of its own.
+/// A workload with some lanes held, each by a release of its own.
 struct Laned {
     workload_id: String,
     slug: String,
@@ -54,8 +54,8 @@ impl Laned {
         app.post(format!("/v1/workloads/by-slug/{}/execute", self.slug), body).as_actor(actor).await
     }
 
-    /// The lane that served a run. Whatever tells of it says the same: the run, its evidence, the release that holds the
-    /// lane, and the policy, which gives the lane that it saw as its reason.
+    /// The lane that served a run. Asserts that the run, its evidence, the release that holds the lane and the policy's
+    /// reason code agree on the lane.
     async fn served(&self, app: &TestApp, ran: &Answer) -> String {
         let id = ran.expect(200)["execution_id"].as_str().unwrap().to_owned();
         let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
@@ -68,7 +68,7 @@ impl Laned {
     }
 }
 
-/// A release's bindings under a policy that gives the lane as its reason.
+/// The versions that a release binds. The policy reports the lane as its reason code.
 async fn versions(app: &TestApp) -> Vec<Version> {
     let given = app.given();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
@@ -80,7 +80,7 @@ async fn versions(app: &TestApp) -> Vec<Version> {
 async fn a_run_goes_to_the_next_more_general_lane_and_never_back() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
-    // Every way in which lanes can be held, one bit for each.
+    // Every non-empty subset of held lanes, one bit for each lane.
     for held in 1_u8..8 {
         let lanes: Vec<&str> =
             LANES.into_iter().enumerate().filter(|(at, _)| held & (1 << at) != 0).map(|(_, lane)| lane).collect();
@@ -94,7 +94,7 @@ async fn a_run_goes_to_the_next_more_general_lane_and_never_back() {
                 workload.execute(&app, "user:local", Some(wanted)).await,
             ];
             if wanted == "standard" {
-                // Who is not bound, and who is bound without a lane, is served as everybody.
+                // Callers without a binding, or with a binding without a lane, use `standard`.
                 workload.bind(&app, "user:open", None).await;
                 runs.push(workload.execute(&app, "user:open", None).await);
                 runs.push(workload.execute(&app, "user:unbound", None).await);
@@ -119,7 +119,7 @@ async fn choosing_a_lane_takes_a_permission_on_that_workload() {
     given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     given.role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
     workload.bind(&app, "user:runner", Some("guided")).await;
-    // Its own lane is none that it may choose, and neither is the one that it would get anyway.
+    // Without the permission, a caller may not choose the lane that its binding selects either.
     for lane in LANES {
         let refused = workload.execute(&app, "user:runner", Some(lane)).await.refused(403, "forbidden");
         assert_eq!(refused["permission"], "release.transition", "{lane}");
@@ -131,11 +131,11 @@ async fn choosing_a_lane_takes_a_permission_on_that_workload() {
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), 0);
     let ran = workload.execute(&app, "user:runner", None).await;
     assert_eq!(workload.served(&app, &ran).await, "guided");
-    // What is chosen goes before what is bound.
+    // A chosen lane precedes the binding.
     workload.bind(&app, "user:local", Some("restricted")).await;
     let ran = workload.execute(&app, "user:local", Some("standard")).await;
     assert_eq!(workload.served(&app, &ran).await, "standard");
-    // Who may not even see the workload is told nothing of lanes.
+    // A caller that may not see the workload learns nothing about its lanes.
     app.given().role("user:stranger", "runtime_user", ("workload", Some(&other.workload_id))).await;
     workload.execute(&app, "user:stranger", Some("guided")).await.refused(404, "not_found");
     workload.execute(&app, "anonymous", Some("guided")).await.refused(404, "not_found");
@@ -156,7 +156,7 @@ async fn what_is_no_lane_is_refused_and_null_is_none() {
     assert_eq!((&fields[0]["path"], &fields[1]["path"]), (&json!("environment"), &json!("lane")), "{fields}");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": null });
     assert_eq!(workload.served(&app, &app.post(&path, body.clone()).await).await, "restricted");
-    // The lane is part of what a key stands for.
+    // The lane is part of the request that an idempotency key identifies.
     let first = app.post(&path, body.clone()).key("once").await;
     assert_eq!(app.post(&path, body).key("once").await.expect(200), first.expect(200));
     let chosen = json!({ "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "standard" });
@@ -169,7 +169,7 @@ async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
     let beside = TestApp::builder().beside(&app).start().await;
     let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
     let next = async |expected: &str| {
-        // Twice on each, so that the second run is decided on what the first one left in the caches.
+        // Two runs on each server: the second one is decided on the caches that the first one filled.
         for server in [&app, &beside, &app, &beside] {
             let ran = workload.execute(server, "user:ada", None).await;
             assert_eq!(workload.served(server, &ran).await, expected);
@@ -186,7 +186,7 @@ async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
         next("standard").await;
         workload.bind(there, "user:ada", Some("restricted")).await;
         next("restricted").await;
-        // Somebody else's binding says nothing of hers.
+        // A binding of another user does not apply to her.
         workload.bind(there, "user:grace", Some("guided")).await;
         next("restricted").await;
         here.delete(format!("{}/user:ada", workload.bindings())).await.expect(204);
@@ -218,7 +218,7 @@ async fn a_binding_to_another_workload_says_nothing_of_this_one() {
 async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
     let app = TestApp::start().await;
     let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
-    // Callers with groups come with tokens, so the operation is asked as it will be then.
+    // Local mode has no groups, so the test calls the operation with the claims of a token.
     let served = async |actor: &str, groups: &[&str]| {
         let reference = |text: &str| ActorRef::parse(text).unwrap();
         let claims = Claims {
@@ -253,7 +253,7 @@ async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
         ("user:grace", &["group:calm", "group:bold", "group:open"], "guided"),
         ("user:grace", &["group:open"], "standard"),
         ("user:grace", &["group:others"], "standard"),
-        // A binding without a lane leaves it to the groups.
+        // A binding without a lane leaves the choice to the groups.
         ("user:open", &["group:calm"], "guided"),
     ] {
         assert_eq!(served(actor, groups).await.unwrap(), expected, "{actor} {groups:?}");

@@ -1,4 +1,4 @@
-//! Lanes that many clients move at once, with somebody who looks all the while.
+//! Many clients change lanes concurrently while an observer checks the lanes.
 
 use fairway_testkit::{
     TestApp,
@@ -17,12 +17,12 @@ use std::{
 };
 
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
-/// How often somebody looks.
+/// Interval between two checks of the observer.
 const GLANCE: Duration = Duration::from_millis(5);
-/// Releases that clients choose from: the newest, of which each round brings two more.
+/// Number of newest releases that clients choose from. Each round adds two releases.
 const IN_PLAY: usize = 6;
 
-/// How many clients ask at once, and how often.
+/// Number of concurrent clients and of rounds.
 struct Load {
     clients: usize,
     rounds: usize,
@@ -34,7 +34,7 @@ impl Load {
     }
 }
 
-/// What a client asks for in a round: numbers out of the seed and its place.
+/// Random numbers of one client in one round, derived from the seed, the round and the client's index.
 struct Draw(u64);
 
 impl Draw {
@@ -54,7 +54,7 @@ impl Draw {
     }
 }
 
-/// What a client asks for, one after another, with the names of its requests.
+/// Sends random requests of one client in sequence, and returns each response with the name of the request.
 async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Draw) -> Vec<(&'static str, Answer)> {
     let release = &releases[draw.below(releases.len())];
     let path = format!("/v1/releases/{release}");
@@ -63,7 +63,7 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
         0..6 => vec![("activate", activate(json!({ "to_state": "active", "lane": draw.lane() })).await)],
         6 => vec![("activate all", activate(json!({ "to_state": "active" })).await)],
         7..13 => {
-            // Whoever begins a rollout goes on with it, as far as others let it.
+            // The client advances its rollout until another client stops it.
             let mut asked =
                 vec![("roll out", activate(json!({ "to_state": "active", "rollout_plan": draw.plan() })).await)];
             for _ in 0..draw.below(4) {
@@ -72,7 +72,7 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
             asked
         }
         13..19 => {
-            // Whoever takes a release back has seen it on a lane.
+            // A rollback names a release that currently holds a lane.
             let lane = draw.lane();
             let serving = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
             let serving = app.get(serving).await.expect(200);
@@ -82,7 +82,7 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
             vec![("roll back", app.post(path, body).await)]
         }
         _ => {
-            // Only what holds no lane, and only as it was seen: a holder that retires leaves its lanes empty.
+            // Retire only releases without a lane, guarded by `If-Match`: a holder that retires leaves its lanes empty.
             let seen = app.get(&path).await;
             if seen.expect(200)["state"] == "active" {
                 return Vec::new();
@@ -93,7 +93,7 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
     }
 }
 
-/// How an answer counts. Whoever is refused is told where the release is, and where that leads.
+/// Classifies a response by its status or code. A refusal must name the release's current state and valid transitions.
 #[track_caller]
 fn judge(asked: &str, answer: &Answer) -> String {
     if answer.status == 200 {
@@ -118,11 +118,12 @@ fn judge(asked: &str, answer: &Answer) -> String {
         ("retire", "precondition_failed") => answer.status == 412,
         _ => false,
     };
-    assert!(expected, "{asked}: neither done nor refused with the true state\n{answer}");
+    assert!(expected, "{asked}: unexpected refusal\n{answer}");
     code
 }
 
-/// Looks at the lanes until it is told to stop: each has one holder, and who holds one is active. Answers how often.
+/// Checks until `over` is set that each lane has one holder and that exactly the holders are active.
+/// Returns the number of checks.
 async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, over: Arc<AtomicBool>) -> usize {
     let holders = "SELECT ARRAY[restricted_release_id, guided_release_id, standard_release_id]::text[],
             ARRAY(SELECT release_id::text FROM release
@@ -140,7 +141,7 @@ async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, ove
         assert_eq!(
             active.into_iter().collect::<BTreeSet<String>>(),
             held,
-            "those who hold lanes are active, and no others"
+            "exactly the releases that hold lanes are active"
         );
 
         let told = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
@@ -166,7 +167,7 @@ struct Moved {
     reason: String,
 }
 
-/// What happened to the lanes, oldest first, and within one move the most careful lane first.
+/// The history of all lanes, oldest change first. Within one change the narrowest lane comes first.
 async fn moves(app: &TestApp, workload: &str) -> Vec<Moved> {
     let sql = "SELECT lane, from_release_id::text, to_release_id::text, reason FROM deployment_history
         WHERE workload_id = $1::text::uuid
@@ -177,14 +178,15 @@ async fn moves(app: &TestApp, workload: &str) -> Vec<Moved> {
     rows.iter().map(moved).collect()
 }
 
-/// Whom each release names as the one that it replaced.
+/// The release that each release superseded.
 async fn links(app: &TestApp, workload: &str) -> BTreeMap<String, Option<String>> {
     let sql = "SELECT release_id::text, supersedes_release_id::text FROM release WHERE workload_id = $1::text::uuid";
     let rows = app.database().owner().await.unwrap().query(sql, &[&workload]).await.unwrap();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Each lane's history is one path that ends at its holder, and each release names the holder that it replaced first.
+/// Asserts that each lane's history is one path that ends at its holder, and that each release names the holder that
+/// it replaced first. Returns the number of history rows.
 async fn is_sound(app: &TestApp, workload: &str) -> usize {
     let moves = moves(app, workload).await;
     let mut last: BTreeMap<&str, Option<&String>> = BTreeMap::new();
@@ -195,7 +197,10 @@ async fn is_sound(app: &TestApp, workload: &str) -> usize {
         let to = to.as_ref().unwrap();
         if reason == "rollback" {
             taken_back.insert((lane, from.as_ref().unwrap()));
-            assert!(!taken_back.contains(&(lane.as_str(), to)), "{lane} went back to whom it was taken from");
+            assert!(
+                !taken_back.contains(&(lane.as_str(), to)),
+                "{lane} was rolled back to a release that was rolled back earlier"
+            );
         } else if let Some(from) = from {
             first.entry(to).or_insert(from);
         }
@@ -205,12 +210,13 @@ async fn is_sound(app: &TestApp, workload: &str) -> usize {
         assert_eq!(app.get(path).await.expect(200)["release_id"].as_str(), last[lane].map(String::as_str));
     }
     for (release, replaced) in links(app, workload).await {
-        assert_eq!(replaced.as_ref(), first.get(&release).copied(), "whom {release} replaced first");
+        assert_eq!(replaced.as_ref(), first.get(&release).copied(), "first holder that {release} replaced");
     }
     moves.len()
 }
 
-/// A workload with a release on all lanes, and the version that every release of it binds.
+/// Creates a workload with a release on all lanes. Returns the workload, the versions that each release binds, and the
+/// release.
 async fn served(app: &TestApp) -> (String, Vec<Version>, String) {
     let given = app.given();
     let (workload, versions) = (given.workload("main").await, vec![given.policy("policy").await]);
@@ -249,17 +255,19 @@ async fn whatever_many_ask_for_each_lane_has_one_holder() {
     over.store(true, Ordering::Relaxed);
     let looked = watcher.await.unwrap();
     let moved = is_sound(&app, &workload).await;
-    println!("{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {moved} moves, {looked} looks");
+    println!(
+        "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {moved} lane changes, {looked} checks"
+    );
     for ((asked, code), count) in &answers {
         println!("{count:6} {asked}: {code}");
     }
-    assert!(looked > rounds && moved > 2 * rounds, "{looked} looks at {moved} moves");
-    // Each sort of move was made, so each was made beside the others.
+    assert!(looked > rounds && moved > 2 * rounds, "{looked} checks of {moved} lane changes");
+    // Each kind of change succeeded at least once under load.
     let done = |asked: &str| answers.get(&(asked, "200".to_owned())).is_some_and(|count| *count > 0);
     assert!(["activate", "roll out", "advance", "roll back"].into_iter().all(done), "{answers:#?}");
 }
 
-/// Where releases take all lanes at once, who replaced whom is one path, whoever asks for it how often.
+/// Releases that take all lanes at once supersede each other in one chain, regardless of concurrent repetitions.
 #[tokio::test]
 async fn releases_that_take_all_lanes_follow_one_another() {
     const CLIENTS: usize = 4;
@@ -283,5 +291,5 @@ async fn releases_that_take_all_lanes_follow_one_another() {
     while let Some(replaced) = links.remove(&at).unwrap() {
         at = replaced;
     }
-    assert_eq!((at, links.len()), (first, 0), "the path goes through all of them and ends at the first");
+    assert_eq!((at, links.len()), (first, 0), "the chain contains all releases and ends at the first");
 }

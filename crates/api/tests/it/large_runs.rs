@@ -1,4 +1,4 @@
-//! Runs with large inputs and values: a process has a few of them under way at a time, and the others wait.
+//! Runs with large inputs and values: a process executes a few of them at a time, and the others wait.
 
 use crate::execution::{asking, ended, run};
 use fairway_testkit::{
@@ -7,7 +7,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-/// Large runs that one tenant has under way, and all tenants together.
+/// Maximum of concurrent large runs of one tenant, and of all tenants.
 const PER_TENANT: usize = 5;
 const ALL: usize = PER_TENANT + 1;
 
@@ -16,12 +16,12 @@ fn large(app: &TestApp, workload: &ActiveWorkload) -> Request {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": ticket } }))
 }
 
-/// How many large runs the provider was asked for.
+/// Number of provider calls with large conversations.
 fn large_calls(provider: &StubProvider) -> usize {
     provider.calls().iter().filter(|call| format!("{:?}", call.conversation).len() > 100_000).count()
 }
 
-/// A queued run, once it was accepted.
+/// Queues a run and returns its identifier.
 async fn queued(run: Request) -> Value {
     run.header("prefer", "respond-async").await.expect(202)["execution_id"].clone()
 }
@@ -39,13 +39,13 @@ async fn queued_large_runs_wait_for_each_other_and_delay_no_small_run_and_no_oth
         runs.push(queued(large(&app, &here)).await);
     }
     provider.asked(PER_TENANT).await;
-    // Small ones of the same tenant go past those that wait.
+    // Small runs of the same tenant overtake the waiting runs.
     let small = queued(run(&app, &here)).await;
     provider.asked(PER_TENANT + 1).await;
-    // The large run of another tenant does as well.
+    // So does a large run of another tenant.
     let abroad = queued(large(&app, &there).in_tenant(&tenant)).await;
     provider.asked(ALL + 1).await;
-    assert_eq!(large_calls(&provider), ALL, "no more large runs are under way");
+    assert_eq!(large_calls(&provider), ALL, "no further large run has started");
     let status = |id: &Value| app.get(format!("/v1/executions/{}", id.as_str().unwrap()));
     assert_eq!(status(&small).await.expect(200)["status"], "running");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
@@ -72,7 +72,7 @@ async fn large_run_that_waits_in_the_queue_can_be_cancelled() {
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     let next = queued(large(&app, &here)).await;
     assert_eq!(ended(&app, &next).await["status"], "completed");
-    assert_eq!(provider.count(), PER_TENANT + 1, "a cancelled run asks nobody");
+    assert_eq!(provider.count(), PER_TENANT + 1, "a cancelled run calls no provider");
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn large_runs_that_are_waited_for_take_turns() {
     }
     provider.asked(PER_TENANT).await;
     let small = async {
-        // Small ones go past the large one, one after the other.
+        // Small runs overtake the waiting large run.
         for number in 1..=5 {
             run(&app, &here).header("prefer", "wait=0").await.expect(202);
             provider.asked(PER_TENANT + number).await;
@@ -101,7 +101,7 @@ async fn large_runs_that_are_waited_for_take_turns() {
     }
 }
 
-/// Small inputs that a flow multiplies: the run waits before it makes the large value.
+/// A flow multiplies a small input: the run waits before it produces the large value.
 #[tokio::test]
 async fn run_that_is_about_to_make_large_values_waits_and_completes() {
     let provider = StubProvider::new(Behaviour::Holds);
@@ -125,7 +125,7 @@ async fn run_that_is_about_to_make_large_values_waits_and_completes() {
     let run = || app.post(multiplies.execute_path(), body.clone());
     let waiting = run().header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     let path = format!("/v1/executions/{}", waiting.as_str().unwrap());
-    // As long as it takes a small run to begin and end, it does neither.
+    // The run stays paused while five small runs complete.
     let one = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     for _ in 0..5 {
         app.post(multiplies.execute_path(), one.clone()).await.expect(200);
@@ -157,7 +157,7 @@ async fn flow_that_asks_with_a_large_prompt_counts_as_large() {
         queued(run(&app, &asks)).await;
     }
     provider.asked(PER_TENANT).await;
-    // A small run of another workload begins after them.
+    // A small run of another workload starts although one large run still waits.
     let small = given.active_workload("small").await;
     queued(run(&app, &small)).await;
     provider.asked(ALL).await;
@@ -167,7 +167,7 @@ async fn flow_that_asks_with_a_large_prompt_counts_as_large() {
     provider.asked(ALL + 1).await;
 }
 
-/// A workload whose flow makes a large value of an input of 10,000 bytes, and a small one of a small input.
+/// A workload whose flow produces a large value of a 10,000-byte input, and a small value of a small input.
 async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
     let copies = "{{trigger.ticket}}".repeat(14);
     let flow = format!(
@@ -179,10 +179,10 @@ async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
     given.active_with(slug, versions).await
 }
 
-/// Four tenants whose runs pause leave places to the runs of a fifth one.
+/// Paused runs of four tenants do not block the runs of a fifth tenant.
 #[tokio::test]
 async fn runs_that_pause_leave_places_to_other_tenants() {
-    /// More runs than a worker with 128 places takes of one tenant.
+    /// More runs than a worker with 128 slots takes of one tenant.
     const MANY: usize = 48;
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
@@ -222,7 +222,7 @@ async fn runs_that_pause_leave_places_to_other_tenants() {
     for _ in 0..10 {
         completes(4, &ask(4, "x").await).await;
     }
-    // The paused runs go on, and the queued ones after them.
+    // The paused runs resume, and the queued runs follow.
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     for (index, id) in &last {
         completes(*index, id).await;

@@ -1,4 +1,4 @@
-//! Local mode believes the person in front of this machine, and no request that a proxy forwards.
+//! Local mode trusts requests from this machine, and treats requests that a proxy forwards as anonymous.
 
 use crate::{public::public, share_link::made};
 use fairway_testkit::{
@@ -7,7 +7,7 @@ use fairway_testkit::{
 };
 use serde_json::json;
 
-/// How a request of another machine reaches a server on loopback.
+/// Headers that show that a request on loopback comes from another machine.
 const FORWARDED: [(&str, &str); 11] = [
     ("Host", "forms.example"),
     ("X-Forwarded-For", "203.0.113.7"),
@@ -44,7 +44,7 @@ async fn serves_forwarded_requests_as_anonymous_whatever_they_name() {
     app.get("/v1/tenants").header("Host", "other.example").await.refused(421, "misdirected_request");
 }
 
-/// A proxy that keeps the loopback host and tells of the client is enough: nobody has to configure anything.
+/// Forwarding headers are sufficient, without any setting, also if the proxy keeps the loopback host.
 #[tokio::test]
 async fn serves_forwarded_requests_as_anonymous_without_any_setting() {
     let app = TestApp::start().await;
@@ -71,7 +71,7 @@ async fn assert_anonymous(app: &Client, (header, value): (&str, &str)) {
     }
 }
 
-/// What a link or everybody may do stays possible through a proxy.
+/// Public workloads and share links work through a proxy.
 #[tokio::test]
 async fn serves_public_workloads_and_share_links_through_a_proxy() {
     let app = exposed().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").start().await;
@@ -95,7 +95,7 @@ async fn serves_public_workloads_and_share_links_through_a_proxy() {
     }
 }
 
-/// The figures and what the server needs are its operator's, who is on this machine.
+/// Metrics and readiness details are for the operator on this machine.
 #[tokio::test]
 async fn hides_metrics_and_readiness_details_from_forwarded_requests() {
     let app = exposed().start().await;

@@ -1,4 +1,4 @@
-//! Runs that answer from documents: what they find, what that is evidence of, and whom contracts refuse.
+//! Runs that retrieve documents: their answers, their evidence, and refusals by access contracts.
 
 use crate::{
     embedding::SEARCH,
@@ -12,7 +12,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Answers from the documents that it finds.
+/// A flow that retrieves documents and asks a model about them.
 pub(crate) const FLOW: &str = "\
 name: Answer from documents
 description: Looks documents up and asks a model about them.
@@ -46,7 +46,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// A workload that answers from a handbook, with this policy rule's obligations.
+    /// Starts a server with a workload that answers from a handbook, under a policy with these obligations.
     async fn set(content: Value, obligations: &[&str]) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
@@ -85,7 +85,7 @@ impl Desk {
         self.app.get(format!("/v1/executions/{id}/{rest}")).await.expect(200)
     }
 
-    /// The documents of a kind that a run left.
+    /// The evidence artifacts of one kind of a run.
     async fn documents(&self, execution: &Value, kind: &str) -> Vec<Value> {
         let evidence = self.evidence(execution, "evidence-graph").await;
         let mut documents = Vec::new();
@@ -104,7 +104,7 @@ impl Desk {
     }
 }
 
-/// A heading without documents would ask the model to cite nothing.
+/// A heading without documents would ask the model to cite documents that do not exist.
 #[tokio::test]
 async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
@@ -121,7 +121,7 @@ async fn an_answer_comes_from_documents_and_says_so() {
     let desk = Desk::set(knowledge("handbook"), &["require_citation"]).await;
     let answer = desk.ask("How many days of leave?").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
-    // The model was given the document beside the question, and not among the instructions.
+    // The document is a message before the question, and not part of the system prompt.
     let call = &desk.provider.calls()[0].conversation;
     assert!(!call.system_prompt.contains("thirty days of leave"));
     let said: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
@@ -146,7 +146,7 @@ async fn an_answer_comes_from_documents_and_says_so() {
     assert_eq!((&content["decision"], &content["candidates_capped"]), (&json!("allow"), &json!(false)));
     assert_eq!(content["chunks"][0]["document_id"], "leave");
     assert!(content["chunks"][0]["digest"].as_str().unwrap().starts_with("blake3:"));
-    assert!(!content.to_string().contains("How many"), "what was looked for lies apart");
+    assert!(!content.to_string().contains("How many"), "the query is stored separately");
     let contract = &desk.documents(id, "contract_decision").await[0]["content"];
     assert_eq!((&contract["contract_id"], &contract["decision"]), (&json!("handbook"), &json!("allow")));
     let cited = &desk.documents(id, "citations").await[0]["content"];
@@ -168,7 +168,7 @@ async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
     assert_eq!(event["retrieved_chunk_count"], 1);
 }
 
-/// T42: an answer from the line that documents went into is its submitter's, as long as answers are kept.
+/// T42: only the submitter reads a queued result that contains documents, until its retention ends.
 #[tokio::test]
 async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_for() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
@@ -206,7 +206,7 @@ async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_fo
 async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
     let mut content = knowledge("handbook");
     content["access_contract"]["citation_required"] = json!(true);
-    // By the contract, and by the policy.
+    // Required by the contract, and by the policy.
     for desk in [Desk::set(content, &[]).await, Desk::set(knowledge("handbook"), &["require_citation"]).await] {
         for answer in ["Thirty days.", "Thirty days [travel].", "Thirty days [Leave] leave."] {
             desk.provider.becomes(Behaviour::Answers(answer.to_owned()));
@@ -225,7 +225,7 @@ async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
     desk.ask("leave").await.expect(200);
     desk.revoke().await;
     let refused = desk.ask("leave").await.refused(422, "contract_refused");
-    assert_eq!(desk.provider.count(), 1, "nobody is asked");
+    assert_eq!(desk.provider.count(), 1, "the provider is not called again");
     let id = &refused["execution_id"];
     let read = ended(&desk.app, id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("contract_refused")));
@@ -233,11 +233,11 @@ async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
     let decision = &desk.documents(id, "contract_decision").await[0]["content"];
     assert_eq!(decision["decision"], "deny");
     assert!(decision["reasons"].as_array().unwrap().contains(&json!("contract_revoked")), "{decision}");
-    // `on_failure` is there, and catches no refusal.
+    // `on_failure` does not catch a refusal.
     assert_eq!(read["queued_result"], Value::Null);
 }
 
-/// R16: where nobody can say whether a contract is in force, it is not.
+/// R16: a contract whose state cannot be read counts as not in force.
 #[tokio::test]
 async fn contracts_that_cannot_be_looked_up_allow_nothing() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
@@ -273,7 +273,7 @@ async fn a_contract_that_names_others_refuses() {
     assert_eq!(desk.provider.count(), 0);
 }
 
-/// What is looked for goes to whoever turns texts into vectors, so it is data that leaves.
+/// The embedding provider receives the query, so the sovereignty profile applies to it.
 #[tokio::test]
 async fn what_is_looked_for_stays_where_the_profile_wants_it() {
     let endpoint = FaultyEndpoint::start().await;

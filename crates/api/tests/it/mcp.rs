@@ -1,4 +1,4 @@
-//! The Model Context Protocol: both revisions by hand, and by programs of others.
+//! The Model Context Protocol: both revisions with hand-written messages and with third-party clients.
 
 use crate::{
     share_link::number,
@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, env, process::Command};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// The Python that has the official client: the gateway of models brings it.
+/// Environment variable with the Python that has the official client, which the model gateway's environment contains.
 const PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
-/// The Node that runs the inspector, and the inspector.
+/// Environment variables with the Node executable and the path of the inspector.
 const INSPECTOR: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
-/// The last revision with a handshake, and the one that every request names by itself.
+/// The last revision with a handshake, and the revision without one, in which each request names its revision.
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
 async fn set() -> (TestApp, ActiveWorkload) {
@@ -76,10 +76,10 @@ async fn tools_are_listed_and_called_by_both_revisions() {
         assert_eq!(ran["isError"], json!(false), "{ran}");
         let content = &ran["structuredContent"];
         assert_eq!((&content["status"], &content["result"]["status"]), (&json!("success"), &json!("completed")));
-        // What the model reads is the same.
+        // The text content equals the structured content.
         let text: Value = serde_json::from_str(ran["content"][0]["text"].as_str().unwrap()).unwrap();
         assert_eq!(&text, content);
-        // The run is its caller's, and as much is known of it as of any other.
+        // The caller is the submitter, and the run has complete evidence.
         let execution = content["result"]["execution_id"].as_str().unwrap();
         let evidence = app.get(format!("/v1/executions/{execution}/evidence-graph")).await.expect(200);
         assert_eq!(evidence["workload"]["slug"], json!(workload.slug));
@@ -98,12 +98,12 @@ async fn tools_are_listed_and_called_by_both_revisions() {
     });
     let answer = message(&app, REVISIONS[0], "initialize", begun).await;
     assert_eq!(result(&answer)["protocolVersion"], REVISIONS[0]);
-    assert_eq!(answer.header("mcp-session-id"), None, "no session is given out, so none can be taken over");
+    assert_eq!(answer.header("mcp-session-id"), None, "the server issues no session that could be hijacked");
     let found = result(&message(&app, REVISIONS[1], "server/discover", json!({})).await);
     assert_eq!(found["supportedVersions"], json!(REVISIONS));
 }
 
-/// A cursor is good for the list that handed it out, and for the tenant that it was handed out in.
+/// A cursor is valid only for the list and the tenant that issued it.
 #[tokio::test]
 async fn rejects_cursors_that_its_list_did_not_hand_out() {
     let (app, workload) = set().await;
@@ -139,7 +139,7 @@ async fn rejects_cursors_that_its_list_did_not_hand_out() {
     let abroad = Stage::set_abroad(&app).await;
     let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
-    // Without a role nothing but the built-in tools is listed, on one page.
+    // Without a role the list has only the built-in tools, on one page.
     let refused = list(Some(&cursor)).as_actor("anonymous").await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "cursor": cursor } });
@@ -148,7 +148,7 @@ async fn rejects_cursors_that_its_list_did_not_hand_out() {
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
 }
 
-/// The protocol's schema has `cursor?: string`: it may be left out, and is nothing else.
+/// The protocol's schema has `cursor?: string`: the cursor is absent or a string.
 #[tokio::test]
 async fn rejects_cursors_that_are_no_text() {
     let app = TestApp::start().await;
@@ -162,7 +162,7 @@ async fn rejects_cursors_that_are_no_text() {
     }
 }
 
-/// As on every other route, a caller without identity comes to the tenant of the host.
+/// As on every other route, the host selects the tenant of an anonymous caller.
 #[tokio::test]
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
     let app = crate::local_mode::exposed().start().await;
@@ -214,7 +214,7 @@ async fn what_is_no_request_is_told_so_and_not_repeated() {
     let answer = request("tools/SEKRET", json!({})).await;
     assert_eq!(answer.expect(200)["error"]["code"], -32601);
     assert!(!answer.text().contains("SEKRET"), "{answer}");
-    // Whoever sees no workloads has the tools that are always there.
+    // A caller that sees no workloads has the built-in tools.
     let listed = request("tools/list", json!({})).as_actor("anonymous").await;
     assert_eq!(result(&listed)["tools"].as_array().unwrap().len(), 3);
 }
@@ -244,7 +244,7 @@ async fn refusals_are_told_and_nothing_else_is() {
         assert!(!refused.to_string().contains("canary"), "{refused}");
     }
     assert_eq!(call(&app, old, "canary", json!({})).await.json()["error"]["code"], -32602);
-    // Everybody has the rights of whom the request names, and no others: there is no handle that carries any.
+    // The permissions are those of the actor that the request names. No session or handle carries permissions.
     app.given().role("user:viewer", "viewer", ("workspace", Some(WORKSPACE))).await;
     let viewer = |request: Request| request.as_actor("user:viewer");
     let listed = result(&viewer(message(&app, new, "tools/list", json!({}))).await);
@@ -255,11 +255,11 @@ async fn refusals_are_told_and_nothing_else_is() {
         .header("Mcp-Session-Id", "somebody-elses")
         .await
         .refused(404, "not_found");
-    // A page of another site, and a name that was bound to this address, get nothing; neither does a broken message.
+    // The server refuses cross-site pages, rebound DNS names and malformed messages.
     let list = || message(&app, new, "tools/list", json!({}));
     list().header("Origin", "https://evil.example").await.refused(403, "cross_site_request");
     list().header("Host", "evil.example").await.refused(421, "misdirected_request");
-    // A stream to wait on and the end of a session: there is neither.
+    // The server offers neither a standing event stream nor sessions to delete.
     for method in ["GET", "DELETE"] {
         let refused = app.raw_path(method, "/mcp").await;
         refused.refused(405, "method_not_allowed");
@@ -269,7 +269,7 @@ async fn refusals_are_told_and_nothing_else_is() {
     list().bytes("application/json", twice).await.refused(400, "malformed_json");
 }
 
-/// What is listed is what may be called: a workload without a form is no tool, by whatever name it would have.
+/// Exactly the listed tools can be called: a workload without a form is not a tool.
 #[tokio::test]
 async fn a_workload_without_a_form_is_no_tool() {
     let (app, workload) = set().await;
@@ -286,7 +286,7 @@ async fn a_workload_without_a_form_is_no_tool() {
             (&json!(true), &json!("not_found")),
             "{refused}"
         );
-        // By its slug it is run as before.
+        // `execute_flow` still runs it by its slug.
         let named = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": { "ticket": "x" } });
         assert_eq!(result(&call(&app, revision, "execute_flow", named).await)["isError"], json!(false));
         app.patch(&path, json!({ "interface_config": form() })).await.expect(200);
@@ -294,7 +294,7 @@ async fn a_workload_without_a_form_is_no_tool() {
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 4);
 }
 
-/// Whoever is told what is wrong with a field finds it at the place that it was sent at, in the same words by every way.
+/// A field error names the path at which the client sent the field, with the same message on every route.
 #[tokio::test]
 async fn fields_are_told_at_the_places_of_the_call() {
     let (app, workload) = set().await;
@@ -323,7 +323,7 @@ async fn fields_are_told_at_the_places_of_the_call() {
             assert_eq!(told(&refused["structuredContent"]["fields"], stands_at), plain, "{name}");
         }
     }
-    // What the schema of a tool does not know is told in the words for what a form does not ask for.
+    // Unknown arguments of a tool have the same error as unknown fields of a form.
     let unknown = json!({ "execution_id": WORKSPACE, "x": 1 });
     let refused = app.post("/v1/runtime/tools/inspect_evidence", json!({ "arguments": unknown })).await;
     let fields = refused.refused(422, "validation_error")["fields"].clone();
@@ -358,19 +358,19 @@ async fn no_other_revision_is_spoken() {
             assert!(!answer.text().contains("S3CRET"), "{told}");
         }
     }
-    // A word about nothing, of a revision that is not spoken, is none either.
+    // Notifications of an unsupported revision are refused as well.
     let word = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let word = |named: &'static str| {
         app.post("/mcp", word.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
     };
     assert_eq!(word("2025-06-18").await.status, 400);
     assert_eq!(word(REVISIONS[0]).await.status, 202);
-    // Whoever names none speaks the one that lets it.
+    // A request without a revision uses the revision that allows it.
     let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
     assert!(result(&unnamed)["tools"].is_array());
 }
 
-/// The handshake is an offer: it is answered with what is spoken, whatever was offered.
+/// The server answers every offered revision with the revision that it supports.
 #[tokio::test]
 async fn a_handshake_ends_in_a_revision_that_is_spoken() {
     let (app, _) = set().await;
@@ -385,9 +385,9 @@ async fn a_handshake_ends_in_a_revision_that_is_spoken() {
         let named = begin(offered).header("MCP-Protocol-Version", offered).await;
         assert_eq!(result(&named)["protocolVersion"], REVISIONS[0], "{offered}");
     }
-    let torn = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
-    assert_eq!(torn.expect(400)["error"]["code"], -32020);
-    assert!(!torn.text().contains("S3CRET"), "{torn}");
+    let conflicting = begin(REVISIONS[0]).header("MCP-Protocol-Version", "S3CRET").await;
+    assert_eq!(conflicting.expect(400)["error"]["code"], -32020);
+    assert!(!conflicting.text().contains("S3CRET"), "{conflicting}");
 }
 
 #[tokio::test]

@@ -1,5 +1,4 @@
-//! Tools of servers that speak the Model Context Protocol, called by agents: here the server is another Fairway, by the
-//! official SDK.
+//! Agents that call tools of MCP servers. The server in these tests is another Fairway, which the official SDK calls.
 
 use crate::{guardrail::documents, share_link::number, stage::WORKSPACE};
 use fairway_domain::asset::content::mcp_server::ToolPin;
@@ -25,7 +24,7 @@ steps:
 
 const TOOL: &str = "run_ticket_sorter";
 
-/// A server that has tools, and one whose agents call them.
+/// A remote server with tools, and a local server whose agents call them.
 struct Set {
     theirs: TestApp,
     workload: ActiveWorkload,
@@ -42,7 +41,7 @@ impl Set {
         set
     }
 
-    /// What the tool says of itself from now on.
+    /// Changes the description of the remote tool.
     async fn describes(&self, description: &str) {
         let field = json!({ "name": "ticket", "type": "text", "required": true });
         let form = json!({ "presentation_mode": "form", "description": description, "input_fields": [field] });
@@ -50,7 +49,7 @@ impl Set {
         self.theirs.patch(path, json!({ "interface_config": form })).await.expect(200);
     }
 
-    /// The definition of their tool, as their manifest has it.
+    /// The definition of the remote tool, from the manifest of its server.
     async fn tool(&self, server: &str) -> Value {
         let path = format!("/v1/runtime/mcp-manifest?workspace_id={WORKSPACE}");
         let manifest = self.theirs.get(path).await.expect(200);
@@ -62,7 +61,7 @@ impl Set {
         })
     }
 
-    /// What a release binds whose agents use it.
+    /// The versions of a release whose agents call the tool. `more` extends the definition of the server.
     async fn versions(&self, slug: &str, more: &Value) -> Vec<Version> {
         let given = self.ours.given();
         let route = json!({
@@ -83,18 +82,18 @@ impl Set {
         ]
     }
 
-    /// The digest of what their tool says of itself.
+    /// The digest of the remote tool's current definition.
     async fn digest(&self) -> String {
         let tool = self.tool("any").await;
-        let said = |name: &str| tool[name].as_str().unwrap();
-        ToolPin::of(said("name"), said("description"), &tool["input_schema"]).unwrap().as_str().to_owned()
+        let text = |name: &str| tool[name].as_str().unwrap();
+        ToolPin::of(text("name"), text("description"), &tool["input_schema"]).unwrap().as_str().to_owned()
     }
 
     async fn workload(&self, more: &Value) -> ActiveWorkload {
         self.ours.given().active_with("desk", self.versions("tickets", more).await).await
     }
 
-    /// How each call went that was wanted of one answer.
+    /// Executes a run whose model requests `calls` tool calls in one response. Returns the evidence of each call.
     async fn ask(&self, workload: &ActiveWorkload, calls: usize) -> Vec<Value> {
         let ticket = vec![format!("Call: {TOOL} {{\"ticket\": \"a refund\"}}"); calls].join("\n");
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
@@ -119,7 +118,7 @@ fn results(calls: &[Value]) -> Vec<&str> {
 #[tokio::test]
 async fn a_tool_of_a_server_is_called_until_it_is_not_what_was_pinned() {
     let set = Set::new().await;
-    // Both revisions are spoken by the server, so either may be asked for.
+    // The server supports both revisions.
     let workload = set.workload(&json!({ "protocol_versions": ["2025-11-25", "2026-07-28"] })).await;
     let calls = set.ask(&workload, 1).await;
     assert_eq!((results(&calls), calls[0]["version"].as_str()), (vec!["answered"], Some("tickets-sorter@v1")));
@@ -133,15 +132,15 @@ async fn a_tool_of_a_server_is_called_until_it_is_not_what_was_pinned() {
     for call in &calls {
         assert_eq!((&call["pinned"], &call["found"]), (&json!(pinned), &json!(found)), "{call}");
     }
-    assert_eq!(set.runs_of_theirs().await, 1, "what is not what was pinned is not called");
+    assert_eq!(set.runs_of_theirs().await, 1, "a drifted tool is not called");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'tool.drifted'
         AND convert_from(body, 'UTF8') LIKE '%tickets@v1%' AND convert_from(body, 'UTF8') NOT LIKE '%everything%'";
-    assert_eq!(number(&set.ours, facts).await, 2, "each call that was refused is a fact, without the words of others");
-    // What was pinned is there again.
+    assert_eq!(number(&set.ours, facts).await, 2, "each refused call records a fact without the server's texts");
+    // The tool has its pinned definition again.
     set.describes("Sorts tickets.").await;
     assert_eq!(results(&set.ask(&workload, 1).await), ["answered"]);
     assert_eq!(set.runs_of_theirs().await, 2);
-    // Where it is gone there is nothing that could have a digest.
+    // A tool that no longer exists has no digest.
     let path = format!("/v1/workloads/{}", set.workload.workload_id);
     set.theirs.patch(path, json!({ "interface_config": null })).await.expect(200);
     let calls = set.ask(&workload, 1).await;
@@ -154,7 +153,7 @@ async fn a_server_is_set_apart_where_its_definition_says_so() {
     let set = Set::new().await;
     let more = json!({ "on_drift": "quarantine", "protocol_versions": ["2026-07-28"] });
     let workload = set.workload(&more).await;
-    assert_eq!(results(&set.ask(&workload, 1).await), ["answered"], "the present revision alone");
+    assert_eq!(results(&set.ask(&workload, 1).await), ["answered"], "the current revision alone");
     set.describes("Sorts tickets, and more.").await;
     assert_eq!(results(&set.ask(&workload, 2).await), ["tool_drifted", "tool_quarantined"]);
     assert_eq!(set.runs_of_theirs().await, 1);

@@ -1,4 +1,4 @@
-//! Bounds on the memory that a caller decides about: pages of lists, manifests, large bodies, and answers read slowly.
+//! Bounds on memory that callers influence: pages of lists, manifests, large bodies, and slowly read responses.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{TestApp, app::Answer};
@@ -13,7 +13,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Longer than anything here takes, and far shorter than the time that a body may take.
+/// Longer than any step of these tests, and much shorter than the body timeout.
 const SOON: Duration = Duration::from_secs(15);
 
 /// An interface of about 50 KiB as JSON.
@@ -23,7 +23,7 @@ fn large_interface() -> Value {
     json!({ "presentation_mode": "form", "input_fields": (0..40).map(field).collect::<Vec<_>>() })
 }
 
-/// So many workloads with large interfaces.
+/// Creates `many` workloads with large interfaces, and returns their slugs.
 async fn workloads(app: &TestApp, many: usize) -> BTreeSet<String> {
     let mut slugs = BTreeSet::new();
     for number in 0..many {
@@ -80,7 +80,7 @@ async fn tool_manifest_comes_in_pages() {
         assert!(tools.contains(&format!("run_{}", slug.replace('-', "_"))), "{slug}");
     }
     assert!(tools.contains("execute_flow"));
-    // Each page counts the workloads of the whole list.
+    // The total of each page counts the workloads of the whole list.
     let workloads = tools.iter().filter(|name| name.starts_with("run_")).count();
     assert_eq!(totals, BTreeSet::from([workloads.to_string()]));
 }
@@ -96,7 +96,7 @@ async fn rejects_interface_config_beyond_64_kib() {
     assert_eq!((&fields[0]["path"], &fields[0]["code"]), (&json!("interface_config"), &json!("too_long")));
 }
 
-/// The status of the answer to a request that announces a body of so many bytes and sends none of it.
+/// The response status of a request that announces a body of `bytes` bytes and sends none of it.
 async fn status_of_announced(app: &TestApp, path: &str, actor: &str, bytes: usize) -> Option<u16> {
     let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
     let head = format!(
@@ -137,7 +137,7 @@ async fn authorizes_caller_before_reading_a_large_body() {
 #[tokio::test]
 async fn cuts_a_client_that_reads_below_the_least_throughput() {
     let app = TestApp::start().await;
-    let impatient = TestApp::builder().beside(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
+    let strict_server = TestApp::builder().beside(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
     let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
     let content = json!({ "provider": "stub", "model": "echo", "params": { "texts": texts } });
     let version = app.given().version("model_config", "large", content).await;
@@ -145,11 +145,11 @@ async fn cuts_a_client_that_reads_below_the_least_throughput() {
     let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={WORKSPACE}");
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
-    let mut stream = socket.connect(impatient.address()).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", impatient.address());
+    let mut stream = socket.connect(strict_server.address()).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", strict_server.address());
     stream.write_all(request.as_bytes()).await.unwrap();
-    // It shows signs of life all the time, 5 KiB a second, and reads as fast as it can later. What the kernel holds for it
-    // still arrives then.
+    // The client reads 5 KiB a second without a pause, and at full speed after the deadline. Data in the kernel's
+    // buffers still arrives then.
     let (began, mut received, mut portion) = (Instant::now(), 0, vec![0; 16 << 10]);
     loop {
         let slow = began.elapsed() < SOON;
@@ -163,11 +163,11 @@ async fn cuts_a_client_that_reads_below_the_least_throughput() {
         }
     }
     assert!(received < 3_000_000, "{received}");
-    // A client that reads as it can gets all of it.
+    // A client that reads at full speed gets the whole response.
     assert!(app.get(path).await.expect(200).to_string().len() > 3_000_000);
 }
 
-/// A draft with `count` verdicts of as many people, each with the longest note.
+/// A draft with `count` verdicts of different reviewers, each with a note of maximum length.
 async fn reviewed_draft(app: &TestApp, count: i32) -> String {
     let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
     let release = app.given().draft(&workload, &[policy]).await;
@@ -224,7 +224,7 @@ async fn a_release_takes_500_verdicts_and_a_replay_shows_the_note() {
     assert_eq!(replayed.header("idempotency-replayed"), Some("true"));
     assert_eq!(replayed.expect(201), last);
     assert_eq!(last["note"], "not like this");
-    // Somebody who has not objected still can.
+    // A reviewer without a rejection may still reject.
     app.post(&path, verdict.clone()).as_actor("user:eve").await.expect(201);
     app.post(&path, verdict).as_actor("user:eve").await.refused(409, "too_many_verdicts");
 }

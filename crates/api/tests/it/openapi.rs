@@ -1,4 +1,4 @@
-//! The OpenAPI document: fresh, sound, and what the server hands out.
+//! The OpenAPI document: current, consistent, and served by the server.
 
 use crate::document::{document, routes};
 use fairway_testkit::TestApp;
@@ -39,7 +39,7 @@ fn the_document_is_sound() {
     assert!(found.len() > 20);
     for target in &found {
         let there = target.strip_prefix('#').and_then(|pointer| document.pointer(pointer));
-        assert!(there.is_some(), "{target} leads nowhere");
+        assert!(there.is_some(), "{target} does not resolve");
     }
     let used: BTreeSet<&str> = found.iter().filter_map(|target| target.rsplit('/').next()).collect();
     for name in document["components"]["schemas"].as_object().unwrap().keys() {
@@ -84,13 +84,13 @@ fn the_document_is_sound() {
                 succeeds += 1;
                 assert_eq!(number == 204, response.get("content").is_none(), "{place}: {status} and its body");
             } else if route.id() == "read_page" && [401, 429, 500, 503].contains(&number) {
-                assert!(response["content"]["text/html"].is_object(), "{place}: {status} is seen by people");
+                assert!(response["content"]["text/html"].is_object(), "{place}: {status} has no HTML page");
             } else if number != 503 || route.path.starts_with("/v1/") {
                 let schema = &response["content"]["application/json"]["schema"]["$ref"];
                 assert_eq!(schema, "#/components/schemas/Error", "{place}: {status}");
             }
         }
-        assert!(succeeds >= 1, "{place} cannot succeed");
+        assert!(succeeds >= 1, "{place} has no success response");
         let mut refusals = vec!["400", "408", "421", "431", "500"];
         if route.path.starts_with("/v1/") {
             refusals.extend(["403", "404", "422", "503"]);
@@ -104,19 +104,19 @@ fn the_document_is_sound() {
         for status in refusals {
             assert!(responses.contains_key(status), "{place} lacks {status}");
         }
-        for (status, told) in [
+        for (status, expected) in [
             ("409", route.method != "get"),
             ("412", route.has_parameter("If-Match")),
             ("413", route.takes_body()),
             ("415", route.takes_body()),
         ] {
-            assert_eq!(responses.contains_key(status), told, "{place}: {status}");
+            assert_eq!(responses.contains_key(status), expected, "{place}: {status}");
         }
         if route.takes_body() {
             let schema = route.body_schema(&document);
-            assert_eq!(schema["additionalProperties"], false, "{place} refuses unknown fields and does not say so");
+            assert_eq!(schema["additionalProperties"], false, "{place}: the schema does not forbid unknown fields");
         }
-        // A dry run has no effect that could happen twice.
+        // A dry run needs no idempotency key.
         if route.method == "post" && !route.path.ends_with("/validate") {
             assert!(route.has_parameter("Idempotency-Key"), "{place} takes no key");
         }
@@ -154,7 +154,7 @@ async fn the_reference_page_loads_what_this_server_has() {
             loaded += 1;
         }
     }
-    assert!(loaded >= 3, "the page loads {loaded} things");
+    assert!(loaded >= 3, "the page loads {loaded} files");
     let script = app.get("/docs/swagger-initializer.js").await.text();
     assert!(script.contains("/openapi.json"), "{script}");
     assert!(!script.contains("https://"), "{script}");

@@ -1,4 +1,4 @@
-//! A server in a process of its own, overheard: every line that it logs, and every span that it sends.
+//! A server in its own process whose log lines and exported spans are captured.
 
 use fairway_private_postgres::deathbound::{self, Farewell};
 use fairway_testkit::{TestDatabase, app::Client};
@@ -23,11 +23,11 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long the server may take until it is ready, and until it has ended.
+/// Limit for the start and for the end of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A server that runs, logs as much as anybody may ask of it, and traces.
+/// A server process that logs at a given level and exports traces.
 pub(crate) struct Overheard {
     pub(crate) client: Client,
     pub(crate) database: TestDatabase,
@@ -36,14 +36,14 @@ pub(crate) struct Overheard {
     spans: Arc<Mutex<Vec<u8>>>,
 }
 
-/// What it said until it ended.
+/// The output of a server until its end.
 pub(crate) struct Said {
     pub(crate) log: String,
-    /// The bodies that the collector got. Texts stand in them as they are.
+    /// The bodies that the collector received. They contain texts unencoded.
     pub(crate) spans: String,
-    /// The same, read.
+    /// The same bodies, decoded.
     pub(crate) traced: ExportTraceServiceRequest,
-    /// Every file of its data directory: the artifacts.
+    /// Every file of the data directory, that is, the artifacts.
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
@@ -52,7 +52,7 @@ impl Overheard {
         Self::start_with(log, "").await
     }
 
-    /// The same with this text as its `fairway.toml`.
+    /// Starts a server with this text as `fairway.toml`.
     pub(crate) async fn start_with(log: &str, settings: &str) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let home = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ impl Overheard {
         String::from_utf8(fs::read(self.home.path().join("log")).unwrap()).unwrap()
     }
 
-    /// Ends it in order, so that the last spans go out.
+    /// Shuts the server down gracefully, so that it exports the last spans.
     pub(crate) async fn end(mut self) -> (Said, TestDatabase) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
         let since = Instant::now();
@@ -107,7 +107,7 @@ impl Overheard {
             tokio::time::sleep(LOOK).await;
         }
         let sent = self.spans.lock().unwrap().clone();
-        // Messages of this format that follow each other are one with everything that is in any of them.
+        // Concatenated protobuf messages decode as one message with the items of all of them.
         let traced = ExportTraceServiceRequest::decode(sent.as_slice()).unwrap();
         let spans = String::from_utf8_lossy(&sent).into_owned();
         let files = files(&self.home.path().join("data"));
@@ -116,18 +116,18 @@ impl Overheard {
 }
 
 impl Said {
-    /// Every line, each of which is one JSON object.
+    /// Every log line. Each line is one JSON object.
     #[track_caller]
     pub(crate) fn lines(&self) -> Vec<Value> {
         let line = |line: &str| match serde_json::from_str(line) {
             Ok(Value::Object(members)) => Value::Object(members),
-            other => panic!("no line of ours: {line:?}: {other:?}"),
+            other => panic!("not a JSON log line: {line:?}: {other:?}"),
         };
         self.log.lines().map(line).collect()
     }
 }
 
-/// Every file below a folder.
+/// Every file below a folder, with its content.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -142,7 +142,8 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// A collector that takes everything, and what it got. It ends with the test's process.
+/// Starts a collector that accepts every export. Returns its address and the received bytes.
+/// The collector ends with the test's process.
 fn collect() -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! More is asked for than PostgreSQL answers: what would stand in line is refused at once, and what waits is served.
+//! Load shedding: requests beyond the queue limit are refused immediately, and queued requests are served.
 
 use fairway_testkit::TestApp;
 use serde_json::json;
@@ -11,14 +11,14 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// The value of a counter of the metrics.
+/// The value of a metrics counter.
 async fn counter(app: &TestApp, name: &str) -> u64 {
     let metrics = app.get("/metrics").await.text();
     let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).unwrap();
     value.parse().unwrap()
 }
 
-/// The number of requests that were refused for load.
+/// The number of requests refused because of load.
 async fn refused_for_load(app: &TestApp) -> u64 {
     counter(app, "fairway_http_refused_for_load_total").await
 }
@@ -30,18 +30,18 @@ async fn a_line_that_stands_still_is_kept_short() {
     let run = app.active_workload("main").await.execute_path();
     app.get("/v1/assets").await.expect(200);
     let owner = app.database().owner().await.unwrap();
-    // Whoever reads assets waits, for less than a statement may take.
+    // Reads of assets block on this lock, for less than the statement timeout.
     owner.batch_execute("BEGIN; LOCK TABLE asset IN ACCESS EXCLUSIVE MODE").await.unwrap();
-    let mut crowd = JoinSet::new();
+    let mut flood = JoinSet::new();
     for _ in 0..200 {
-        crowd.spawn(app.get("/v1/assets").into_future());
+        flood.spawn(app.get("/v1/assets").into_future());
     }
     for _ in 0..40 {
-        let answer = crowd.join_next().await.unwrap().unwrap();
+        let answer = flood.join_next().await.unwrap().unwrap();
         answer.refused(503, "unavailable");
         assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
     }
-    // At once: those that wait are refused by their time after a second, and are not counted here.
+    // These refusals are immediate. Queued requests are refused by their timeout after a second and not counted here.
     assert!(refused_for_load(&app).await >= 40);
     // A burst of refusals exceeds their rate. It is repeated, because a slow machine may spread one burst over time.
     let since = Instant::now();
@@ -50,24 +50,24 @@ async fn a_line_that_stands_still_is_kept_short() {
         let burst: JoinSet<_> = (0..100).map(|_| app.get("/v1/assets").into_future()).collect();
         burst.join_all().await;
     }
-    // It goes on as long as the lock does, however long this machine takes for what follows.
+    // The load continues as long as the lock is held, regardless of the speed of this machine.
     let is_over = Arc::new(AtomicBool::new(false));
-    let mut regulars = JoinSet::new();
+    let mut steady_clients = JoinSet::new();
     for _ in 0..12 {
         let (is_over, request) = (Arc::clone(&is_over), app.get("/v1/assets"));
-        regulars.spawn(async move {
+        steady_clients.spawn(async move {
             while !is_over.load(Ordering::Relaxed) {
                 assert!([200, 503].contains(&request.clone().await.status));
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         });
     }
-    // Somebody else asks for little, and for nothing that is locked.
+    // Another tenant sends few requests, which do not need the locked table.
     let theirs = format!("/v1/tenants/{abroad}/settings");
     for _ in 0..10 {
         app.get(&theirs).in_tenant(&abroad).await.expect(200);
     }
-    // Runs stand in the same line as everything else.
+    // Runs share the queue with all other requests.
     let inputs = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let mut runs = JoinSet::new();
     for _ in 0..40 {
@@ -76,17 +76,17 @@ async fn a_line_that_stands_still_is_kept_short() {
     let answers = runs.join_all().await;
     assert!(answers.iter().any(|answer| answer.status == 503), "{answers:?}");
     assert!(answers.iter().all(|answer| [200, 503].contains(&answer.status)));
-    // Whether it lives is told to whoever asks.
+    // The liveness probe bypasses the queue.
     app.get("/healthz").await.expect(200);
     assert!(refused_for_load(&app).await >= 40);
     owner.batch_execute("ROLLBACK").await.unwrap();
     is_over.store(true, Ordering::Relaxed);
-    regulars.join_all().await;
-    while let Some(answer) = crowd.join_next().await {
-        // In time, or when theirs was up.
+    steady_clients.join_all().await;
+    while let Some(answer) = flood.join_next().await {
+        // Served, or refused by the timeout.
         assert!([200, 503].contains(&answer.unwrap().status));
     }
-    // And soon, everybody is.
+    // After the lock ends, the server recovers within seconds.
     let since = Instant::now();
     while app.get("/v1/assets").await.status != 200 {
         assert!(since.elapsed() < Duration::from_secs(10));

@@ -1,4 +1,4 @@
-//! Pages of lists: every list is walked by its cursor, whole and once.
+//! Pagination: the cursors of every list visit each row once.
 
 use crate::{
     document::routes,
@@ -7,13 +7,13 @@ use crate::{
 use fairway_testkit::{TestApp, app::Answer};
 use serde_json::{Value, json};
 
-/// Where the next page is.
+/// The path of the next page.
 fn next(answer: &Answer) -> Option<String> {
     let link = answer.header("link")?;
     Some(link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().to_owned())
 }
 
-/// All rows of a list, page by page.
+/// All rows of a list, read page by page.
 pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
     let mut rows = Vec::new();
     let mut path = Some(first);
@@ -21,7 +21,7 @@ pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
         let page = app.get(at).await;
         rows.extend(page.expect(200).as_array().unwrap().clone());
         path = next(&page);
-        assert!(rows.len() < 2_000, "a list without end");
+        assert!(rows.len() < 2_000, "pagination does not end");
     }
     rows
 }
@@ -49,12 +49,12 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
     }
     let mut lists = 0;
     for route in routes().into_iter().filter(|route| route.has_parameter("cursor")) {
-        // A release is taken back once from each lane, so it has three documents at most (see `rollback`).
-        // The manifest holds its page in an envelope (see `memory_bounds`).
+        // A release is rolled back at most once from each lane, so it has at most three artifacts (see `rollback`).
+        // The manifest wraps its page in an object (see `memory_bounds`).
         if matches!(route.id(), "list_release_artifacts" | "read_runtime_mcp_manifest") {
             continue;
         }
-        // Of the assets, one has documents.
+        // Only the knowledge base has documents.
         let place = if route.id() == "list_documents" { stage.documents() } else { stage.path(&route.path) };
         let path = place + &route.query(&[("workspace_id", &stage.workspace)]);
         let whole = app.get(format!("{path}limit=200")).await;
@@ -111,7 +111,7 @@ async fn filters_of_assets_narrow_alone_and_together() {
         }
     }
     expected.reverse();
-    // The one that may view everything, and one that may view one of the two workspaces.
+    // One actor views everything, the other one views one of the two workspaces.
     given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
     for actor in ["user:local", "user:ada"] {
         for workspace in [None, Some(WORKSPACE), Some(other.as_str())] {
@@ -180,7 +180,7 @@ async fn a_cursor_opens_its_own_list_alone() {
     let linked = next(&first).unwrap();
     let cursor = linked.split("cursor=").nth(1).unwrap();
     app.get(&linked).await.expect(200);
-    // It says where, not who may look: rights are asked anew.
+    // A cursor holds a position and no permissions: each page is authorized.
     app.get(&linked).as_actor("anonymous").await.refused(403, "forbidden");
     for path in [
         format!("/v1/assets?cursor={cursor}"),
@@ -192,7 +192,7 @@ async fn a_cursor_opens_its_own_list_alone() {
     ] {
         app.get(path).await.refused(422, "validation_error");
     }
-    // Another server over the same database opens it too.
+    // Another server on the same database accepts the cursor.
     let beside = TestApp::builder().beside(&app).start().await;
     assert_eq!(beside.get(&linked).await.expect(200), app.get(&linked).await.expect(200));
 }

@@ -1,4 +1,4 @@
-//! Paths: what is no identifier names nothing, on every route, and says so in the same words.
+//! Paths: an invalid identifier is not found on every route, with the same message as an unknown one.
 
 use crate::{document::routes, stage::Stage};
 use fairway_domain::{memory::SessionId, slug::Slug};
@@ -39,19 +39,19 @@ async fn what_is_no_identifier_is_not_found() {
         "null".to_owned(),
         "x".repeat(2_000),
     ];
-    let mut asked = 0;
+    let mut checked = 0;
     for route in routes() {
         for name in route.placeholders() {
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             for segment in &segments {
                 if name == "slug" && segment.eq_ignore_ascii_case(&stage.workload.slug) {
                     continue;
                 }
-                // Every slug names an environment, whether anybody has said anything of it or not.
+                // Every slug is a valid environment.
                 if name == "environment" && Slug::parse(segment).is_ok() {
                     continue;
                 }
-                // And what may be the name of a session is one.
+                // Every valid session identifier names a session.
                 if name == "session_id" && SessionId::parse(segment).is_ok() {
                     continue;
                 }
@@ -59,7 +59,7 @@ async fn what_is_no_identifier_is_not_found() {
                 let (target, body) = if route.takes_body() {
                     let mut body = stage.body(route.id());
                     if route.id() == "review_release" {
-                        // A body that names another release than the path is refused for that alone.
+                        // Without the same release in the body, the request is refused for the mismatch.
                         body["subject_ref"] = ID.into();
                     }
                     (path, body.to_string())
@@ -75,24 +75,24 @@ async fn what_is_no_identifier_is_not_found() {
                         body.len()
                     ))
                     .await;
-                // The framework itself may find that the target is none at all.
+                // The HTTP layer may reject the target itself.
                 if answer.status == 400 {
                     answer.refused(400, "bad_request");
                     assert!(segment.contains(['{', '}']), "{answer}");
                     continue;
                 }
-                said.push(answer.refused(404, "not_found")["message"].clone());
+                messages.push(answer.refused(404, "not_found")["message"].clone());
                 assert!(!answer.text().contains(segment) || segment.len() < 3, "{answer}");
-                asked += 1;
+                checked += 1;
             }
-            said.dedup();
-            assert_eq!(said.len(), 1, "{} {}: {said:?}", route.method, route.path);
+            messages.dedup();
+            assert_eq!(messages.len(), 1, "{} {}: {messages:?}", route.method, route.path);
         }
     }
-    assert!(asked > 400, "only {asked} paths");
+    assert!(checked > 400, "only {checked} paths");
 }
 
-/// A word with a route of its own is no identifier under the methods that only its neighbour knows.
+/// A fixed segment is not an identifier, also for methods that only the route with the identifier has.
 #[tokio::test]
 async fn a_word_beside_identifiers_says_which_methods_it_knows() {
     let app = TestApp::start().await;
@@ -127,13 +127,13 @@ async fn only_the_paths_of_the_document_exist() {
     ] {
         app.raw_path("GET", path).await.refused(404, "not_found");
     }
-    // A path in another spelling is the same path, to what looks at it in front of its route too.
+    // Percent-encoded spellings are the same path for middleware as well.
     for path in ["/v1/%61ssets", "/%76%31/assets", "/%761/as%73ets"] {
         app.raw_path("GET", path).await.expect(200);
         app.raw_path("GET", &format!("{path}?workspace_idd=x")).await.refused(422, "validation_error");
         app.raw_path("PUT", path).await.refused(405, "method_not_allowed");
     }
-    // The same path under another method is told apart, with the methods that there are.
+    // Another method on an existing path gets 405 with the allowed methods.
     for (method, path, allow) in [
         ("DELETE", "/v1/assets", "GET, HEAD, POST"),
         ("PUT", "/v1/assets", "GET, HEAD, POST"),

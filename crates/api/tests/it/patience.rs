@@ -1,4 +1,4 @@
-//! Clients that take their time, and what is no HTTP: cut off, answered in the one form, and no harm to others.
+//! Slow clients and malformed HTTP: the server disconnects them with the standard error body and serves others.
 
 use fairway_testkit::TestApp;
 use serde_json::Value;
@@ -8,14 +8,14 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Far above what the settings of these tests ask for, far below the defaults.
+/// Well above the timeouts of these tests, and well below the defaults.
 const LONG: Duration = Duration::from_secs(8);
 
 async fn impatient() -> TestApp {
     TestApp::builder().setting("FAIRWAY_HEADER_TIMEOUT", "1s").setting("FAIRWAY_BODY_TIMEOUT", "1s").start().await
 }
 
-/// Sends a part of something, a byte more whenever the server is silent, and reads until the server closes.
+/// Sends `start`, then `more` every 50 ms, and reads until the server closes the connection.
 async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
     let began = Instant::now();
     let stream = TcpStream::connect(app.address()).await.unwrap();
@@ -32,7 +32,7 @@ async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
         }
     });
     let mut received = Vec::new();
-    // A connection that is closed while more arrives ends in a reset.
+    // A connection that the server closes while data arrives ends in a reset.
     let _ = tokio::time::timeout(LONG, reading.read_to_end(&mut received)).await.unwrap();
     sending.abort();
     (String::from_utf8_lossy(&received).into_owned(), began.elapsed())
@@ -48,15 +48,15 @@ async fn slow_heads_and_bodies_are_cut_and_others_served() {
         "POST /v1/workloads HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{"
     );
     let slow: [(&str, &str, &str); 6] = [
-        ("", "", "nothing is sent"),
+        ("", "", "no data"),
         (&head, "a", "a first head"),
-        (&format!("{request}{head}"), "a", "a second head, begun with the first request"),
+        (&format!("{request}{head}"), "a", "a second head that starts in the packet of the first request"),
         (&request, "G", "a second head"),
         (&post, " ", "a body"),
         (&format!("{request}{post}"), " ", "a second request's body"),
     ];
     let others = async {
-        // Others are served all the while, on connections of their own: one that lies idle is closed here soon.
+        // Each request has its own connection, because the short timeouts close idle connections.
         for _ in 0..100 {
             app.raw_path("GET", "/v1/workloads").await.expect(200);
         }
@@ -92,7 +92,7 @@ async fn many_that_do_nothing_leave_room_for_others() {
     assert_eq!(idle.len(), 300);
 }
 
-/// T5: where another reader in front sees one request, this one must not see two.
+/// T5: the server must not see two requests where a proxy in front of it sees one.
 #[tokio::test]
 async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     let app = TestApp::start().await;
@@ -104,7 +104,7 @@ async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     };
     let with_length = post("Content-Length: 5", "{\n\n}\n");
     let chunked = post("Transfer-Encoding: chunked", "5\r\n{\n\n}\n\r\n0\r\n\r\n");
-    // Bodies may hold what they like, and requests come behind each other.
+    // Bodies may contain bare line feeds, and requests may be pipelined.
     let in_order = [&with_length, &chunked, &with_length, &chunked, &get].map(String::as_str).concat();
     let closing = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     assert_eq!(statuses(&app, &[in_order.as_str(), &closing].concat()).await, [422, 422, 422, 422, 200, 200]);
@@ -124,7 +124,7 @@ async fn refuses_bare_line_feeds_in_every_head_of_a_connection() {
     }
 }
 
-/// T5: TRACE is refused, and nothing more is served on its connection.
+/// T5: the server refuses TRACE and closes the connection.
 #[tokio::test]
 async fn trace_closes_its_connection() {
     let app = TestApp::start().await;
@@ -139,7 +139,7 @@ async fn trace_closes_its_connection() {
     }
 }
 
-/// The statuses of all answers on one connection, until the server closes it.
+/// The statuses of all responses on one connection until the server closes it.
 async fn statuses(app: &TestApp, requests: &str) -> Vec<u16> {
     let mut stream = TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(requests.as_bytes()).await.unwrap();
@@ -177,7 +177,7 @@ async fn what_is_no_http_gets_the_body_of_every_refusal() {
         assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.header("cache-control"), Some("no-store"));
     }
-    // Behind a request that was in order, too.
+    // The same holds after a valid request on the connection.
     let both = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\nnonsense\r\n\r\n");
     let text = app.raw(both).await;
     assert_eq!(text.status, 200);

@@ -1,5 +1,5 @@
-//! R14: every operation needs exactly the permissions that the contract names. Callers that hold single permissions, and
-//! callers that hold all but one, send a request that succeeds for whoever may do everything.
+//! R14: every operation requires exactly the permissions that the contract names. Callers with single permissions, and
+//! callers with all permissions but one, send a request that succeeds with all permissions.
 
 use crate::stage::Stage;
 use fairway_operations::access::Operation;
@@ -9,25 +9,26 @@ use fairway_testkit::{
 };
 use std::collections::BTreeSet;
 
-/// What the contract says of an operation.
+/// The permissions that the contract requires for an operation.
 #[derive(Clone, Copy)]
 enum Needs {
-    /// Nothing.
+    /// No permission.
     Nothing,
     /// Any role in the tenant.
     Membership,
-    /// A permission; without it the answer is 403 and names it.
+    /// A permission; without it the response is 403 and names it.
     Permission(&'static str),
-    /// Each of these; without one of them the answer is 403 and names it.
+    /// Each of these; without one of them the response is 403 and names it.
     Every(&'static [&'static str]),
-    /// One of the two; without both the answer is 403 and names the first.
+    /// One of the two; without both the response is 403 and names the first.
     Either(&'static str, &'static str),
-    /// A permission that makes the thing visible; without it the answer is 404.
+    /// A permission that makes the resource visible; without it the response is 404.
     Sight(&'static str),
-    /// Below a visible thing: without the first the answer is 404, and without one of the others 403 that names it.
+    /// Below a visible resource: without the first the response is 404.
+    /// Without one of the others it is 403 and names it.
     Below(&'static str, &'static [&'static str]),
-    /// On a release, which lies below its workload: `release.view` and these. Without one of them the answer is 403 and
-    /// names it, but 404 without `release.view` and `workload.view`.
+    /// On a release, which lies below its workload: `release.view` and these. Without one of them the response is 403
+    /// and names it. Without `release.view` and `workload.view` it is 404.
     Release(&'static [&'static str]),
 }
 
@@ -68,7 +69,7 @@ const PERMISSIONS: [&str; 31] = [
     "platform.manage",
 ];
 
-/// Tenants, workspaces and bindings. A workspace is visible to whoever holds a role in its tenant.
+/// Tenants, workspaces and bindings. A workspace is visible to every caller with a role in its tenant.
 const TENANCY: &[(&str, Needs)] = &[
     ("list_tenants", Permission("platform.manage")),
     ("create_tenant", Permission("platform.manage")),
@@ -161,7 +162,7 @@ const WORKLOADS: &[(&str, Needs)] = &[
     ("list_approvals", Release(&[])),
 ];
 
-/// Runs, and what surrounds them. The callers did not submit the runs that they ask for.
+/// Runs, sessions and runtime information. The callers did not submit the runs that they request.
 const RUNS: &[(&str, Needs)] = &[
     ("execute_workload", Below("workload.view", &["execution.run"])),
     ("execute_workload_on_lane", Below("workload.view", &["execution.run", "release.transition"])),
@@ -185,10 +186,10 @@ const RUNS: &[(&str, Needs)] = &[
     ("read_runtime_mcp_manifest", Permission("workload.view")),
 ];
 
-/// Shows releases.
+/// The permission that makes releases visible.
 const RELEASE_SIGHT: &str = "release.view";
 
-/// A grant needs every permission of the granted role besides, which has a test of its own below.
+/// This operation also requires every permission of the granted role, which a separate test below covers.
 const GRANTING: &str = "create_role_binding";
 
 impl Needs {
@@ -202,7 +203,7 @@ impl Needs {
         }
     }
 
-    /// What a caller with these permissions is told.
+    /// The expected outcome for a caller with these permissions.
     fn told(self, held: &BTreeSet<&str>) -> Told {
         match self {
             Nothing | Membership => Told::Done,
@@ -234,7 +235,7 @@ impl Told {
     fn by(operation: &str, answer: &Answer) -> Self {
         match answer.status {
             200 | 201 | 204 => Self::Done,
-            // The request passed authorization; the address in it is none that this server fetches from.
+            // The request passed authorization; the server does not fetch from its address.
             422 if operation == "fetch_documents" && answer.text().contains("source_not_fetched") => Self::Done,
             403 => Self::Lacks(answer.refused(403, "forbidden")["permission"].as_str().unwrap().to_owned()),
             404 => {
@@ -246,7 +247,7 @@ impl Told {
     }
 }
 
-/// A caller by its name, and what it holds.
+/// Names of callers and the permissions that they hold.
 fn callers(needs: Needs) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (SinglePermissions::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all())];
@@ -258,7 +259,7 @@ fn callers(needs: Needs) -> Vec<(String, BTreeSet<&'static str>)> {
     callers
 }
 
-/// Asks for every operation of a table in the name of every caller, and compares the answers with the table.
+/// Sends every operation of a table as every caller, and compares the responses with the table.
 async fn compare(table: &[(&str, Needs)]) {
     let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
     let stage = Stage::set(&app).await;
@@ -275,8 +276,8 @@ async fn compare(table: &[(&str, Needs)]) {
             };
             let is_read = prepared.method() == "GET";
             if expected == Told::Done && !is_read {
-                // A change needs a target of its own. In the short form the exact permissions and a few wider sets
-                // make it; the long form makes it for each permission that is not needed.
+                // A change needs a target of its own. The short form makes it with the exact permissions and a few
+                // wider sets; the long form makes it for each permission that is not required.
                 changes += 1;
                 if changes > 3 && !fairway_testkit::is_long() {
                     request = Some(prepared);
@@ -284,16 +285,16 @@ async fn compare(table: &[(&str, Needs)]) {
                 }
             }
             if bound.insert(caller.clone()) {
-                // The role gives the actor a binding; its name gives it the permissions.
+                // The role creates a binding of the actor; the actor's name determines its permissions.
                 stage.given.role(&caller, "viewer", ("platform", None)).await;
             }
             let answer = prepared.clone().as_actor(&caller).await;
-            let told = Told::by(operation, &answer);
-            if is_read || told != Told::Done {
+            let outcome = Told::by(operation, &answer);
+            if is_read || outcome != Told::Done {
                 request = Some(prepared);
             }
-            if told != expected {
-                wrong.push(format!("{operation} by {caller}: expected {expected:?}, got {told:?}: {answer}"));
+            if outcome != expected {
+                wrong.push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {answer}"));
             }
         }
         assert!(is_read_or_changed(operation, needs, changes), "{operation} never succeeds");
@@ -301,7 +302,7 @@ async fn compare(table: &[(&str, Needs)]) {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Whether the sweep made a change at least once where the operation makes one.
+/// Whether the operation is a read, or the sweep made its change at least once.
 fn is_read_or_changed(operation: &str, needs: Needs, changes: usize) -> bool {
     let reads = ["read_", "list_", "diff_", "healthz", "readyz", "metrics"];
     changes > 0 || reads.iter().any(|read| operation.starts_with(read)) || matches!(needs, Nothing)
@@ -331,12 +332,12 @@ async fn run_operations_need_exactly_their_permissions() {
 fn every_operation_has_a_row() {
     let rows = [TENANCY, ASSETS, WORKLOADS, RUNS].concat();
     let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANTING]).collect();
-    assert_eq!(names.len(), rows.len() + 1, "an operation stands in the tables twice");
+    assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
     assert_eq!(names, all);
 }
 
-/// `viewer` gives six permissions; whoever lacks one of them, or the right to manage the workspace, cannot grant it.
+/// `viewer` has six permissions. Granting it requires each of them and `workspace.manage`.
 #[tokio::test]
 async fn granting_a_role_needs_each_of_its_permissions_and_workspace_manage() {
     const VIEWER: [&str; 6] = [

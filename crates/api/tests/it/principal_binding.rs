@@ -1,4 +1,4 @@
-//! Who is bound to a workload: bound once, told newest first, by those who manage the workspace.
+//! Principal bindings of a workload: one for each principal, listed newest first, for callers with `workspace.manage`.
 
 use crate::stage::{Stage, TENANT, WORKSPACE};
 use fairway_testkit::{
@@ -40,7 +40,7 @@ async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
         })
     );
     let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
-    // The same again changes nothing.
+    // A repetition changes nothing.
     assert_eq!(app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200), first);
     assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision, facts));
     let body = json!({ "principal": "user:ada", "lane": "restricted" });
@@ -57,10 +57,10 @@ async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
         assert_eq!((&bound["lane"], bound["principal"].is_string()), (&Value::Null, true));
     }
     let listed = app.get(&bindings).await.expect(200);
-    let told: Vec<(&Value, &Value)> =
+    let rows: Vec<(&Value, &Value)> =
         listed.as_array().unwrap().iter().map(|row| (&row["principal"], &row["lane"])).collect();
     assert_eq!(
-        told,
+        rows,
         [
             (&json!("service:ci+1@x"), &Value::Null),
             (&json!("group:a.b"), &Value::Null),
@@ -68,7 +68,7 @@ async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
         ]
     );
     assert_eq!(listed[2], second);
-    // Left out is none: it does not stay as it was.
+    // An omitted lane clears the lane.
     let open = app.put(&bindings, json!({ "principal": "user:ada" })).await.expect(200);
     assert_eq!(open["lane"], Value::Null);
 }
@@ -82,7 +82,7 @@ async fn a_binding_that_ends_is_gone_and_can_come_back() {
     let first = bind().await;
     app.put(&bindings, json!({ "principal": "user:adam" })).await.expect(200);
     let (revision, facts) = (access_revision(&app).await, number(&app, FACTS).await);
-    // The colon may be written either way.
+    // The colon may be percent-encoded.
     app.delete(format!("{bindings}/user%3Aada")).await.expect(204);
     assert_eq!((access_revision(&app).await, number(&app, FACTS).await), (revision + 1, facts + 1));
     for gone in ["user:ada", "user%3aada", "group:ada", "user:nobody", "ada", "user", "system:x", "anonymous"] {
@@ -93,7 +93,7 @@ async fn a_binding_that_ends_is_gone_and_can_come_back() {
     let second = bind().await;
     assert_ne!(first["principal_binding_id"], second["principal_binding_id"]);
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
-    // The log tells each step, with the binding's names and no more.
+    // The audit log records each step with the fields of the binding only.
     let sql = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'principal\\_binding.%'
         AND convert_from(body, 'UTF8') LIKE '%user:ada\"%' ORDER BY fact_id";
     let rows = app.database().owner().await.unwrap().query(sql, &[]).await.unwrap();
@@ -101,9 +101,9 @@ async fn a_binding_that_ends_is_gone_and_can_come_back() {
     let made_and_gone = ["principal_binding.created", "principal_binding.deleted"];
     assert_eq!(kinds, [made_and_gone, made_and_gone].concat());
     for row in &rows {
-        let told: Value = serde_json::from_str(row.get(1)).unwrap();
-        assert_eq!(told["detail"], json!({ "workload_id": workload, "principal": "user:ada", "lane": "guided" }));
-        assert_eq!((&told["subject"]["kind"], &told["workspace_id"]), (&json!("principal_binding"), &json!(WORKSPACE)));
+        let fact: Value = serde_json::from_str(row.get(1)).unwrap();
+        assert_eq!(fact["detail"], json!({ "workload_id": workload, "principal": "user:ada", "lane": "guided" }));
+        assert_eq!((&fact["subject"]["kind"], &fact["workspace_id"]), (&json!("principal_binding"), &json!(WORKSPACE)));
     }
 }
 
@@ -132,7 +132,7 @@ async fn what_cannot_be_bound_is_refused_with_its_field() {
     ] {
         app.put(&bindings, body).await.refused(422, "validation_error");
     }
-    // Both at once are told at once.
+    // The response reports both errors.
     let refused = app.put(&bindings, json!({ "principal": "ada", "lane": "x" })).await.refused(422, "validation_error");
     assert_eq!(refused["fields"].as_array().unwrap().len(), 2, "{refused}");
     assert_eq!(app.get(&bindings).await.expect(200), json!([]));
@@ -163,7 +163,7 @@ async fn bindings_are_for_those_who_manage_the_workspace() {
     for request in requests() {
         request.as_actor("user:neighbour").await.refused(404, "not_found");
     }
-    // A workload of another tenant and one that nobody has are told apart by nobody.
+    // A workload of another tenant and an unknown workload get the same response.
     for workload in [abroad.workload.workload_id.as_str(), "00000000-0000-7000-8000-0000000000aa"] {
         let bindings = path(workload);
         for request in
@@ -177,7 +177,7 @@ async fn bindings_are_for_those_who_manage_the_workspace() {
     read.as_actor("user:boss").await.expect(200);
     bound.as_actor("user:boss").await.expect(200);
     ended.as_actor("user:boss").await.expect(204);
-    // The same name in another tenant is somebody else.
+    // The same principal in another tenant has no binding.
     let there = path(&abroad.workload.workload_id);
     assert_eq!(app.get(&there).in_tenant(&abroad.tenant).await.expect(200), json!([]));
 }
@@ -189,7 +189,7 @@ async fn a_key_keeps_what_was_asked_for_once() {
     let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
     let first = app.put(&bindings, wanted("guided")).key("once").await.expect(200);
     app.put(&bindings, wanted("restricted")).await.expect(200);
-    // Sent again, it changes nothing back, and answers with what is there now.
+    // A replay does not restore the earlier lane, and returns the current binding.
     let again = app.put(&bindings, wanted("guided")).key("once").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     let again = again.expect(200);
@@ -197,17 +197,17 @@ async fn a_key_keeps_what_was_asked_for_once() {
         (&again["lane"], &again["principal_binding_id"]),
         (&json!("restricted"), &first["principal_binding_id"])
     );
-    // What is there already is kept under a key too.
+    // A request without effect also stores its key.
     app.put(&bindings, wanted("restricted")).key("same").await.expect(200);
     app.put(&bindings, wanted("standard")).key("same").await.refused(409, "idempotency_key_conflict");
     app.delete(format!("{bindings}/user:ada")).await.expect(204);
     app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
     app.put(&bindings, wanted("standard")).await.expect(200);
-    // Another binding of that name is another one.
+    // A later binding of the same principal is a different resource.
     app.put(&bindings, wanted("guided")).key("once").await.refused(404, "not_found");
 }
 
-/// Sends these at once, and lets none of them write before all have decided.
+/// Sends the requests concurrently. A table lock blocks every write until all requests have decided.
 async fn at_once(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
     let owner = app.database().owner().await.unwrap();
     owner.batch_execute("BEGIN; LOCK TABLE principal_binding IN SHARE MODE").await.unwrap();

@@ -1,4 +1,4 @@
-//! Prompts: what their tokens mean, what they may include, and what exactly a release runs.
+//! Prompts: tokens, references to other assets, and the versions that a release runs.
 
 use crate::{burden::bounded, stage::WORKSPACE};
 use fairway_testkit::{
@@ -12,13 +12,13 @@ async fn prompt(given: &Given, slug: &str, text: &str) -> Version {
     given.version("prompt_template", slug, json!({ "system_prompt": text })).await
 }
 
-/// A server whose provider writes down what it is asked.
+/// Starts a server whose stub provider records its calls.
 async fn listening() -> (TestApp, Arc<StubProvider>) {
     let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
     (TestApp::builder().provider(provider.clone()).start().await, provider)
 }
 
-/// What a run of the workload says to the model.
+/// The system prompt that a run of the workload sends to the model.
 async fn said(app: &TestApp, provider: &StubProvider, slug: &str, inputs: Value) -> String {
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     app.post(path, json!({ "environment": "dev", "inputs": inputs })).await.expect(200);
@@ -40,7 +40,7 @@ async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
     let bound = [&others[..], std::slice::from_ref(&main)].concat();
     let workload = given.workload("sorter").await;
     let id = given.draft(&workload, &bound).await;
-    assert_eq!(release(&app, &id).await["references"], json!([]), "a draft leaves it open");
+    assert_eq!(release(&app, &id).await["references"], json!([]), "a draft has no resolved references");
 
     let second = given.next_version(&tone.asset_id, json!({ "system_prompt": "be quick" })).await;
     given.transition(&id, "review_ready").await;
@@ -54,7 +54,7 @@ async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
     };
     assert_eq!(frozen, json!([reference(&second, "v2", false), reference(&tone.asset_version_id, "v1", true)]));
 
-    // What reviewers approved is what runs, whatever became of the asset since.
+    // The release runs the approved versions, regardless of later versions of the asset.
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": id });
     app.post(format!("/v1/releases/{id}/approvals"), verdict.clone()).await.expect(201);
     given.transition(&id, "approved").await;
@@ -63,13 +63,13 @@ async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
     assert_eq!(said(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
     assert_eq!(release(&app, &id).await["references"], frozen);
 
-    // The same bindings again mean something else by now.
+    // The same bindings now resolve to a newer version.
     let later = given.approved(&workload, &bound).await;
     assert_eq!(release(&app, &later).await["references"][0]["asset_version_id"], third);
     given.transition(&later, "active").await;
     let expected = "You sort. be rude Stay calm: be kind. Ticket: it broke";
     assert_eq!(said(&app, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
-    // Over another process, which has to work the plan out from what is stored.
+    // Another server builds the plan from the stored references.
     let beside = TestApp::builder().provider(provider.clone()).beside(&app).start().await;
     assert_eq!(said(&beside, &provider, "sorter", json!({ "ticket": "it broke" })).await, expected);
 }
@@ -85,25 +85,25 @@ async fn back_in_draft_references_are_open_again_and_verdicts_void() {
         let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": id });
         app.post(format!("/v1/releases/{id}/approvals"), verdict).await.expect(201)["subject_digest"].clone()
     };
-    let meant = async || release(&app, &id).await["references"].clone();
+    let references = async || release(&app, &id).await["references"].clone();
     given.transition(&id, "review_ready").await;
-    let first = meant().await;
+    let first = references().await;
     let digest = approve().await;
     given.transition(&id, "draft").await;
-    assert_eq!(meant().await, json!([]));
-    // Nothing changed: the same release, so the verdict still counts.
+    assert_eq!(references().await, json!([]));
+    // The resolved references are unchanged, so the verdict still counts.
     given.transition(&id, "review_ready").await;
-    assert_eq!(meant().await, first);
+    assert_eq!(references().await, first);
     assert_eq!(approve().await, digest);
     given.transition(&id, "draft").await;
     let second = given.next_version(&tone.asset_id, json!({ "system_prompt": "be quick" })).await;
     given.transition(&id, "review_ready").await;
-    assert_eq!(meant().await[0]["asset_version_id"], second);
+    assert_eq!(references().await[0]["asset_version_id"], second);
     let path = format!("/v1/releases/{id}/transition");
     app.post(&path, json!({ "to_state": "approved" })).await.refused(422, "approval_required");
     assert_ne!(approve().await, digest);
     given.transition(&id, "approved").await;
-    // Asking for changes opens them too.
+    // A request for changes also returns the release to draft.
     let other = given.draft(&given.workload("other").await, &[]).await;
     given.transition(&other, "review_ready").await;
     let verdict = json!({ "outcome": "changes_requested", "subject_kind": "release", "subject_ref": other });
@@ -119,7 +119,7 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
     prompt(&given, "outer", "see @asset-ref:tone").await;
     given.asset("prompt_template", "empty").await;
     given.policy("policy").await;
-    // A workspace of another namespace, where one of the callers works too.
+    // A workspace of another namespace, in which one of the callers has a role.
     let far = given.workspace("far", "far").await;
     let distant = prompt(&given.in_workspace(&far), "distant", "from afar").await;
     for (who, scopes) in [("user:both", &[WORKSPACE, far.as_str()][..]), ("user:here", &[WORKSPACE][..])] {
@@ -138,7 +138,7 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
         ("@asset-ref:outer", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine", "user:both", "prompt_nested_reference", 0),
         ("@asset-ref:mine@v1", "user:both", "prompt_nested_reference", 0),
-        // Who may see the asset where it is learns that it is elsewhere; to everybody else there is none.
+        // Only a caller that may see the asset in its workspace learns that it exists there.
         ("@asset-ref:distant", "user:both", "prompt_cross_workspace", 0),
         ("@asset-ref:distant", "user:here", "prompt_unknown_asset", 0),
         ("@asset-ref:to\u{200b}ne", "user:both", "prompt_malformed_token", 0),
@@ -157,7 +157,7 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
     }
     let listed = app.get(format!("{path}?workspace_id={WORKSPACE}")).await.expect(200);
     assert_eq!(listed, json!([]));
-    // Once it is granted to the workspace, it can be included there.
+    // A grant to the workspace allows the reference.
     let grants = format!("/v1/assets/{}/grants?workspace_id={far}", distant.asset_id);
     app.post(grants, json!({ "grantee_workspace_id": WORKSPACE })).await.expect(201);
     let content = json!({ "system_prompt": "@asset-ref:distant" });
@@ -212,7 +212,7 @@ async fn what_changed_since_is_found_when_the_release_is_handed_in() {
     assert_eq!(release(&app, &id).await["state"], "draft");
     given.next_version(&tone.asset_id, json!({ "system_prompt": "be kind again" })).await;
     given.transition(&id, "review_ready").await;
-    // The release's workspace is where it is looked at from: a namespace of its own sees none of it.
+    // References resolve from the release's workspace, which does not see assets of other namespaces.
     let far = given.workspace("far", "far").await;
     let there = given.in_workspace(&far);
     let distant = prompt(&there, "distant", "from afar").await;
@@ -250,16 +250,16 @@ async fn values_are_text_wherever_they_stand() {
     let inputs = |topic: Value| json!({ "topic": topic, "count": 2.5, "strict": true, "tags": ["$arg:topic", 1], "free": hostile });
     let expected = format!("[{hostile}] {hostile} {hostile} 2.5 true [\"$arg:topic\",1] {hostile} !command:go");
     assert_eq!(said(&app, &provider, "sorter", inputs(json!(hostile))).await, expected);
-    let asked = provider.count();
+    let call_count = provider.count();
     let path = "/v1/workloads/by-slug/sorter/execute";
     for (topic, code) in [(json!(7), "prompt_argument_type"), (Value::Null, "prompt_argument_missing")] {
         let body = json!({ "environment": "dev", "inputs": inputs(topic) });
         let refused = app.post(path, body).await.refused(422, code);
-        // The first token that needs it is the one that includes the other prompt.
+        // The first token that requires the value is the reference to the other prompt.
         assert_eq!(refused["offset"], 0);
         assert!(refused["execution_id"].is_string());
     }
-    assert_eq!(provider.count(), asked, "nothing reached the model");
+    assert_eq!(provider.count(), call_count, "the provider is not called");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Real providers over the whole server: an endpoint on loopback that speaks their protocols, well and badly.
+//! Provider adapters end to end, against a loopback endpoint that speaks their protocols and injects faults.
 
 use crate::{
     dispatch::{path, queued},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::fs;
 use tempfile::TempDir;
 
-/// Looks like a key, and like nothing else.
+/// A unique value in the format of a key.
 const KEY: &str = "sk-live-CANARYqxzw7781";
 
 fn chat(text: &str) -> Script {
@@ -31,7 +31,7 @@ fn message(text: &str) -> Script {
     }))
 }
 
-/// Two accounts, of one protocol each, and a key in a file.
+/// Two accounts with different protocols, and their key in a file.
 struct Accounts {
     openai: FaultyEndpoint,
     anthropic: FaultyEndpoint,
@@ -60,12 +60,12 @@ impl Accounts {
     }
 }
 
-/// A workload whose model policy asks the first account, and then the second.
+/// A workload whose model policy routes to the first account, with the second one as fallback.
 async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
     workload_under(given, slug, None).await
 }
 
-/// The same under a profile of sovereignty.
+/// Like `workload`, with a sovereignty profile.
 async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({
@@ -88,7 +88,7 @@ async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> Ac
     given.active_with(slug, versions).await
 }
 
-/// The evidence of the one call of a run.
+/// The evidence of the only provider call of a run.
 async fn evidence(client: &Client, execution_id: &Value) -> Value {
     let id = execution_id.as_str().unwrap();
     let graph = client.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
@@ -114,11 +114,11 @@ async fn an_account_answers_and_evidence_says_what_it_took() {
     let call = evidence(&app, &answer["execution_id"]).await;
     assert_eq!(attempts(&call), [("main", "answered")]);
     assert_eq!((&call["account_slot"], &call["model"]), (&json!("first"), &json!("small")));
-    // 40 tokens at 0.15 and 2 at 0.60, both for a million of them.
+    // 40 tokens at 0.15 and 2 tokens at 0.60 for a million tokens.
     assert_eq!((&call["tokens_in"], &call["tokens_out"], &call["cost_micros"]), (&json!(40), &json!(2), &json!(8)));
-    let asked = &accounts.openai.requests()[0];
-    assert_eq!(asked.header("authorization"), Some(&*format!("Bearer {KEY}")));
-    let body = asked.json();
+    let request = &accounts.openai.requests()[0];
+    assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
+    let body = request.json();
     assert!(body["messages"][0]["content"].as_str().unwrap().ends_with("Ticket: a refund"), "{body}");
     assert_eq!(accounts.anthropic.count(), 0);
 }
@@ -145,8 +145,8 @@ async fn the_next_route_answers_for_one_that_cannot() {
         assert_eq!((&call["account_slot"], &call["tokens_in"]), (&json!("second"), &json!(30)));
         assert_eq!(call["cost_micros"], Value::Null, "this model has no price");
     }
-    let asked = accounts.anthropic.requests();
-    assert_eq!((asked.len(), asked[0].header("x-api-key")), (6, Some(KEY)));
+    let requests = accounts.anthropic.requests();
+    assert_eq!((requests.len(), requests[0].header("x-api-key")), (6, Some(KEY)));
 }
 
 #[tokio::test]
@@ -169,7 +169,7 @@ async fn keys_stay_out_of_everything() {
     let accounts = Accounts::open().await;
     let server = Overheard::start_with("trace", &accounts.settings()).await;
     let workload = workload(&server.client.given(), "main").await;
-    // A provider that repeats the key wherever it can.
+    // The provider echoes the key in bodies and headers.
     let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
     accounts.openai.says_in_turn([
         chat("billing"),
@@ -179,24 +179,24 @@ async fn keys_stay_out_of_everything() {
         Script::reset(),
     ]);
     accounts.anthropic.says(Script::status(500, &echo));
-    let mut told = String::new();
+    let mut received = String::new();
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     for _ in 0..5 {
         let answer = server.client.post(workload.execute_path(), body.clone()).await;
         let id = answer.expect(200)["execution_id"].as_str().unwrap().to_owned();
-        told += &answer.text();
+        received += &answer.text();
         for path in ["", "/evidence-graph"] {
-            told += &server.client.get(format!("/v1/executions/{id}{path}")).await.text();
+            received += &server.client.get(format!("/v1/executions/{id}{path}")).await.text();
         }
-        told += &evidence(&server.client, &json!(id)).await.to_string();
+        received += &evidence(&server.client, &json!(id)).await.to_string();
     }
-    told += &server.client.get("/metrics").await.text();
-    told += &server.client.get("/v1/audit/events?limit=200").await.text();
+    received += &server.client.get("/metrics").await.text();
+    received += &server.client.get("/v1/audit/events?limit=200").await.text();
     assert!(accounts.openai.requests().iter().all(|request| request.header("authorization").unwrap().contains(KEY)));
     assert!(accounts.anthropic.count() > 0);
-    let (said, _) = server.end().await;
-    assert!(said.log.contains("a provider returned an error status") && said.spans.contains("chat"), "{}", said.log);
-    for (place, text) in [("answers", &told), ("the log", &said.log), ("spans", &said.spans)] {
+    let (telemetry, _) = server.end().await;
+    assert!(telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"), "{}", telemetry.log);
+    for (place, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains("CANARY") || line.contains("qxzw7781"));
         assert!(line.is_none(), "{place}: {line:?}");
     }
@@ -221,7 +221,7 @@ async fn an_account_with_all_its_places_taken_is_passed_by() {
     app.post(path, json!({})).await.expect(200);
 }
 
-/// An event of the first account's protocol.
+/// A delta event in the protocol of the first account.
 fn said(text: &str) -> String {
     format!("data: {}\n\n", json!({ "choices": [{ "index": 0, "delta": { "content": text } }] }))
 }
@@ -244,7 +244,7 @@ async fn what_an_account_says_is_told_while_it_says_it() {
         let (kind, data) = stream.told().await;
         if kind == "output.delta" {
             deltas.push(data["delta"].as_str().unwrap().to_owned());
-            // The next part is not said before this one was heard.
+            // The endpoint pauses before the next delta until this one has arrived.
             accounts.openai.release(1);
         }
     }
@@ -254,7 +254,7 @@ async fn what_an_account_says_is_told_while_it_says_it() {
     let call = evidence(&app, &id).await;
     assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
 
-    // A stream that breaks off is void, and the other account answers.
+    // A truncated stream is discarded, and the fallback account answers.
     accounts.openai.says(Script::events([said("wrong")]).broken_off());
     accounts.anthropic.says(message("right"));
     let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();

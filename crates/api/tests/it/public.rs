@@ -1,4 +1,4 @@
-//! Public workloads: everybody may come, as often as the rate limit allows, and reads what it started by a token.
+//! Public workloads: anonymous runs within the rate limit, and result tokens.
 
 use crate::stage::{ECHO_FLOW, Stage, TENANT, WORKSPACE};
 use fairway_testkit::{
@@ -47,7 +47,7 @@ async fn everybody_reads_and_runs_what_is_public_and_nothing_else() {
     let body = json!({ "environment": "dev", "inputs": {}, "lane": "restricted" });
     let lane = app.post(workload.execute_path(), body).as_actor("anonymous").await;
     assert_eq!(lane.refused(403, "forbidden")["permission"], "release.transition");
-    // Closed again, for the next request already.
+    // The change applies to the next request.
     mode(&app, &workload, "authenticated").await;
     run(&app, &workload).as_actor("anonymous").await.refused(404, "not_found");
     run(&app, &workload).as_actor("user:nobody").await.refused(403, "forbidden");
@@ -76,7 +76,7 @@ async fn a_result_token_is_shown_once_and_reads_its_run_alone() {
         token(&one)[1..].to_owned(),
     ] {
         let answer = read(&one, &wrong).await;
-        // What surrounds a header's value is not part of it.
+        // Whitespace around a header value is not part of the value.
         if wrong.trim() == token(&one) {
             answer.expect(200)
         } else {
@@ -86,9 +86,9 @@ async fn a_result_token_is_shown_once_and_reads_its_run_alone() {
     app.get(path(&one)).as_actor("anonymous").await.refused(404, "not_found");
     let twice = read(&one, &token(&one)).header("X-Result-Token", token(&one)).await;
     twice.refused(422, "validation_error");
-    // Whoever may see runs sees it without its answer.
+    // A caller that may view runs sees the run without its result.
     assert_eq!(app.get(path(&one)).await.expect(200)["queued_result"], Value::Null);
-    // A key that somebody else may have sent names the run, and nothing of it.
+    // Another caller may have sent the same key, so the replay returns only the run's identifier and state.
     let again = run(&app, &workload).as_actor("anonymous").key("k").await;
     assert_eq!(again.header("idempotency-replayed"), Some("true"));
     assert_eq!(again.expect(200), json!({ "execution_id": one["execution_id"], "state": "completed" }));
@@ -109,7 +109,7 @@ fn too_often(answer: &Answer, per_minute: u32) {
     assert_eq!(number("ratelimit-reset"), number("retry-after"));
 }
 
-/// T43: every local caller counts, whatever it calls itself and whatever it writes into headers, on all servers together.
+/// T43: all servers count a client together, regardless of its claimed actor and its headers.
 #[tokio::test]
 async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     let app = limited(1, 4).start().await;
@@ -131,13 +131,13 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
         too_often(&server.get("/v1/workloads/by-slug/main").await, 1);
     }
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
-    // The other workload has a count of its own, and so has nobody who is not public.
+    // The other workload has its own counter, and workloads that are not public have none.
     run(&app, &other).as_actor("anonymous").await.expect(200);
     mode(&app, &other, "authenticated").await;
     for _ in 0..6 {
         run(&app, &other).await.expect(200);
     }
-    // What a server remembers of a workload is no reason to refuse what is public no more.
+    // The cached counter of a workload does not limit it after it stops being public.
     mode(&twin, &workload, "authenticated").await;
     let opened = async {
         while run(&app, &workload).await.status != 200 {
@@ -146,16 +146,16 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     };
     tokio::time::timeout(Duration::from_secs(5), opened).await.unwrap();
     mode(&twin, &workload, "public").await;
-    // A minute later there is one more, by the database's clock.
+    // The limit allows one more request after a minute of the database's clock.
     app.database().move_clock(61).await.unwrap();
     let later = limited(1, 4).beside(&app).start().await;
     run(&later, &workload).as_actor("anonymous").await.expect(200);
     too_often(&run(&later, &workload).as_actor("anonymous").await, 1);
-    // Who has nothing to wait for is forgotten.
+    // The sweep deletes expired counters.
     app.database().move_clock(3600).await.unwrap();
-    let crowd = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
+    let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
-    owner.execute(crowd, &[]).await.unwrap();
+    owner.execute(counters, &[]).await.unwrap();
     assert!(app.services().forget_clients().await.unwrap() >= 20_001);
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().move_clock(7200).await.unwrap();
@@ -163,7 +163,7 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
-/// Whoever has no name and asks about its run over and over asks the workload.
+/// Anonymous reads of a run count against the rate limit of its workload.
 #[tokio::test]
 async fn asking_about_a_run_without_a_name_counts() {
     let app = limited(1, 5).start().await;
@@ -171,7 +171,7 @@ async fn asking_about_a_run_without_a_name_counts() {
     let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
     let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
-    // What is refused tells nothing, not even that it was counted.
+    // Refused reads are not rate limited visibly.
     for _ in 0..6 {
         get("").await.refused(404, "not_found");
     }
@@ -187,12 +187,12 @@ async fn asking_about_a_run_without_a_name_counts() {
     too_often(&get("/events").header("X-Result-Token", &token).await, 1);
     too_often(&cancel().await, 1);
     too_often(&run(&app, &workload).as_actor("anonymous").await, 1);
-    // Who has a name is not counted there, and the other workload has a count of its own.
+    // Identified callers are not counted here, and the other workload has its own counter.
     app.get(format!("/v1/executions/{id}")).await.expect(200);
     run(&app, &other).as_actor("anonymous").await.expect(200);
 }
 
-/// What was stored before the operator used a name decides no more than what cannot be stored any more.
+/// A stored public host has no effect if the operator uses its name, as if it could not be stored.
 #[tokio::test]
 async fn a_stored_host_that_is_the_operators_decides_no_tenant() {
     let hosts = ["vault.house.example", "models.example", "forms.example"];
@@ -217,7 +217,7 @@ async fn a_stored_host_that_is_the_operators_decides_no_tenant() {
     }
 }
 
-/// A request without an identity belongs to the tenant that answers to its host.
+/// An anonymous request belongs to the tenant that has its host as a public host.
 #[tokio::test]
 async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     let hosts = "forms.example, other.example";
@@ -233,7 +233,7 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     let answers_to =
         |hosts: Value| app.patch(settings.clone(), json!({ "public_hosts": hosts })).in_tenant(&abroad.tenant);
     answers_to(json!(["forms.example"])).await.expect(200);
-    // What ran, as its own token shows it at that host.
+    // Runs at a host, and returns the workload that ran, the path of the run and its token.
     let ran = async |host: &'static str| {
         let at = |request: Request| request.as_actor("anonymous").header("Host", host);
         let ran = at(run(&app, &here)).await.expect(200);
@@ -249,7 +249,7 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     elsewhere.await.refused(404, "not_found");
     assert_eq!(ran("other.example").await.0, here.workload_id);
     assert_eq!(ran("localhost").await.0, here.workload_id);
-    // It has no tenant to choose, and who has a name is in its own.
+    // An anonymous caller cannot choose a tenant, and an identified caller is in its own tenant.
     for tenant in [&abroad.tenant, TENANT] {
         run(&app, &here).as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
         app.get("/v1/workloads").as_actor("anonymous").in_tenant(tenant).await.refused(404, "not_found");
@@ -257,18 +257,18 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
     let named = run(&app, &here).as_actor("user:ada").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", named["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["workload_id"], here.workload_id);
-    // At another host it is nobody, so the host tells again.
+    // At another host the actor is anonymous, so the host selects the tenant.
     let unnamed = run(&app, &here).as_actor("user:ada").header("Host", "forms.example").await.expect(200);
     let read = app.get(format!("/v1/executions/{}", unnamed["execution_id"].as_str().unwrap()));
     assert_eq!(read.in_tenant(&abroad.tenant).await.expect(200)["workload_id"], theirs.workload_id);
-    // A token says it before the host does.
+    // The tenant of a share token precedes the host.
     let links = format!("/v1/workloads/{}/share-links", theirs.workload_id);
     let link = app.post(links, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let by_link = run(&app, &here).header("X-Share-Token", link["token"].as_str().unwrap()).as_actor("anonymous");
     let by_link = by_link.header("Host", "other.example").await.expect(200)["execution_id"].clone();
     let read = app.get(format!("/v1/executions/{}", by_link.as_str().unwrap())).in_tenant(&abroad.tenant);
     assert_eq!(read.await.expect(200)["workload_id"], theirs.workload_id);
-    // The next request already comes elsewhere.
+    // The removal applies to the next request.
     answers_to(json!([])).await.expect(200);
     assert_eq!(ran("forms.example").await.0, here.workload_id);
 }
@@ -283,13 +283,13 @@ async fn behind_a_trusted_proxy_the_right_most_stranger_counts() {
     let workload = public(&app, "main").await;
     let from = |chain: &str| run(&app, &workload).as_actor("anonymous").header("X-Forwarded-For", chain);
     from("192.0.2.1").await.expect(200);
-    // What stands to the left is the client's own invention.
+    // Addresses to the left come from the client.
     from("203.0.113.5, 192.0.2.1").await.expect(200);
     for chain in ["192.0.2.1", "203.0.113.6, 192.0.2.1", "198.51.100.1, 192.0.2.1, 10.1.2.3", "::ffff:192.0.2.1"] {
         too_often(&from(chain).await, 1);
     }
     from("192.0.2.2").await.expect(200);
-    // An IPv6 client has a network, and all of its addresses.
+    // All addresses of an IPv6 /64 network count as one client.
     from("2001:db8:1:2::1").await.expect(200);
     from("2001:db8:1:2:aaaa::2").await.expect(200);
     for host in ["::3", "ffff:ffff:ffff:ffff", "1:2:3:4"] {

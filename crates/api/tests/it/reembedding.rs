@@ -1,5 +1,4 @@
-//! Documents that are embedded again while others are added or embedded: what a model is asked takes long, and the index
-//! may be another one by then.
+//! Re-embedding and ingest that run concurrently: the index may change while the embedding model works.
 
 use crate::{
     embedding::{SEARCH, base, codes, path, server, text},
@@ -30,7 +29,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Revisions whose pieces have vectors of several models.
+/// Counts revisions whose chunks have vectors of several models.
 const MIXED: &str = "SELECT count(*) FROM (
         SELECT FROM knowledge_ingest AS ingest JOIN knowledge_chunk AS chunk
             ON chunk.from_revision <= ingest.revision
@@ -40,20 +39,20 @@ const MIXED: &str = "SELECT count(*) FROM (
 const REEMBEDDED: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
 const INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
 
-/// An embedding model that answers each call once the test lets it.
+/// An embedding model that answers a call when the test adds a permit.
 struct Gate {
     /// The account and the texts of each call.
     calls: Mutex<Vec<(String, Vec<String>)>>,
     count: watch::Sender<usize>,
     permits: Semaphore,
-    /// Whether calls fail that are let through.
+    /// Whether permitted calls fail.
     fails: AtomicBool,
-    /// How often somebody looked whether an account is configured.
+    /// Number of checks whether an account is configured.
     looks: AtomicUsize,
 }
 
 impl Gate {
-    /// Lets so many calls through.
+    /// Creates an embedder that answers `calls` calls.
     fn letting(calls: usize) -> Arc<Self> {
         Arc::new(Self {
             calls: Mutex::default(),
@@ -109,7 +108,7 @@ impl Provider for Gate {
 
 const ACCOUNTS: &[&str] = &["old", "new"];
 
-/// A server that embeds by `account` behind a gate, over the database of another one if there is one.
+/// Starts a server that embeds by `account` through `gate`, on the database of another server if given.
 async fn behind(gate: &Arc<Gate>, account: &str, beside: Option<&TestApp>) -> TestApp {
     let builder = server(ACCOUNTS, account).provider(Arc::clone(gate) as Arc<dyn Provider>);
     match beside {
@@ -154,7 +153,7 @@ async fn an_ingest_embeds_three_times_at_most() {
         other.post(path(&base, "/reembed"), json!({})).await.expect(200);
         gate.permits.add_permits(1);
     }
-    // For a fourth call, if there were one.
+    // A permit for a fourth call, which must not happen.
     gate.permits.add_permits(1);
     ingest.await.unwrap().refused(409, "concurrent_change");
     assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
@@ -179,11 +178,11 @@ async fn two_reembeddings_of_the_same_pieces_make_one_revision() {
     gates[1].permits.add_permits(2);
     let second = second.await.unwrap().expect(200);
     let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
-    assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "there is nothing left to embed");
+    assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "no chunk is left to embed");
     assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
 }
 
-/// A server that embeds by the model `new`, and what is sent to it with a key: documents to add, or to embed again.
+/// A server that embeds by account `new`, and a keyed request to it: an ingest or a re-embedding.
 struct Keyed {
     gate: Arc<Gate>,
     server: TestApp,
@@ -191,12 +190,12 @@ struct Keyed {
     status: u16,
     rest: &'static str,
     body: Value,
-    /// Another body.
+    /// A different body for the same key.
     other: Value,
 }
 
 impl Keyed {
-    /// Both operations, each on a server that asks its model nothing yet. Its leases end after an hour.
+    /// Both operations, each on a server whose embedder has no permits. Leases expire after an hour.
     async fn both(app: &TestApp) -> Vec<Self> {
         let mut all = Vec::new();
         for (name, rest, status, body, other) in [
@@ -296,7 +295,7 @@ async fn an_expired_lease_of_a_key_lets_a_repeat_do_the_work_once() {
         let second = second.expect(keyed.status);
         keyed.gate.permits.add_permits(2);
         let first = first.await.unwrap();
-        assert!(is_replayed(&first), "the outcome of the repeat is the answer: {first}");
+        assert!(is_replayed(&first), "the first request returns the outcome of the retry: {first}");
         assert_eq!(first.expect(keyed.status), second);
         app.database().move_clock(0).await.unwrap();
     }
@@ -316,7 +315,7 @@ async fn a_reembedding_is_decided_three_times_at_most_and_embeds_each_piece_once
         app.post(path(&base, ""), text(&format!("d{round}"), &format!("text {round}"))).await.expect(201);
         gate.permits.add_permits(1);
     }
-    // For a fourth decision, if there were one.
+    // A permit for a fourth decision, which must not happen.
     gate.permits.add_permits(1);
     again.await.unwrap().refused(409, "concurrent_change");
     assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
@@ -336,7 +335,7 @@ async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
     let document = app.get("/openapi.json").await.expect(200);
     let limit = &document["components"]["schemas"]["NewReembedding"]["properties"]["max_chunks"];
     assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(MAX_CHUNKS)));
-    // A paragraph is a piece, because no two fit into one.
+    // Each paragraph is one chunk, because two do not fit into a chunk.
     let mut content = crate::stage::knowledge("many");
     content["retrieval"] = json!({ "strategy": "lexical", "chunk_size_tokens": 16 });
     let many = app.given().version("knowledge_base", "many", content).await;

@@ -1,4 +1,4 @@
-//! References between assets of every kind: settled when a release leaves draft, all the way down.
+//! References between assets of every kind: submission of a release resolves and freezes them transitively.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
@@ -22,7 +22,7 @@ async fn references_of_references_are_frozen_too() {
     let release = given.draft(&given.workload("desk").await, std::slice::from_ref(&agent)).await;
     let path = format!("/v1/releases/{release}/transition");
     let submit = || app.post(&path, json!({ "to_state": "review_ready" }));
-    // Everything that is open is said at once, with where it stands.
+    // The refusal lists every unresolved reference with its path.
     let refused = submit().await.refused(422, "reference_unresolved");
     let missing: Vec<_> = refused["missing"].as_array().unwrap().iter().map(|open| &open["path"]).collect();
     assert_eq!(missing, ["content.model_policy_ref", "content.skills[0]"]);
@@ -32,7 +32,7 @@ async fn references_of_references_are_frozen_too() {
     let mut skill = json!({ "name": "triage", "description": "Sorts.", "body": "Read it.", "license": "MIT" });
     skill["sandbox_profile_ref"] = json!({ "slug": "sandbox" });
     let triage = given.version("skill", "triage", skill.clone()).await;
-    // The skill is there, what the skill refers to is not.
+    // The skill exists; the reference of the skill does not resolve.
     let refused = submit().await.refused(422, "reference_unresolved");
     assert_eq!(refused["missing"].as_array().unwrap().len(), 1, "{refused}");
     let open = &refused["missing"][0];
@@ -42,7 +42,7 @@ async fn references_of_references_are_frozen_too() {
 
     let frozen = || async { app.get(format!("/v1/releases/{release}")).await.expect(200)["references"].clone() };
     let before = frozen().await;
-    let mut meant: Vec<(String, String, String)> = before
+    let mut resolved: Vec<(String, String, String)> = before
         .as_array()
         .unwrap()
         .iter()
@@ -51,17 +51,17 @@ async fn references_of_references_are_frozen_too() {
             (text("asset_slug"), text("from_asset_version_id"), text("asset_version_id"))
         })
         .collect();
-    meant.sort();
+    resolved.sort();
     let expected = [("models", &agent, &models), ("sandbox", &triage, &sandbox), ("triage", &agent, &triage)];
     let expected =
         expected.map(|(slug, from, to)| (slug.to_owned(), from.asset_version_id.clone(), to.asset_version_id.clone()));
-    assert_eq!(meant, expected);
-    // What is new since is not what was reviewed.
+    assert_eq!(resolved, expected);
+    // A newer version does not change the frozen references.
     given.next_version(&triage.asset_id, skill).await;
     assert_eq!(frozen().await, before);
 }
 
-/// What stands in a place may be there, visible and active, and still be nothing that could do its work.
+/// A referenced asset may be visible and active and still have the wrong kind.
 #[tokio::test]
 async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
     let app = TestApp::start().await;
@@ -86,22 +86,21 @@ async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
     assert!(!blocked.is_empty());
     assert!(blocked.iter().all(|gate| gate["code"] == "reference_unresolved"), "{blocked:?}");
 
-    // Where each stands in its place, there is nothing to say.
+    // A reference to the right kind does not block.
     let agent = json!({ "name": "Short", "prompt_ref": text });
     let agent = given.version("agent", "short", agent).await;
     let release = given.draft(&given.workload("hall").await, &[agent]).await;
     given.transition(&release, "review_ready").await;
 }
 
-/// Two places of one content say the same words; between looking the first up and looking the second up, those words
-/// come to mean something else.
+/// One content has the same reference twice, and a new version appears between the two resolutions.
 #[tokio::test]
 async fn the_same_words_mean_one_version_however_long_freezing_takes() {
     let app = TestApp::start().await;
     let given = app.given();
     let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
     let helper = given.version("agent", "helper", agent("Helper")).await;
-    // Whether an asset from elsewhere may be bound is asked of its grants; there freezing waits.
+    // Resolution of an asset from another workspace reads its grants, where the test blocks it.
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
     let far = given.in_workspace(&elsewhere).version("agent", "far", agent("Far")).await;
     let grants = format!("/v1/assets/{}/grants?workspace_id={elsewhere}", far.asset_id);
@@ -131,11 +130,11 @@ async fn the_same_words_mean_one_version_however_long_freezing_takes() {
 
     let read = || async { app.get(&path).await.expect(200) };
     let references = read().await["references"].clone();
-    let meant = references.as_array().unwrap().iter();
-    let meant: Vec<_> = meant.filter(|reference| reference["asset_slug"] == "helper").collect();
-    assert_eq!(meant.len(), 1, "{references}");
-    assert_eq!(meant[0]["asset_version_id"], json!(helper.asset_version_id));
-    // What is approved is what was submitted, so one approval is enough.
+    let resolved = references.as_array().unwrap().iter();
+    let resolved: Vec<_> = resolved.filter(|reference| reference["asset_slug"] == "helper").collect();
+    assert_eq!(resolved.len(), 1, "{references}");
+    assert_eq!(resolved[0]["asset_version_id"], json!(helper.asset_version_id));
+    // One approval is sufficient, because the approved content equals the submitted content.
     app.post(
         format!("{path}/approvals"),
         json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release }),

@@ -1,4 +1,4 @@
-//! An answer that a review rejected is shown to nobody: no route, no table, no log line and no span has it any more.
+//! A rejected answer is absent from every route, table, log line and span.
 
 use crate::{
     dispatch::path,
@@ -13,11 +13,11 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What the model says, and nothing else in the whole server.
+/// A text that only the model produces.
 const CANARY: &str = "CANARYqxzw7781";
 const SUBMITTER: &str = "user:ada";
 const REVIEWER: &str = "user:reviewer";
-/// The submitter, the reviewer, and an operator, who may read whatever anybody may.
+/// The submitter, the reviewer, and an operator with all read permissions.
 const READERS: [&str; 3] = [SUBMITTER, REVIEWER, "user:local"];
 const SESSION: &str = "session-1";
 
@@ -60,7 +60,7 @@ impl Desk {
         Self { server, model, workload }
     }
 
-    /// A request for a run in a conversation.
+    /// A request for a run in a session.
     fn execute(&self) -> Request {
         let call = json!({ "id": "1", "type": "function",
             "function": { "name": "search", "arguments": json!({ "query": CANARY }).to_string() } });
@@ -82,7 +82,7 @@ impl Desk {
         tokio::time::timeout(Duration::from_secs(60), awaits).await.unwrap();
     }
 
-    /// A request for a script.
+    /// A request that runs a script.
     fn script(&self, language: &str, code: &str) -> Request {
         let body = json!({ "workspace_id": WORKSPACE, "workload_slug": self.workload.slug, "environment": "dev",
             "language": language, "code": code });
@@ -93,12 +93,12 @@ impl Desk {
         self.server.client.post(path(id, "/review"), json!({ "outcome": outcome, "note": "No." })).as_actor(REVIEWER)
     }
 
-    /// Everything that routes say to every reader: those about the run, and where `everything` is asked for, all others too.
+    /// The responses of all routes about the run to every reader. With `everything`, the other read routes as well.
     async fn told_of(&self, id: &Value, everything: bool) -> Vec<(String, String)> {
         self.told_of_artifacts(id, everything, 6).await
     }
 
-    /// The same of a run with at least so many artifacts.
+    /// Like `told_of`, for a run with at least `least` artifacts.
     async fn told_of_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(path(id, "/evidence-graph")).await.expect(200);
@@ -128,17 +128,17 @@ impl Desk {
         let arguments = json!({ "arguments": { "execution_id": id, "format": "graph" } });
         let tool = "/v1/runtime/tools/inspect_evidence";
         requests.push((tool.to_owned(), client.post(tool, arguments)));
-        let mut told = Vec::new();
+        let mut responses = Vec::new();
         for (path, request) in requests {
             for reader in READERS {
                 let answer = request.clone().as_actor(reader).await;
-                told.push((format!("{path} as {reader}"), answer.text()));
+                responses.push((format!("{path} as {reader}"), answer.text()));
             }
         }
-        told
+        responses
     }
 
-    /// The path of a route about the run, with the queries that it needs; `None` where it is about something else.
+    /// The path of a route about the run, with its required query; `None` if the route is about another resource.
     fn path(&self, route: &Route, id: &Value, artifact: &str) -> Option<String> {
         let mut path = route.path.clone();
         for name in route.placeholders() {
@@ -166,7 +166,7 @@ fn completion(message: Value, reason: &str) -> Script {
     }))
 }
 
-/// A release that records, remembers and searches, and whose answers a person reviews.
+/// The versions of a release with transcripts, memory, search and human review.
 async fn versions(client: &Client) -> Vec<Version> {
     let given = client.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
@@ -222,34 +222,34 @@ async fn a_rejected_answer_is_shown_to_nobody() {
     let kept = desk.execute().key("k").await.expect(202)["execution_id"].clone();
     let cancelled = desk.execute().await.expect(202)["execution_id"].clone();
     let runs = [queued, json!(streamed), kept.clone()];
-    // The canary is where it could be read from, so that its absence below means something.
+    // The canary is stored before the review, so its absence below is meaningful.
     let before = tables_with_canary(&desk.server.database).await;
     assert_eq!(before, ["evidence_payload", "execution_progress", "execution_result"]);
     for id in &runs {
         let shown = client.get(path(id, "/review")).as_actor(REVIEWER).await.expect(200);
         assert_eq!(shown["output"], CANARY);
         let pending = desk.told_of(id, id == &runs[0]).await;
-        let carries = |told: &&(String, String)| told.1.contains(CANARY);
+        let carries = |responses: &&(String, String)| responses.1.contains(CANARY);
         let routes: Vec<&str> = pending.iter().filter(carries).map(|(route, _)| route.as_str()).collect();
         assert!(routes.iter().all(|route| route.contains("/review")), "{routes:?}");
         assert_eq!(desk.review(id, "rejected").await.expect(200)["status"], "denied");
     }
     client.post(path(&cancelled, "/cancel"), json!({})).as_actor(SUBMITTER).await.expect(200);
 
-    let mut told = Vec::new();
+    let mut responses = Vec::new();
     for id in runs.iter().chain([&cancelled]) {
-        told.extend(desk.told_of(id, id == &runs[0]).await);
+        responses.extend(desk.told_of(id, id == &runs[0]).await);
     }
     let replayed = desk.execute().key("k").await;
     assert_eq!(replayed.refused(403, "review_rejected")["execution_id"], kept);
-    told.push(("the repeated request".to_owned(), replayed.text()));
-    // The next turn of the conversation does not hear of it.
+    responses.push(("the repeated request".to_owned(), replayed.text()));
+    // The next turn of the session does not replay it.
     desk.execute().await.expect(202);
-    let asked = desk.model.requests().pop().unwrap();
-    told.push(("what the model is told of the conversation".to_owned(), asked.json()["messages"][1].to_string()));
-    no_canary(&told);
-    let (said, database) = desk.server.end().await;
-    // The last run awaits its review still.
+    let model_request = desk.model.requests().pop().unwrap();
+    responses.push(("the session in the model's request".to_owned(), model_request.json()["messages"][1].to_string()));
+    no_canary(&responses);
+    let (telemetry, database) = desk.server.end().await;
+    // The last run still awaits its review.
     let owner = database.owner().await.unwrap();
     let pending: Vec<uuid::Uuid> = owner
         .query("SELECT execution_id FROM execution_review", &[])
@@ -263,11 +263,11 @@ async fn a_rejected_answer_is_shown_to_nobody() {
         owner.execute(&format!("DELETE FROM {table} WHERE execution_id = $1"), &[&pending[0]]).await.unwrap();
     }
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
-    assert!(said.spans.contains("chat"), "{}", said.spans.len());
-    no_canary_in_telemetry(&said);
+    assert!(telemetry.spans.contains("chat"), "{}", telemetry.spans.len());
+    no_canary_in_telemetry(&telemetry);
 }
 
-/// What scripts print, return and fail with, none of whose texts holds the canary as a whole.
+/// Covers output, result and error of scripts. No script text contains the whole canary.
 #[tokio::test]
 async fn a_rejected_script_is_shown_to_nobody() {
     let desk = Desk::set().await;
@@ -280,16 +280,16 @@ async fn a_rejected_script_is_shown_to_nobody() {
     assert_eq!(shown["output"]["answer"], CANARY);
     assert_eq!(shown["metadata"]["stdout"], format!("{CANARY}\n"));
     let pending = desk.told_of_artifacts(&rejected, true, 2).await;
-    let routes = pending.iter().filter(|told| told.1.contains(CANARY)).map(|(route, _)| route.as_str());
+    let routes = pending.iter().filter(|responses| responses.1.contains(CANARY)).map(|(route, _)| route.as_str());
     let routes: Vec<&str> = routes.collect();
     assert!(!routes.is_empty() && routes.iter().all(|route| route.contains("/review")), "{routes:?}");
     assert_eq!(desk.review(&rejected, "rejected").await.expect(200)["status"], "denied");
 
-    let mut told = desk.told_of_artifacts(&rejected, true, 2).await;
+    let mut responses = desk.told_of_artifacts(&rejected, true, 2).await;
     let replayed = desk.script("starlark", code).key("script").await;
     assert_eq!(replayed.refused(403, "review_rejected")["execution_id"], rejected);
-    told.push(("the repeated request".to_owned(), replayed.text()));
-    // Nobody reviews a script that failed, so nobody is shown what it printed or failed with.
+    responses.push(("the repeated request".to_owned(), replayed.text()));
+    // A failed script gets no review, so its output and error are shown to no caller.
     for (language, code) in [
         ("starlark", "print('CANARYqxz' + 'w7781')\nfail('CANARYqxz' + 'w7781')"),
         ("javascript", "console.log('CANARYqxz' + 'w7781'); throw new Error('CANARYqxz' + 'w7781')"),
@@ -297,27 +297,27 @@ async fn a_rejected_script_is_shown_to_nobody() {
         let failed = desk.script(language, code).await;
         let answer = failed.expect(200);
         assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")), "{code}");
-        told.push((format!("the answer to {code}"), failed.text()));
-        told.extend(desk.told_of_artifacts(&answer["execution_id"], false, 2).await);
+        responses.push((format!("the answer to {code}"), failed.text()));
+        responses.extend(desk.told_of_artifacts(&answer["execution_id"], false, 2).await);
     }
-    no_canary(&told);
-    let (said, database) = desk.server.end().await;
+    no_canary(&responses);
+    let (telemetry, database) = desk.server.end().await;
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
-    no_canary_in_telemetry(&said);
-    for (place, bytes) in &said.files {
+    no_canary_in_telemetry(&telemetry);
+    for (place, bytes) in &telemetry.files {
         assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{}", place.display());
     }
 }
 
-fn no_canary(told: &[(String, String)]) {
-    for (place, text) in told {
+fn no_canary(responses: &[(String, String)]) {
+    for (place, text) in responses {
         assert!(!text.contains(CANARY), "{place}: {text}");
     }
 }
 
-fn no_canary_in_telemetry(said: &Said) {
-    assert!(said.log.contains("execution"), "{}", said.log.len());
-    for (place, text) in [("the log", &said.log), ("spans", &said.spans)] {
+fn no_canary_in_telemetry(telemetry: &Said) {
+    assert!(telemetry.log.contains("execution"), "{}", telemetry.log.len());
+    for (place, text) in [("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains(CANARY));
         assert!(line.is_none(), "{place}: {line:?}");
     }

@@ -1,4 +1,4 @@
-//! Releases before and while they serve: bindings that come and go, gates, lanes.
+//! Draft and active releases: bindings, gates and lanes.
 
 use fairway_testkit::{
     TestApp,
@@ -11,7 +11,7 @@ async fn gates(app: &TestApp, release: &str) -> Vec<Value> {
     gates.as_array().unwrap().clone()
 }
 
-/// What each gate says, shortly: `to_state lane gate verdict code`.
+/// One line for each gate: `to_state lane gate verdict code`.
 fn lines(gates: &[Value]) -> Vec<String> {
     let word = |gate: &Value, name: &str| gate[name].as_str().unwrap_or("*").to_owned();
     let names = ["to_state", "lane", "gate", "verdict", "code"];
@@ -45,7 +45,7 @@ async fn bindings_come_and_go_in_drafts_alone() {
     let second = bind(&app, &release, &policy).await.expect(201)["binding_id"].clone();
     assert_ne!(first, second);
 
-    // What was approved does not hold for what is bound after a change, even if it is the same version again.
+    // An approval does not cover a later change of the bindings.
     let approval = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     go(&app, &release, "review_ready").await.expect(200);
     app.post(format!("/v1/releases/{release}/approvals"), approval).await.expect(201);
@@ -56,13 +56,13 @@ async fn bindings_come_and_go_in_drafts_alone() {
     go(&app, &release, "review_ready").await.expect(200);
     go(&app, &release, "approved").await.refused(422, "approval_required");
 
-    // Nobody else's binding goes by this release.
+    // A binding of another release cannot be deleted through this release.
     let other = given.draft(&workload, &[policy]).await;
-    let theirs = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
-    unbind(&app, &release, &theirs).await.refused(404, "not_found");
+    let other_binding = app.get(format!("/v1/releases/{other}")).await.expect(200)["bindings"][0]["binding_id"].clone();
+    unbind(&app, &release, &other_binding).await.refused(404, "not_found");
     let owner = app.database().owner().await.unwrap();
-    let told = "SELECT count(*) FROM fact WHERE kind = 'release.binding_removed'";
-    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 2);
+    let count = "SELECT count(*) FROM fact WHERE kind = 'release.binding_removed'";
+    assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 2);
 }
 
 #[tokio::test]
@@ -101,8 +101,8 @@ async fn gates_say_what_the_transition_says() {
         ]
     );
     let refused = go(&app, &release, "active").await.refused(422, "activation_blocked");
-    let shut = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
-    assert_eq!(refused["missing"], json!([{ "code": shut["code"], "message": shut["message"] }]));
+    let blocking = now.iter().find(|gate| gate["verdict"] == "blocked").unwrap();
+    assert_eq!(refused["missing"], json!([{ "code": blocking["code"], "message": blocking["message"] }]));
     go(&app, &release, "retired").await.expect(200);
     assert!(gates(&app, &release).await.is_empty());
 }
@@ -158,7 +158,7 @@ async fn lanes_tell_who_held_them_and_when() {
     app.get(format!("/v1/workloads/{workload}/lanes")).await.refused(422, "validation_error");
 }
 
-/// A verdict is of what was there when it came: it is none on what somebody binds while it waits.
+/// A verdict that waits for a concurrent change of the bindings is refused, because its subject has changed.
 #[tokio::test]
 async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
     let app = TestApp::start().await;
@@ -168,7 +168,7 @@ async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
     given.transition(&release, "review_ready").await;
     let (other, owner) = (app.database().owner().await.unwrap(), app.database().owner().await.unwrap());
     other.batch_execute("BEGIN").await.unwrap();
-    // Somebody takes it back and unbinds the prompt, and has not committed yet.
+    // An uncommitted transaction returns the release to draft and unbinds the prompt.
     let changed = format!(
         "UPDATE release SET state = 'draft', revision = revision + 2 WHERE release_id = '{release}';
          DELETE FROM release_binding WHERE release_id = '{release}' AND role = 'prompt_template'"
@@ -176,16 +176,16 @@ async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
     other.batch_execute(&changed).await.unwrap();
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release });
     let sent = async { app.post(format!("/v1/releases/{release}/approvals"), verdict).await };
-    let it_waits = async {
+    let commit_when_blocked = async {
         let waiting =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 1 {}
         other.batch_execute("COMMIT").await.unwrap();
     };
-    let (answer, ()) = tokio::join!(sent, it_waits);
+    let (answer, ()) = tokio::join!(sent, commit_when_blocked);
     answer.refused(409, "concurrent_change");
-    let said = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
-    assert_eq!(said, json!([]));
+    let approvals = app.get(format!("/v1/releases/{release}/approvals")).await.expect(200);
+    assert_eq!(approvals, json!([]));
 }
 
 #[tokio::test]
@@ -217,18 +217,18 @@ async fn a_retired_workload_takes_no_releases_activations_or_links() {
     let gates = app.get(format!("/v1/releases/{approved}/gates")).await.expect(200);
     let gate = gates.as_array().unwrap().iter().find(|gate| gate["gate"] == "workload").unwrap();
     assert_eq!((&gate["verdict"], &gate["code"]), (&json!("blocked"), &json!("workload_retired")));
-    // What it has can still be ended.
+    // Its releases can still be retired.
     for release in [&approved, &rolling, &older] {
         transition(release, json!({ "to_state": "retired" })).await.expect(200);
     }
 }
 
-/// Most bindings of a release.
+/// Maximum of bindings of a release.
 const MAX_BINDINGS: usize = 100;
-/// Patterns of guardrails that fit into the 32 MiB that a release may compile to: each counts as 768 KiB.
+/// Guardrail patterns that fit into the 32 MiB compile limit of a release. Each counts as 768 KiB.
 const MAX_PATTERNS: usize = 42;
 
-/// A guardrail configuration with so many short patterns.
+/// A guardrail configuration with `count` short patterns.
 async fn patterns(app: &TestApp, slug: &str, count: usize) -> Version {
     let rail = |number| {
         json!({ "id": format!("r{number}"), "detector": "regex", "stage": "input", "action": "mask",
@@ -256,7 +256,7 @@ async fn release_takes_no_more_than_a_hundred_bindings() {
     bind(&app, &release, &rail).await.expect(201);
 }
 
-/// The patterns of all bound contents count together. A release that is refused stays a draft and can be mended.
+/// The patterns of all bound contents count together. A refused release stays an editable draft.
 #[tokio::test]
 async fn release_whose_patterns_compile_to_too_much_is_not_submitted() {
     let app = TestApp::start().await;
@@ -271,7 +271,7 @@ async fn release_whose_patterns_compile_to_too_much_is_not_submitted() {
     go(&app, &release, "review_ready").await.expect(200);
 }
 
-/// Schemas of tools count as well, as often as the tool is bound. Each pattern of a schema counts as 512 KiB.
+/// The schemas of a tool count for each binding of the tool. Each pattern of a schema counts as 512 KiB.
 #[tokio::test]
 async fn release_whose_schemas_compile_to_too_much_is_not_submitted() {
     let app = TestApp::start().await;
@@ -294,7 +294,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
-    // Half a megabyte of text that compiles to next to nothing. A plan weighs four times its text.
+    // Half a megabyte of text with a negligible compiled size. A plan counts as four times its text.
     let schema = json!({ "type": "object", "description": "x".repeat(250 << 10) });
     let content = json!({
         "name": "wordy", "input_schema": schema, "output_schema": schema,
@@ -309,7 +309,7 @@ async fn refuses_release_whose_plan_exceeds_plan_cache() {
     go(&app, &large, "review_ready").await.refused(409, "release_too_large");
     assert_eq!(app.get(format!("/v1/releases/{large}")).await.expect(200)["state"], "draft");
 
-    // The policies of hooks count with that of the release: 16 MiB for 50 patterns.
+    // The policies of hooks count as well: 16 MiB for 50 patterns.
     let rule = |number: usize| {
         let condition = format!("lane.matches('^x{number}$')");
         json!({ "id": format!("r{number}"), "condition": condition, "outcome": "deny", "reason_code": "no" })

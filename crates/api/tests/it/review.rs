@@ -1,4 +1,4 @@
-//! Answers that a person has to look at before anybody else sees them.
+//! Human review: a reviewer must approve an answer before its submitter sees it.
 
 use crate::{
     dispatch::{path, queued},
@@ -15,13 +15,13 @@ use serde_json::{Value, json};
 
 const ANSWER: &str = "write to ada@example.com";
 
-/// A workload whose answers a person looks at, and whatever else it owes.
+/// A workload with the obligation `human_review` and further obligations.
 async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
     let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
     let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
-    // Its route streams, so whatever holds the answer back is the policy.
+    // The route streams, so only the policy can withhold the answer.
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
@@ -35,7 +35,7 @@ async fn app() -> TestApp {
     TestApp::builder().provider(StubProvider::new(Behaviour::Answers(ANSWER.to_owned()))).start().await
 }
 
-/// A run that waits, and how its caller was answered.
+/// Executes a run that then awaits review. Returns its identifier and the response.
 async fn waiting(app: &TestApp, workload: &ActiveWorkload) -> (Value, Answer) {
     let answer = run(app, workload).await;
     let body = answer.expect(202);
@@ -77,7 +77,7 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
             assert!(!shown.text().contains("example.com") && !shown.text().contains("[email]"), "{shown}");
         }
     }
-    // Whoever is to judge sees it, masked as its submitter will, and nobody else does.
+    // Only the reviewer sees the answer, redacted in the same way as for the submitter.
     let asked = || app.get(path(&id, "/review"));
     let shown = asked().as_actor("user:reviewer").await.expect(200);
     assert_eq!((&shown["execution_id"], &shown["output"]), (&id, &json!("write to [email]")));
@@ -88,15 +88,15 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     assert_eq!(evidence["obligations"][0]["obligation_name"], "human_review");
     assert_eq!(evidence["obligations"][0]["fulfilled_at"], Value::Null);
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_lease").await, 0, "nobody works on it");
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_lease").await, 0, "no worker holds a lease");
     let asked = facts(&app, "execution.review_asked").await;
     assert_eq!((asked.len(), &asked[0]["categories"]), (1, &json!(["approvals"])));
 
     let approved = review(&app, &id, json!({ "outcome": "approved", "note": "Looks right." })).await.expect(200);
     assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
-    assert_eq!(approved["queued_result"], Value::Null, "whoever approves an answer is not who asked for it");
+    assert_eq!(approved["queued_result"], Value::Null, "the reviewer does not see the submitter's result");
     let own = app.get(path(&id, "")).await.expect(200);
-    assert_eq!(own["queued_result"]["result"], "write to [email]", "all else was done before it waited");
+    assert_eq!(own["queued_result"]["result"], "write to [email]", "the other obligations are fulfilled before the review");
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     for obligation in evidence["obligations"].as_array().unwrap() {
         assert!(obligation["fulfilled_at"].is_string(), "{obligation}");
@@ -111,8 +111,8 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
         (&given[0]["detail"]["verdict"], &given[0]["detail"]["notify"]),
         (&json!("approved"), &json!("team:tests"))
     );
-    assert!(!given[0].to_string().contains("Looks right"), "notes are in no fact");
-    assert_eq!(facts(&app, "execution.ended").await, Vec::<Value>::new(), "it ended once");
+    assert!(!given[0].to_string().contains("Looks right"), "facts must not contain notes");
+    assert_eq!(facts(&app, "execution.ended").await, Vec::<Value>::new(), "the review is the only end of the run");
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
     assert_eq!(run(&app, &workload).key("k").await.refused(403, "review_rejected")["execution_id"], id);
     let own = app.get(path(&id, "")).await.expect(200);
     assert_eq!((&own["status"], &own["queued_result"]), (&json!("denied"), &Value::Null));
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0, "nobody will ever see it");
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_result").await, 0, "the rejected result is erased");
     for outcome in ["approved", "rejected"] {
         review(&app, &id, json!({ "outcome": outcome })).await.refused(409, "review_not_pending");
     }
@@ -135,7 +135,7 @@ async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
     assert_eq!(app.get(path(&id, "")).await.expect(200), own);
     let denied = app.get("/v1/executions?status=denied").await.expect(200);
     assert_eq!(denied[0]["execution_id"], id);
-    // The document says who, what and when; the note is for operators, and can be erased.
+    // The artifact records reviewer, outcome and time. Only operators read the note, which can be erased.
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     let kept = evidence["evidence_artifacts"].as_array().unwrap();
     let document = kept.iter().find(|kept| kept["artifact_kind"] == "review").unwrap();
@@ -180,12 +180,12 @@ async fn who_may_review_is_who_approves_and_did_not_send_it() {
     }
     assert_eq!(facts(&app, "execution.self_review_refused").await.len(), 0);
     by(&own, "user:both").await.refused(403, "self_approval_not_allowed");
-    let told = facts(&app, "execution.self_review_refused").await;
-    assert_eq!((told.len(), &told[0]["categories"]), (1, &json!(["compliance_findings"])));
-    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 2, "both wait still");
+    let refusals = facts(&app, "execution.self_review_refused").await;
+    assert_eq!((refusals.len(), &refusals[0]["categories"]), (1, &json!(["compliance_findings"])));
+    assert_eq!(count(&app, "SELECT count(*) FROM execution_review").await, 2, "both runs still await review");
     by(&own, "user:approver").await.expect(200);
     by(&id, "user:both").await.expect(200);
-    // What is no verdict is none.
+    // Invalid verdicts are refused.
     for body in [
         json!({}),
         json!({ "outcome": "changes_requested" }),
@@ -195,7 +195,7 @@ async fn who_may_review_is_who_approves_and_did_not_send_it() {
     }
 }
 
-/// The service that sends a run for somebody is no more apart from it than who it is for.
+/// Neither the delegating service nor the user that it acts for may review the run.
 #[tokio::test]
 async fn a_service_reviews_no_run_that_it_sent_for_somebody() {
     let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
@@ -222,8 +222,8 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
     let other = app.active_workload("other").await;
     run(&app, &other).await.expect(200);
     let (sync, _) = waiting(&app, &workload).await;
-    let line = queued(&app, &workload).await.expect(202);
-    assert_eq!(line.as_object().unwrap().len(), 2, "a place in line is all that was asked for: {line}");
+    let queued_run = queued(&app, &workload).await.expect(202);
+    assert_eq!(queued_run.as_object().unwrap().len(), 2, "a queued run has no review field: {queued_run}");
     let listed = async || {
         let page = app.get("/v1/executions?review=pending").await.expect(200);
         let rows = page.as_array().unwrap().clone();
@@ -232,7 +232,7 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
     };
     let both = async { while listed().await.len() < 2 {} };
     tokio::time::timeout(std::time::Duration::from_secs(20), both).await.unwrap();
-    assert_eq!(listed().await, [line["execution_id"].clone(), sync.clone()]);
+    assert_eq!(listed().await, [queued_run["execution_id"].clone(), sync.clone()]);
     for (query, rows) in [
         (format!("workload_id={}", workload.workload_id), 2),
         (format!("workload_id={}", other.workload_id), 0),
@@ -248,31 +248,31 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
     }
     // A stream says that the answer awaits a review, and closes. After the verdict it can be read to its end.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
-    for id in [&line["execution_id"], &sync] {
-        let told = events(&app.get(path(id, "/events")).await);
-        let last = told.last().unwrap();
+    for id in [&queued_run["execution_id"], &sync] {
+        let events_so_far = events(&app.get(path(id, "/events")).await);
+        let last = events_so_far.last().unwrap();
         assert_eq!((last.kind.as_str(), &last.data["review"]), ("execution.awaiting_review", &json!("pending")));
         assert_eq!(&last.data["execution_id"], id);
-        assert_eq!(kinds(&told[..told.len() - 1]), steps, "nothing is shown before the end");
+        assert_eq!(kinds(&events_so_far[..events_so_far.len() - 1]), steps, "no output event precedes the review");
         let behind = || app.get(path(id, "/events")).header("last-event-id", last.id.to_string());
-        assert_eq!(behind().await.status, 204, "a client need not come back before the verdict");
+        assert_eq!(behind().await.status, 204, "204 stops reconnects before the verdict");
         review(&app, id, json!({ "outcome": "approved" })).await.expect(200);
         let rest = events(&behind().await);
         assert_eq!((kinds(&rest), &rest[0].data["output"]), (vec!["execution.completed"], &json!(ANSWER)));
-        let all: Vec<_> = told.iter().chain(&rest).cloned().collect();
+        let all: Vec<_> = events_so_far.iter().chain(&rest).cloned().collect();
         for seen in ["", "0"] {
             let fresh = app.get(path(id, "/events")).header("last-event-id", seen).await;
-            assert_eq!(events(&fresh), all, "events keep their numbers, {seen:?}");
+            assert_eq!(events(&fresh), all, "events keep their identifiers, {seen:?}");
         }
-        assert_eq!(events(&app.get(path(id, "/events")).await), all, "events keep their numbers");
+        assert_eq!(events(&app.get(path(id, "/events")).await), all, "events keep their identifiers");
     }
-    // A fresh reader of a rejected run reads its end too.
+    // A new reader of a rejected run also reads its end.
     let (rejected, _) = waiting(&app, &workload).await;
     review(&app, &rejected, json!({ "outcome": "rejected" })).await.expect(200);
     for reader in ["user:local", "user:reviewer"] {
-        let told = events(&app.get(path(&rejected, "/events")).as_actor(reader).await);
+        let events_so_far = events(&app.get(path(&rejected, "/events")).as_actor(reader).await);
         let ends = ["execution.awaiting_review", "execution.failed"];
-        assert_eq!(kinds(&told), [steps.as_slice(), &ends].concat(), "{reader}");
+        assert_eq!(kinds(&events_so_far), [steps.as_slice(), &ends].concat(), "{reader}");
     }
     assert_eq!(listed().await, Vec::<Value>::new());
 }
@@ -292,25 +292,25 @@ async fn a_wait_ends_by_cancelling_by_the_kill_switch_and_by_time() {
     let again = cancel(&one, "user:local").key("stop").await;
     assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
-    let told = facts(&app, "execution.ended").await;
-    assert_eq!((&told[1]["actor"], &told[1]["detail"]["notify"]), (&json!("user:operator"), &json!("team:tests")));
+    let end_facts = facts(&app, "execution.ended").await;
+    assert_eq!((&end_facts[1]["actor"], &end_facts[1]["detail"]["notify"]), (&json!("user:operator"), &json!("team:tests")));
 
     let suspended = reviewed(&given, "suspended", &[]).await;
     let (switched_off, _) = waiting(&app, &suspended).await;
     let path_of = |workload: &ActiveWorkload| format!("/v1/workloads/{}", workload.workload_id);
     app.patch(path_of(&suspended), json!({ "status": "suspended" })).await.expect(200);
-    // Also while nobody has ended it yet.
+    // The verdict is refused also before the sweep ends the run.
     review(&app, &switched_off, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
     let read = ended(&app, &switched_off).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("cancelled"), &json!("workload_suspended")));
 
-    let (forgotten, _) = waiting(&app, &workload).await;
+    let (unreviewed, _) = waiting(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
     app.database().move_clock(WEEK - 60).await.unwrap();
-    assert_eq!(app.services().close_reviews().await.unwrap(), 0, "there is a minute left");
+    assert_eq!(app.services().close_reviews().await.unwrap(), 0, "the review expires a minute later");
     app.database().move_clock(WEEK + 1).await.unwrap();
-    review(&app, &forgotten, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
-    let read = ended(&app, &forgotten).await;
+    review(&app, &unreviewed, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
+    let read = ended(&app, &unreviewed).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!((&read["error"]["code"], &read["queued_result"]), (&json!("review_lapsed"), &Value::Null));
     assert_eq!(facts(&app, "execution.ended").await.last().unwrap()["actor"], "system:review");
@@ -338,7 +338,7 @@ async fn of_many_verdicts_one_counts() {
     assert_eq!(kept, i64::from(status == "completed"));
 }
 
-/// A caller that waits is told in time, whoever runs what it sent; a key finds the run that waits.
+/// A waiting caller gets its response when the review starts, in every dispatch mode. Its key finds the run.
 #[tokio::test]
 async fn a_key_finds_a_run_that_waits_for_a_person() {
     for dispatch in ["hybrid", "queued"] {
@@ -348,7 +348,7 @@ async fn a_key_finds_a_run_that_waits_for_a_person() {
         let began = std::time::Instant::now();
         let first = run(&app, &workload).key("k").await.expect(202);
         assert_eq!(first["review"], "pending", "{dispatch}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "nobody waits for a person: {dispatch}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "the response does not wait for the review: {dispatch}");
         let again = run(&app, &workload).key("k").await;
         assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
         review(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);

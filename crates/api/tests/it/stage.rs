@@ -1,4 +1,4 @@
-//! One of everything in a workspace, and a request that succeeds for every operation.
+//! A workspace with one resource of each kind, and a successful request for every operation.
 
 mod body;
 mod runs;
@@ -8,12 +8,12 @@ use fairway_testkit::app::{ActiveWorkload, Client, Given, Request, Version};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the first start makes.
+/// Identifiers that the first start of a server creates.
 pub(crate) const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 pub(crate) const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
 
-/// What a knowledge base says whose contract has this name.
+/// Content of a knowledge base whose access contract has this identifier.
 pub(crate) fn knowledge(contract: &str) -> Value {
     json!({ "source_type": "inline", "access_contract": {
         "contract_id": contract, "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
@@ -21,7 +21,7 @@ pub(crate) fn knowledge(contract: &str) -> Value {
     } })
 }
 
-/// One of everything in one workspace.
+/// One resource of each kind in one workspace.
 pub(crate) struct Stage<'a> {
     pub(crate) app: &'a Client,
     pub(crate) given: Given,
@@ -36,9 +36,9 @@ pub(crate) struct Stage<'a> {
     counter: AtomicU32,
 }
 
-/// No binding of an active release, whose bindings stay, and no document of one.
+/// Identifier of no binding, artifact or link. The bindings of an active release cannot be deleted.
 const NOBODYS: &str = "00000000-0000-7000-8000-0000000000bb";
-/// A flow that returns what it was given.
+/// A flow that returns its input.
 pub(crate) const ECHO_FLOW: &str = "\
 name: Echo
 description: Returns the ticket.
@@ -51,19 +51,19 @@ steps:
 ";
 
 impl<'a> Stage<'a> {
-    /// In the default tenant, in a workspace and a namespace of its own.
+    /// Creates the fixture in the default tenant, in a workspace and a namespace of its own.
     pub(crate) async fn set(app: &'a Client) -> Self {
         let workspace = app.given().workspace("here", "here").await;
         Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
     }
 
-    /// In the default tenant, in another workspace and namespace.
+    /// Creates the fixture in the default tenant, in another workspace and namespace.
     pub(crate) async fn set_next_door(app: &'a Client) -> Self {
         let workspace = app.given().workspace("next-door", "next-door").await;
         Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "next").await
     }
 
-    /// In another tenant.
+    /// Creates the fixture in another tenant.
     pub(crate) async fn set_abroad(app: &'a Client) -> Self {
         let tenant = app.given().tenant("abroad").await;
         let workspace = app.given().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
@@ -97,7 +97,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A name that nothing has yet, in this stage or in another one of the tenant.
+    /// A name that no resource of the tenant has yet.
     pub(crate) fn fresh(&self) -> String {
         format!("fresh-{}-{}", self.workload.slug, self.counter.fetch_add(1, Ordering::Relaxed))
     }
@@ -110,7 +110,7 @@ impl<'a> Stage<'a> {
         self.workload.versions.iter().find(|version| version.kind == "prompt_template").unwrap()
     }
 
-    /// What stands for a placeholder of a path.
+    /// The value of a path parameter.
     pub(crate) fn placeholder(&self, name: &str) -> String {
         match name {
             "tenant_id" => self.tenant.clone(),
@@ -130,11 +130,11 @@ impl<'a> Stage<'a> {
             "execution_id" => self.execution.clone(),
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
-            other => panic!("what stands for {{{other}}}?"),
+            other => panic!("no value for path parameter {{{other}}}"),
         }
     }
 
-    /// The path with its placeholders filled, and the query that it needs.
+    /// The path with its parameters filled in.
     pub(crate) fn path(&self, pattern: &str) -> String {
         let segments = pattern.split('/').map(|segment| {
             let name = segment.strip_prefix('{').and_then(|segment| segment.strip_suffix('}'));
@@ -143,12 +143,12 @@ impl<'a> Stage<'a> {
         segments.collect::<Vec<_>>().join("/")
     }
 
-    /// Where the documents of the knowledge base are.
+    /// Path of the knowledge base's documents.
     pub(crate) fn documents(&self) -> String {
         format!("/v1/assets/{}/documents", self.knowledge.asset_id)
     }
 
-    /// A knowledge base that is searched by vectors and whose documents have none yet.
+    /// Creates a knowledge base with vector search whose documents have no vectors yet, and returns its identifier.
     async fn unembedded(&self) -> String {
         let name = self.fresh();
         let mut content = knowledge(&name);
@@ -162,7 +162,7 @@ impl<'a> Stage<'a> {
         base
     }
 
-    /// What a route wants to know in its query: where, and in which environment.
+    /// The query parameters that a route requires: workspace and environment.
     pub(crate) fn query(&self, route: &Route) -> String {
         let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
         let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
@@ -170,8 +170,7 @@ impl<'a> Stage<'a> {
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
-    /// Gives the workload an interface; the second time changes nothing.
-    /// An active release of a workload of its own, before which another one held the lanes.
+    /// Creates an active release that superseded another release, in a workload of its own.
     async fn second_of_its_lanes(&self) -> String {
         let workload = self.given.workload(&self.fresh()).await;
         let policy = self.given.policy(&self.fresh()).await;
@@ -183,7 +182,7 @@ impl<'a> Stage<'a> {
         newest
     }
 
-    /// A release whose rollout is at its first lane of two.
+    /// Creates a release whose rollout is at the first of two lanes.
     async fn rolling(&self) -> String {
         let workload = self.given.workload(&self.fresh()).await;
         let release = self.given.approved(&workload, &[self.given.policy(&self.fresh()).await]).await;
@@ -194,6 +193,7 @@ impl<'a> Stage<'a> {
         release
     }
 
+    /// Gives the workload an interface. A second call changes nothing.
     async fn with_interface(&self) {
         let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
             { "name": "ticket", "type": "text" },
@@ -202,7 +202,7 @@ impl<'a> Stage<'a> {
         patch.in_tenant(&self.tenant).await.expect(200);
     }
 
-    /// The workload that has a page at the root.
+    /// Creates the workload whose page is served at the root, unless it exists.
     async fn with_page(&self) {
         let made = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
         if made.status == 404 {
@@ -213,7 +213,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A request that succeeds for who may do everything. Changes get a target of their own.
+    /// A request that succeeds for a caller with all permissions. Each change has a target of its own.
     pub(crate) async fn request(&self, operation: &str) -> Request {
         let (app, workspace) = (self.app, &self.workspace);
         let workload = &self.workload.workload_id;
@@ -343,7 +343,7 @@ impl<'a> Stage<'a> {
             "read_session_memory" => self.path("/v1/workloads/{workload_id}/sessions/{session_id}/memory"),
             "erase_session_memory" | "erase_session_memory_of_others" => {
                 let sessions = self.path("/v1/workloads/{workload_id}/sessions");
-                // Whoever erases for the first time is noted once for all sessions.
+                // The first erasure creates a record of the caller that all sessions share.
                 app.delete(format!("{sessions}/first/memory")).in_tenant(&self.tenant).await.expect(204);
                 let path = format!("{sessions}/{}/memory", self.fresh());
                 let owner = format!("?owner=user:{}", self.fresh());
@@ -358,7 +358,7 @@ impl<'a> Stage<'a> {
             "create_asset" => return app.post("/v1/assets", self.body(operation)),
             "generate_asset_draft" => {
                 let generate = app.post(format!("/v1/asset-drafts/generate?{from}"), self.body(operation));
-                // Where the tenant has no generator yet, the first request makes one.
+                // The first request creates the tenant's generator.
                 generate.clone().in_tenant(&self.tenant).await.expect(200);
                 return generate;
             }
@@ -389,7 +389,7 @@ impl<'a> Stage<'a> {
                 content["source_type"] = json!("http");
                 content["source_ref"] = json!("https://example.org/handbook");
                 let base = self.given.version("knowledge_base", &name, content).await;
-                // Nothing of this machine is fetched.
+                // The server does not fetch from loopback addresses.
                 let body = json!({ "documents": [{ "document_id": "a", "source_ref": "https://127.0.0.1/a" }] });
                 return app.post(format!("/v1/assets/{}/documents?{from}", base.asset_id), body);
             }
@@ -454,7 +454,7 @@ impl<'a> Stage<'a> {
                 return app.post(self.workload.execute_path(), self.body(operation));
             }
             "call_tool" => return app.post("/v1/runtime/tools/execute_flow", self.body(operation)),
-            other => panic!("how is {other} asked for?"),
+            other => panic!("no request for operation {other}"),
         };
         app.get(path)
     }

@@ -1,4 +1,4 @@
-//! Documents that are found by the vectors of a model.
+//! Vector search over documents.
 
 use super::{documents, names, retrieve, text};
 use crate::stage::{WORKSPACE, knowledge};
@@ -17,7 +17,7 @@ use std::sync::{
 };
 use tokio::sync::Notify;
 
-/// Tells meaning by the words that it knows.
+/// Derives vectors from two fixed lists of words.
 struct Meanings {
     asked: AtomicUsize,
     account: &'static str,
@@ -67,7 +67,7 @@ async fn meaning_finds_what_words_do_not() {
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let asked = meanings.asked.load(Ordering::Relaxed);
-        // Another account alone: nothing is found, and nobody is asked.
+        // A server with another account only refuses the search and calls no provider.
         let elsewhere = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "elsewhere" });
         let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
@@ -77,7 +77,7 @@ async fn meaning_finds_what_words_do_not() {
     }
 }
 
-/// Says that it was asked, and answers when it may.
+/// Signals each call, and responds when the test releases it.
 struct Held {
     asked: Notify,
     go: Notify,

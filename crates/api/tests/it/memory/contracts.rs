@@ -1,4 +1,4 @@
-//! Memory under the access contracts of knowledge bases: which modes are off, and when a contract ends.
+//! Memory under the access contracts of knowledge bases: allowed access modes, and revocation.
 
 use super::{desk, remembering_under, says, told, turns, words};
 use crate::{
@@ -24,7 +24,7 @@ async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes
         ("reads", &["retrieve", "memory_replay"], true, false),
         ("writes", &["retrieve", "memory_writeback"], false, true),
     ] {
-        // Of two contracts both have to allow it.
+        // Both contracts must allow the mode.
         let open = base(&format!("{slug}-open"), &["retrieve", "memory_replay", "memory_writeback"]);
         let open = given.version("knowledge_base", &format!("{slug}-open"), open).await;
         let narrow = given.version("knowledge_base", &format!("{slug}-narrow"), base(slug, modes)).await;
@@ -48,7 +48,7 @@ async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes
     }
 }
 
-/// R16: a revoked contract ends the run before anything is replayed, whoever revoked it and however lately.
+/// R16: a revoked contract refuses the run before any turn is replayed.
 #[tokio::test]
 async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
     let (provider, app) = desk().await;
@@ -63,7 +63,7 @@ async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
         workloads.push((slug, erases, base, workload));
     }
     for (slug, erases, base, workload) in &workloads {
-        // One run is at its question when it happens: it writes nothing any more.
+        // A run that waits for its model during the revocation writes no turn.
         provider.becomes(Behaviour::Holds);
         let before = provider.count();
         let held = says(&app, workload, "s", "second").header("prefer", "respond-async").await.expect(202);
@@ -75,7 +75,7 @@ async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
         assert_eq!(told(&app, &held, "writeback").await.unwrap()["decision"], "deny");
         let count = provider.count();
         says(&app, workload, "s", "third").await.refused(422, "contract_refused");
-        assert_eq!(provider.count(), count, "nobody was asked");
+        assert_eq!(provider.count(), count, "the provider is not called");
         let left = if *erases { json!([]) } else { json!([["first", "one"]]) };
         assert_eq!(turns(&app, workload, "s").await, left, "{slug}");
     }

@@ -1,4 +1,4 @@
-//! When a conversation is forgotten: by retention, by its owner, by others who may.
+//! Erasure of conversations: by retention, by their owner, and by callers with `execution.kill`.
 
 use super::{desk, memory_path, remembering, says, turns, turns_of, words};
 use crate::{execution::ended, share_link::number, stage::WORKSPACE};
@@ -21,7 +21,7 @@ async fn turns_are_forgotten_when_their_time_is_over() {
     app.database().move_clock(2 * DAY + 60).await.unwrap();
     assert_eq!((turns(&app, &short, "s").await, turns(&app, &long, "s").await), (json!([]), json!([["first", "one"]])));
     says(&app, &short, "s", "second").await.expect(200);
-    assert_eq!(words(&provider), ["second"], "what is over is not replayed, swept or not");
+    assert_eq!(words(&provider), ["second"], "expired turns are not replayed, also before the sweep");
     assert_eq!(app.services().forget_turns().await.unwrap(), 1);
     assert_eq!(number(&app, "SELECT count(*) FROM memory_turn").await, 2);
     app.database().move_clock(40 * DAY).await.unwrap();
@@ -45,8 +45,12 @@ async fn what_is_erased_is_gone_and_runs_under_way_bring_nothing_back() {
         assert_eq!(turns(&app, &workload, "s").await, json!([]));
         provider.becomes(Behaviour::Answers("one".to_owned()));
         assert_eq!(ended(&app, &held["execution_id"]).await["status"], "completed");
-        assert_eq!(turns(&app, &workload, "s").await, json!([]), "{slug}: it carried what was erased");
-        // Whoever begins after it knows of it.
+        assert_eq!(
+            turns(&app, &workload, "s").await,
+            json!([]),
+            "{slug}: the run replayed erased turns, so it writes none"
+        );
+        // A run that starts after the erasure writes its turn.
         says(&app, &workload, "s", "third").await.expect(200);
         assert_eq!(words(&provider), ["third"]);
         assert_eq!(turns(&app, &workload, "s").await, json!([["third", "one"]]));
@@ -74,6 +78,10 @@ async fn another_s_conversation_is_erased_by_who_may_stop_runs() {
     assert_eq!(turns_of(&app, &workload, "s", "user:ada").await.as_array().unwrap().len(), 1);
     erase("user:op", "user:ada").await.expect(204);
     assert_eq!(turns_of(&app, &workload, "s", "user:ada").await, json!([]));
-    assert_eq!(turns(&app, &workload, "s").await.as_array().unwrap().len(), 1, "whoever has the same name for it");
+    assert_eq!(
+        turns(&app, &workload, "s").await.as_array().unwrap().len(),
+        1,
+        "the owner's session with the same name remains"
+    );
     erase("user:runner", "user:runner").await.expect(204);
 }

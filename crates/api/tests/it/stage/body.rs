@@ -1,10 +1,10 @@
-//! The body of a request that succeeds, for every operation.
+//! The body of a successful request for every operation.
 
 use super::{ECHO_FLOW, Stage};
 use serde_json::{Value, json};
 
 impl Stage<'_> {
-    /// The body of a request that succeeds; made things get fresh names.
+    /// The body of a successful request. Resources that it creates have unique names.
     pub(crate) fn body(&self, operation: &str) -> Value {
         let workspace = &self.workspace;
         match operation {
@@ -72,7 +72,7 @@ impl Stage<'_> {
             "execute_workload_on_lane" => json!({
                 "environment": "dev", "inputs": { "ticket": "a refund" }, "lane": "restricted",
             }),
-            other => panic!("what is the body of {other}?"),
+            other => panic!("no body for operation {other}"),
         }
     }
 }

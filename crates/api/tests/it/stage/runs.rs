@@ -1,10 +1,10 @@
-//! Runs in the states that requests about them need.
+//! Runs in the states that requests require.
 
 use super::Stage;
 use fairway_testkit::connect;
 
 impl Stage<'_> {
-    /// A run of somebody else that waits for a person.
+    /// Creates another caller's run that awaits review.
     pub(super) async fn waiting(&self) -> String {
         let id = self.ran().await;
         self.make_of_it(&format!(
@@ -17,7 +17,7 @@ impl Stage<'_> {
         id
     }
 
-    /// A run of which nobody knows how it came out.
+    /// Creates a run with an unknown outcome.
     pub(super) async fn unknown(&self) -> String {
         let id = self.ran().await;
         self.make_of_it(&format!(
@@ -35,7 +35,7 @@ impl Stage<'_> {
         ran.in_tenant(&self.tenant).await.expect(200)["execution_id"].as_str().unwrap().to_owned()
     }
 
-    /// Gives the run as much evidence as a long one has, so that reading it takes its time.
+    /// Gives the run as much evidence as a long run has, so that reading the evidence takes measurable time.
     pub(crate) async fn with_much_evidence(&self) {
         let of_run = format!("WHERE execution_id = '{}'", self.execution);
         self.make_of_it(&format!(
@@ -53,7 +53,7 @@ impl Stage<'_> {
         connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
     }
 
-    /// A run that somebody works on who says no word of it.
+    /// Creates a running run with a lease of one hour that no worker renews.
     pub(super) async fn under_way(&self) -> String {
         let id = self.ran().await;
         let again = format!(
