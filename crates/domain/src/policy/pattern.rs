@@ -1,5 +1,5 @@
 //! The regular expressions of `matches`: compiled with the bundle, with linear time and bounded memory. A search costs
-//! its pattern's weight per byte ([0080](../../../../docs/decisions/0080-evaluations-count-pattern-states.md)).
+//! its pattern's weight per byte ([0080](../../../../docs/decisions/0080-pattern-cost.md)).
 //!
 //! Patterns are literals, so that caller input is never compiled, and decisions compile nothing.
 
