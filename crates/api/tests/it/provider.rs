@@ -195,7 +195,11 @@ async fn keys_stay_out_of_everything() {
     assert!(accounts.openai.requests().iter().all(|request| request.header("authorization").unwrap().contains(KEY)));
     assert!(accounts.anthropic.count() > 0);
     let (telemetry, _) = server.end().await;
-    assert!(telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"), "{}", telemetry.log);
+    assert!(
+        telemetry.log.contains("a provider returned an error status") && telemetry.spans.contains("chat"),
+        "{}",
+        telemetry.log
+    );
     for (place, text) in [("answers", &received), ("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains("CANARY") || line.contains("qxzw7781"));
         assert!(line.is_none(), "{place}: {line:?}");

@@ -96,7 +96,7 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
     assert_eq!((&approved["status"], &approved["outcome"]), (&json!("completed"), &json!("success")));
     assert_eq!(approved["queued_result"], Value::Null, "the reviewer does not see the submitter's result");
     let own = app.get(path(&id, "")).await.expect(200);
-    assert_eq!(own["queued_result"]["result"], "write to [email]", "the other obligations are fulfilled before the review");
+    assert_eq!(own["queued_result"]["result"], "write to [email]", "other obligations precede the review");
     let evidence = app.get(path(&id, "/evidence-graph")).await.expect(200);
     for obligation in evidence["obligations"].as_array().unwrap() {
         assert!(obligation["fulfilled_at"].is_string(), "{obligation}");
@@ -293,7 +293,10 @@ async fn a_wait_ends_by_cancelling_by_the_kill_switch_and_by_time() {
     assert_eq!((again.status, again.header("idempotency-replayed")), (200, Some("true")));
     assert_eq!(cancel(&two, "user:operator").await.expect(200)["outcome"], "cancelled");
     let end_facts = facts(&app, "execution.ended").await;
-    assert_eq!((&end_facts[1]["actor"], &end_facts[1]["detail"]["notify"]), (&json!("user:operator"), &json!("team:tests")));
+    assert_eq!(
+        (&end_facts[1]["actor"], &end_facts[1]["detail"]["notify"]),
+        (&json!("user:operator"), &json!("team:tests"))
+    );
 
     let suspended = reviewed(&given, "suspended", &[]).await;
     let (switched_off, _) = waiting(&app, &suspended).await;
@@ -348,7 +351,7 @@ async fn a_key_finds_a_run_that_waits_for_a_person() {
         let began = std::time::Instant::now();
         let first = run(&app, &workload).key("k").await.expect(202);
         assert_eq!(first["review"], "pending", "{dispatch}");
-        assert!(began.elapsed() < std::time::Duration::from_secs(10), "the response does not wait for the review: {dispatch}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(10), "no wait for the review: {dispatch}");
         let again = run(&app, &workload).key("k").await;
         assert_eq!((again.expect(202), again.header("idempotency-replayed")), (first.clone(), Some("true")));
         review(&app, &first["execution_id"], json!({ "outcome": "approved" })).await.expect(200);

@@ -1,4 +1,4 @@
-//! Going back: whom a lane returns to, what tells it, and what advises it.
+//! Rollback: the release that a lane returns to, the record of a rollback, and its recommendation.
 
 use crate::{pages::walked, stage::WORKSPACE};
 use fairway_testkit::{
@@ -31,7 +31,7 @@ async fn holders(app: &TestApp, workload: &str) -> Vec<Value> {
     lanes.as_array().unwrap().iter().map(|lane| lane["holder"].clone()).collect()
 }
 
-/// A workload with this many approved releases of it.
+/// A workload with `count` approved releases. Returns the workload, the releases and their versions.
 async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Version>) {
     let given = app.given();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
@@ -69,13 +69,13 @@ async fn the_release_before_serves_again() {
     let again = keyed(because()).await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (done.clone(), Some("true")));
 
-    // The next run is one of the old release.
+    // The previous release serves the next run.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let ran = app.post("/v1/workloads/by-slug/main/execute", body).await.expect(200);
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     assert_eq!(app.get(path).await.expect(200)["release_id"], json!(one));
 
-    // What was taken back is never gone back to.
+    // A lane never returns to a release that was rolled back.
     roll_back(&app, one, because()).await.refused(409, "no_previous_release");
     roll_back(&app, two, because()).await.refused(409, "invalid_transition");
 
@@ -87,10 +87,10 @@ async fn the_release_before_serves_again() {
     assert_eq!(document.expect(200)["reason"], "It answers in riddles.");
     assert_eq!(listed[0]["checksum"], format!("blake3:{}", blake3::hash(&document.body).to_hex()));
     app.get(format!("/v1/releases/{one}/evidence-artifacts/{artifact}")).await.refused(404, "not_found");
-    // The words of whoever did it stand in no fact.
+    // Facts do not contain the reason.
     let owner = app.database().owner().await.unwrap();
-    let told = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
-    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let count = "SELECT count(*) FROM fact WHERE position('riddles'::bytea IN body) > 0";
+    assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn lanes_go_back_one_by_one_past_those_that_are_over() {
     app.post(format!("/v1/releases/{two}/transition"), json!({ "to_state": "retired" })).await.expect(200);
     activate(&app, four, Some("guided")).await.expect(200);
     activate(&app, four, Some("restricted")).await.expect(200);
-    // It took `restricted` last.
+    // `four` does not hold `standard`.
     let lane = json!({ "reason": "x", "lane": "standard" });
     roll_back(&app, four, lane).await.refused(409, "no_previous_release");
     let done = roll_back(&app, four, json!({ "reason": "x", "lane": "guided" })).await.expect(200);
@@ -112,7 +112,7 @@ async fn lanes_go_back_one_by_one_past_those_that_are_over() {
     assert_eq!(holders(&app, &workload).await, [json!(four), json!(three), json!(three)]);
     assert_eq!((state(&app, three).await, state(&app, four).await), (json!("active"), json!("active")));
 
-    // `two` is retired, so `three` goes back to `one`, and on `guided` too.
+    // `two` is retired, so both lanes of `three` return to `one`.
     let done = roll_back(&app, three, because()).await.expect(200);
     let lanes: Vec<&Value> = done["lanes"].as_array().unwrap().iter().map(|back| &back["lane"]).collect();
     assert_eq!(lanes, ["guided", "standard"]);
@@ -168,7 +168,7 @@ async fn rubbish_takes_nothing_back() {
     assert_eq!(holders(&app, &workload).await, vec![json!(releases[1]); 3]);
 }
 
-/// Whoever is late finds nobody to go back to, or is told where the release is now.
+/// A late rollback is refused: the lane has no previous release, or the release is not active.
 #[tokio::test]
 async fn of_rollbacks_at_once_each_lane_goes_back_once() {
     let app = TestApp::start().await;
@@ -219,34 +219,34 @@ async fn enough_failures_advise_a_rollback() {
     for _ in 0..3 {
         assert_eq!(run(json!({})).await, 422);
     }
-    // Three of three failed, and they are too few.
+    // All three runs failed, but the sample is too small.
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["sample_size"]), (&json!(false), &json!(3)));
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!(advice, json!({ "recommended": true, "error_rate": 0.75, "sample_size": 4, "threshold": 0.5 }));
-    // Whoever looks after what serves tells it once, as an incident, and when it is over.
+    // The rollback advisor records a recommendation once, as an incident, and records its end.
     for _ in 0..2 {
         app.services().advise_rollbacks().await.unwrap();
     }
-    // Half of the newest four is borne.
+    // A rate equal to the threshold is tolerated.
     assert_eq!(run(json!({ "ticket": "a refund" })).await, 200);
     let advice = app.get(&path).await.expect(200);
     assert_eq!((&advice["recommended"], &advice["error_rate"]), (&json!(false), &json!(0.5)));
     app.services().advise_rollbacks().await.unwrap();
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'release.rollback_advised' ORDER BY fact_id";
-    let told: Vec<Value> = owner
+    let facts: Vec<Value> = owner
         .query(sql, &[])
         .await
         .unwrap()
         .iter()
         .map(|row| serde_json::from_str(row.get::<_, &str>(0)).unwrap())
         .collect();
-    assert_eq!(told.len(), 2);
-    assert_eq!((&told[0]["categories"], &told[0]["detail"]["error_rate"]), (&json!(["incidents"]), &json!(0.75)));
-    assert_eq!((told[1].get("categories"), &told[1]["detail"]["recommended"]), (None, &json!(false)));
-    assert_eq!(told[0]["actor"], "system:adviser");
+    assert_eq!(facts.len(), 2);
+    assert_eq!((&facts[0]["categories"], &facts[0]["detail"]["error_rate"]), (&json!(["incidents"]), &json!(0.75)));
+    assert_eq!((facts[1].get("categories"), &facts[1]["detail"]["recommended"]), (None, &json!(false)));
+    assert_eq!(facts[0]["actor"], "system:adviser");
 }
 
 #[tokio::test]

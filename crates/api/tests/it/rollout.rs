@@ -1,4 +1,4 @@
-//! Rollouts: lanes taken one after another, by people and by the pilot.
+//! Rollouts: manual advances and the rollout controller.
 
 use fairway_testkit::{
     MovableClock, TestApp,
@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// In seconds.
+/// One day in seconds.
 const DAY: i64 = 86_400;
 
 async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>) {
@@ -62,7 +62,7 @@ async fn run(app: &TestApp, inputs: Value) -> u16 {
     app.post("/v1/workloads/by-slug/main/execute", body).await.status
 }
 
-/// What the facts of a kind say, oldest first, with who did it.
+/// The facts of a kind, oldest first.
 async fn told(app: &TestApp, kind: &str) -> Vec<Value> {
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = $1 ORDER BY fact_id";
@@ -114,7 +114,7 @@ async fn a_person_walks_a_release_through_three_lanes() {
     let seen = rollout(&app, new).await;
     assert_eq!((&seen["next_lane"], &seen["observed"]), (&Value::Null, &Value::Null));
 
-    // Facts say how much of each soak was left, and who was superseded.
+    // Facts record the remaining soak time and the superseded release.
     let facts = told(&app, "rollout.advanced").await;
     assert_eq!(facts.len(), 3);
     for fact in &facts {
@@ -125,7 +125,7 @@ async fn a_person_walks_a_release_through_three_lanes() {
     let history = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
     assert_eq!(history[1]["history"][0]["reason"], "advance");
 
-    // What is complete stays so, whatever happens then.
+    // A completed rollout stays completed after a rollback.
     let back = json!({ "reason": "It answers in riddles." });
     app.post(format!("/v1/releases/{new}/rollback"), back).await.expect(200);
     assert_eq!(status(&app, new).await, "completed");
@@ -153,7 +153,7 @@ async fn plans_that_are_none_move_nothing() {
     let elsewhere = json!({ "to_state": "retired", "rollout_plan": plan(&["guided"], 0, false) });
     app.post(format!("/v1/releases/{}/transition", releases[0]), elsewhere).await.refused(422, "validation_error");
     assert_eq!(holders(&app, &workload).await, vec![Value::Null; 3]);
-    // The first lane may be named beside its plan.
+    // The request may name the first lane of its plan.
     let body = json!({ "rollout_plan": plan(&["guided", "standard"], 43_200, false), "lane": "guided" });
     activate(&app, &releases[0], body).await.expect(200);
     app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({ "to": "standard" }))
@@ -172,7 +172,7 @@ async fn plans_that_are_none_move_nothing() {
     let beyond = json!({ "rollout_plan": plan(&["guided", "standard"], 0, false) });
     activate(&app, &narrow, beyond).await.refused(422, "lane_not_targeted");
     roll(&app, &narrow, plan(&["guided"], 0, false)).await;
-    assert_eq!(status(&app, &releases[0]).await, "rolled_back", "it lost the lane that its rollout was at");
+    assert_eq!(status(&app, &releases[0]).await, "rolled_back", "it lost the current lane of its rollout");
 }
 
 #[tokio::test]
@@ -183,15 +183,15 @@ async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
     activate(&app, base, json!({})).await.expect(200);
     roll(&app, one, plan(&["restricted", "guided", "standard"], 0, false)).await;
     advance(&app, one).await.expect(200);
-    // Another takes a lane that `one` has left behind: `one` goes on, and takes it back by no advance.
+    // `two` takes a lane that `one` has already passed: the rollout of `one` continues and does not take the lane back.
     roll(&app, two, plan(&["restricted", "standard"], 0, false)).await;
     assert_eq!((status(&app, one).await, status(&app, two).await), (json!("in_progress"), json!("in_progress")));
-    // Somebody takes the lane that `one` is at.
+    // `three` takes the current lane of `one`.
     activate(&app, three, json!({ "lane": "guided" })).await.expect(200);
     assert_eq!(status(&app, one).await, "rolled_back");
     assert_eq!(app.get(format!("/v1/releases/{one}")).await.expect(200)["state"], "superseded");
     advance(&app, one).await.refused(409, "rollout_not_in_progress");
-    // A rollback ends the rollout of who is taken back, and so does a retirement.
+    // A rollback ends the rollout of its release, and so does a retirement.
     app.post(format!("/v1/releases/{two}/rollback"), json!({ "reason": "x" })).await.expect(200);
     assert_eq!(status(&app, two).await, "rolled_back");
     advance(&app, two).await.refused(409, "rollout_not_in_progress");
@@ -200,13 +200,13 @@ async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
     assert_eq!(status(&app, four).await, "rolled_back");
     assert_eq!(rollout(&app, four).await["hold_reason"], Value::Null);
     assert_eq!(holders(&app, &workload).await, [json!(one), json!(three), Value::Null]);
-    // `one` serves again; a plan of its own starts anew.
+    // `one` holds a lane again, so it may start a new rollout.
     roll(&app, one, plan(&["standard"], 0, false)).await;
     assert_eq!(status(&app, one).await, "in_progress");
     assert_eq!(advance(&app, one).await.expect(200)["rollout_state"]["status"], "completed");
 }
 
-/// Both have read the rollout before either moves it: one goes on, and the other is told.
+/// Both requests read the rollout before either advances it: one succeeds, and the other one is refused.
 #[tokio::test]
 async fn of_two_who_advance_at_once_one_does() {
     let app = TestApp::start().await;
@@ -217,13 +217,13 @@ async fn of_two_who_advance_at_once_one_does() {
     let held = format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE");
     holder.batch_execute(&held).await.unwrap();
     let sent = join_all((0..2).map(|_| advance(&app, &releases[0])));
-    let both_wait = async {
+    let commit_when_both_wait = async {
         let waiting =
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         while owner.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < 2 {}
         holder.batch_execute("COMMIT").await.unwrap();
     };
-    let (answers, ()) = tokio::join!(sent, both_wait);
+    let (answers, ()) = tokio::join!(sent, commit_when_both_wait);
     let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
     statuses.sort_unstable();
     assert_eq!(statuses, [200, 409]);
@@ -250,13 +250,13 @@ async fn whoever_names_a_revision_moves_nothing_that_has_moved() {
     let back = format!("/v1/releases/{}/rollback", releases[1]);
     app.post(&back, json!({ "reason": "x" })).header("If-Match", &seen).await.refused(412, "precondition_failed");
     let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": releases[1] });
-    let said = format!("/v1/releases/{}/approvals", releases[1]);
-    app.post(&said, verdict).header("If-Match", &seen).await.refused(412, "precondition_failed");
+    let approvals = format!("/v1/releases/{}/approvals", releases[1]);
+    app.post(&approvals, verdict).header("If-Match", &seen).await.refused(412, "precondition_failed");
     let now = first.header("etag").unwrap().to_owned();
     app.post(&back, json!({ "reason": "x" })).header("If-Match", &now).await.expect(200);
 }
 
-/// A suspended workload runs nothing, so its release proves nothing: what ran before does not carry it further.
+/// The controller does not advance a suspended workload on the evidence of earlier runs.
 #[tokio::test]
 async fn the_pilot_leaves_a_suspended_workload_alone() {
     let app = TestApp::start().await;
@@ -269,7 +269,7 @@ async fn the_pilot_leaves_a_suspended_workload_alone() {
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "suspended" })).await.expect(200);
     assert_eq!(app.services().pilot_rollouts().await.unwrap().held, 1);
     assert_eq!(rollout(&app, &releases[0]).await["hold_reason"], "workload_stopped");
-    // A note is in nobody's way: the release is as it was for those who read it.
+    // Recording a hold does not change the entity tag of the release.
     let read = app.get(format!("/v1/releases/{}", releases[0])).await;
     app.patch(format!("/v1/workloads/{workload}"), json!({ "status": "registered" })).await.expect(200);
     let advanced = app.post(format!("/v1/releases/{}/rollout/advance", releases[0]), json!({}));
@@ -300,7 +300,7 @@ async fn a_lost_answer_is_found_again_by_its_key() {
     assert_eq!(told(&app, "rollout.advanced").await.len(), 1);
 }
 
-/// The soak is told by the database's clock, whatever the servers' clocks say.
+/// The database's clock measures the soak, regardless of the servers' clocks.
 #[tokio::test]
 async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
     let clock = Arc::new(MovableClock::default());
@@ -320,16 +320,16 @@ async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
     for _ in 0..3 {
         assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
     }
-    assert_eq!(pilot().await, (0, 0), "it soaks");
+    assert_eq!(pilot().await, (0, 0), "the soak has started");
     clock.move_to(2 * DAY);
-    assert_eq!(pilot().await, (0, 0), "what the server's clock says does not matter");
+    assert_eq!(pilot().await, (0, 0), "the server's clock does not count");
     clock.move_to(-DAY);
     app.database().move_clock(3_590).await.unwrap();
-    assert_eq!(pilot().await, (0, 0), "it soaks still");
+    assert_eq!(pilot().await, (0, 0), "the soak has not ended");
     app.database().move_clock(3_601).await.unwrap();
     assert_eq!(rollout(&app, release).await["hold_reason"], "too_few_runs");
     assert_eq!(pilot().await, (0, 1));
-    assert_eq!(pilot().await, (0, 1), "it holds, and says so once");
+    assert_eq!(pilot().await, (0, 1), "the hold continues and is recorded once");
     assert_eq!(told(&app, "rollout.held").await.len(), 1);
     assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
     for _ in 0..2 {
@@ -345,12 +345,12 @@ async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
     for _ in 0..3 {
         assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
     }
-    assert_eq!(pilot().await, (1, 0), "one of the newest four failed, which is borne");
+    assert_eq!(pilot().await, (1, 0), "one failure in the newest four runs is tolerated");
     assert_eq!(holders(&app, &workload).await, [Value::Null, json!(release), json!(release)]);
     let fact = &told(&app, "rollout.advanced").await[0];
     assert_eq!((&fact["actor"], &fact["detail"]["to_lane"]), (&json!("system:rollout-pilot"), &json!("guided")));
     assert_eq!(fact["detail"]["soak_left_seconds"], 0);
-    // The next lane soaks from now on, and has seen nothing yet.
+    // The soak of the next lane starts now, without runs.
     assert_eq!(pilot().await, (0, 0));
     let seen = rollout(&app, release).await;
     assert_eq!((&seen["observed"]["runs_ended"], &seen["next_lane"]), (&json!(0), &Value::Null));
@@ -373,7 +373,7 @@ async fn many_pilots_take_each_step_once_and_leave_plans_of_people_alone() {
     assert_eq!(run(&app, json!({ "ticket": "a refund" })).await, 200);
     let pilots = join_all((0..6).map(|_| app.services().pilot_rollouts())).await;
     let advanced: u64 = pilots.into_iter().map(|piloted| piloted.unwrap().advanced).sum();
-    assert_eq!(advanced, 1, "nothing has run on the next lane");
+    assert_eq!(advanced, 1, "the next lane has no runs");
     assert_eq!(rollout(&app, &releases[1]).await["current_lane"], "guided");
     assert_eq!(rollout(&app, &releases[1]).await["hold_reason"], "too_few_runs");
 }

@@ -1,4 +1,4 @@
-//! Which routes runs take: one after the other, and never one that is closed to them.
+//! Model routes: fallback order, and routes that a sovereignty profile excludes.
 
 use fairway_domain::execution::provider::{
     Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
@@ -7,7 +7,7 @@ use fairway_testkit::app::{ActiveWorkload, Answer, TestApp, Version};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// Answers where the account is called `good` and cannot serve elsewhere; `posing` is known to keep data abroad.
+/// A provider that answers for account `good` only. The residency of account `posing` is `US`.
 #[derive(Default)]
 struct ByAccount {
     asked: Mutex<Vec<String>>,
@@ -62,7 +62,7 @@ async fn run(app: &TestApp, workload: &ActiveWorkload) -> Answer {
     app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await
 }
 
-/// The documents of a kind that a run left.
+/// The evidence artifacts of one kind of a run.
 async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
     let id = execution.as_str().unwrap();
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
@@ -113,13 +113,13 @@ async fn a_fallback_that_lies_elsewhere_is_held_back_and_that_is_evidence() {
     let held_back = workload(&app, "held-back", &routes, Some(profile.clone())).await;
     let answer = run(&app, &held_back).await.expect(200);
     assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("provider_unavailable")));
-    assert_eq!(*provider.asked.lock().unwrap(), ["here", "here"], "nobody else may be asked");
+    assert_eq!(*provider.asked.lock().unwrap(), ["here", "here"], "no other route is called");
     let refused = documents(&app, &answer["execution_id"], "route_refused").await;
     let why: Vec<(&str, &Value)> =
         refused.iter().map(|one| (one["route_id"].as_str().unwrap(), &one["reasons"])).collect();
     let (elsewhere, account) = (json!(["jurisdiction_not_allowed"]), json!(["account_jurisdiction_not_allowed"]));
     assert_eq!(why, [("there", &elsewhere), ("posing", &account), ("nowhere", &elsewhere)]);
-    // Without the profile the same routes answer.
+    // Without the profile, the fallback route answers.
     let open = workload(&app, "open", &routes, None).await;
     assert_eq!(run(&app, &open).await.expect(200)["output"], "by there");
 }
@@ -156,7 +156,7 @@ async fn where_no_route_complies_nobody_is_asked_and_the_gates_say_so_before() {
     assert!(provider.asked.lock().unwrap().is_empty());
     let refusals = documents(&app, &refused["execution_id"], "route_refused").await;
     assert_eq!((refusals.len(), &refusals[0]["route_id"]), (1, &json!("there")));
-    // One route that complies is enough for the gate.
+    // One compliant route is sufficient for the gate.
     let models = json!({ "provider_route": route("here", "good", Some("DE")), "fallback_routes": [] });
     let versions: Vec<Version> = {
         let mut versions = versions;

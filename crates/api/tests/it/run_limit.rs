@@ -1,13 +1,13 @@
-//! A process works on a bounded number of runs for requests. Further runs are queued, or refused where nothing queues.
+//! A process executes a bounded number of synchronous runs. Further runs are queued, or refused without a queue.
 
 use crate::execution::{ended, run};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
-/// Runs of one tenant that a process works on for requests.
+/// Maximum of synchronous runs of one tenant in a process.
 const PER_TENANT: usize = 192;
 
-/// Begins as many runs as the process works on; each waits for its model.
+/// Starts as many runs as the process executes. Each one waits for its model.
 async fn fill(app: &TestApp, workload: &ActiveWorkload, provider: &StubProvider) -> Vec<Value> {
     let begin = |_| async { run(app, workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone() };
     let runs = futures_util::future::join_all((0..PER_TENANT).map(begin)).await;
@@ -27,7 +27,7 @@ async fn queues_runs_beyond_the_limit_of_a_process() {
     for id in &begun {
         assert_eq!(app.get(path(id)).await.expect(200)["status"], "running");
     }
-    // A run that ends gives its place back.
+    // A run that ends releases its slot.
     app.post(format!("{}/cancel", path(&begun[0])), serde_json::json!({})).await.expect(200);
     loop {
         let run = run(&app, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -43,8 +43,8 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_DISPATCH", "inline").start().await;
     let workload = app.active_workload("asks").await;
     let keyed = || run(&app, &workload).header("prefer", "wait=0").header("idempotency-key", "one");
-    let known = keyed().await.expect(202)["execution_id"].clone();
-    let mut begun = vec![known.clone()];
+    let keyed_run = keyed().await.expect(202)["execution_id"].clone();
+    let mut begun = vec![keyed_run.clone()];
     loop {
         let answer = run(&app, &workload).header("prefer", "wait=0").await;
         if answer.status == 503 {
@@ -54,13 +54,13 @@ async fn refuses_runs_beyond_the_limit_of_a_process_without_a_queue() {
         begun.push(answer.expect(202)["execution_id"].clone());
     }
     assert_eq!(begun.len(), PER_TENANT);
-    // A repeat of a run that was accepted needs no place.
+    // A replay of an accepted run needs no slot.
     assert_eq!(keyed().await.expect(409)["detail"]["error"], "request_in_progress");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     for id in &begun {
         assert_eq!(ended(&app, id).await["status"], "completed");
     }
-    assert_eq!(keyed().await.expect(200)["execution_id"], known);
-    // The place of a run is free soon after its end is stored.
+    assert_eq!(keyed().await.expect(200)["execution_id"], keyed_run);
+    // The slot of a run is released soon after its end is stored.
     while run(&app, &workload).await.status == 503 {}
 }

@@ -1,4 +1,4 @@
-//! The list of runs: whose are shown to whom, which filters there are, and pages while new runs arrive.
+//! The list of runs: visibility, filters, and pagination while runs arrive.
 
 use crate::{
     execution::run,
@@ -59,12 +59,12 @@ async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
             }
         }
         let apart = format!("?workload_id={}&release_id={}", one.workload_id, two.release_id);
-        assert!(seen_by(&app, actor, &apart).await.is_empty(), "a release that is not the workload's");
+        assert!(seen_by(&app, actor, &apart).await.is_empty(), "the release belongs to another workload");
     }
-    // Whoever runs may read its own runs and not look through those of others.
+    // A runtime user reads its own runs one by one and may not list runs.
     app.get("/v1/executions").as_actor("user:runs").await.refused(403, "forbidden");
     app.get("/v1/executions").as_actor("anonymous").await.refused(403, "forbidden");
-    // Another tenant sees its own and nothing of ours, whatever it asks for.
+    // Another tenant sees its own runs only.
     let theirs = app.get("/v1/executions").in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(ids(theirs.as_array().unwrap()), [&abroad.execution]);
     let foreign = format!("/v1/executions?release_id={}", one.release_id);
@@ -79,7 +79,7 @@ async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
     let list = app.get("/v1/executions").await.expect(200);
     for row in list.as_array().unwrap() {
         let mut read = app.get(format!("/v1/executions/{}", row["execution_id"].as_str().unwrap())).await.expect(200);
-        assert!(read["queued_result"]["result"].is_string(), "the submitter reads it one by one");
+        assert!(read["queued_result"]["result"].is_string(), "the submitter reads the result of a single run");
         (read["queued_result"], read["steps"]) = (Value::Null, Value::Null);
         assert_eq!(*row, read);
     }
@@ -140,10 +140,10 @@ async fn runs_are_found_by_status_and_by_time() {
         assert_eq!(refused["fields"][0]["path"], name, "{value}");
     }
     let both = app.get("/v1/executions?since=x&until=y&status=z").await.refused(422, "validation_error");
-    assert_eq!(both["fields"].as_array().unwrap().len(), 3, "all that is wrong at once");
+    assert_eq!(both["fields"].as_array().unwrap().len(), 3, "the refusal reports all errors");
 }
 
-/// One moment ends a window and begins the next: each run is in one of them.
+/// One instant ends a window and begins the next one: each run is in exactly one window.
 #[tokio::test]
 async fn windows_that_meet_share_no_run_and_miss_none() {
     let app = TestApp::start().await;

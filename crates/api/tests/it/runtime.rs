@@ -1,4 +1,4 @@
-//! The list of runtime interfaces, and what a page of one needs.
+//! The list of runtime workloads, and reading one by its slug.
 
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ async fn listed(app: &TestApp, query: &str) -> Vec<String> {
     list.as_array().unwrap().iter().map(|entry| entry["slug"].as_str().unwrap().to_owned()).collect()
 }
 
-/// The text as a parameter's value, each byte of it encoded.
+/// The text as a query value with every byte percent-encoded.
 fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
@@ -112,7 +112,7 @@ async fn a_search_is_for_words() {
         ("100%", vec!["one"]),
         ("e-mail", vec!["one"]),
         ("o'brien", vec!["two"]),
-        // What a query language or a pattern would make something of means nothing here.
+        // Operators of query languages and patterns have no meaning in a search.
         ("%", vec![]),
         ("_", vec![]),
         ("*", vec![]),
@@ -143,7 +143,7 @@ async fn a_search_is_for_words() {
         assert_eq!((&refused["fields"][0]["path"], &refused["fields"][0]["code"]), (&json!("q"), &json!("too_long")));
     }
     app.get("/v1/workloads/runtime-enabled?q=%00").await.refused(422, "validation_error");
-    // Words go with the texts that they were in.
+    // A changed text no longer matches its old words.
     let two = app.get("/v1/workloads/by-slug/two").await.expect(200)["workload_id"].as_str().unwrap().to_owned();
     app.patch(format!("/v1/workloads/{two}"), json!({ "name": "Meals", "description": "" })).await.expect(200);
     assert_eq!(listed(&app, "q=ticket").await, ["one"]);
@@ -203,7 +203,7 @@ async fn a_page_finds_everything_by_the_slug() {
             },
         })
     );
-    // Still there when it is switched off: a page says so, and runs nothing.
+    // A suspended workload stays readable, so that a page can report it.
     app.patch(format!("/v1/workloads/{id}"), json!({ "status": "suspended" })).await.expect(200);
     app.get("/v1/workloads/by-slug/sorter").await.expect(200);
     app.given().workload("plain").await;

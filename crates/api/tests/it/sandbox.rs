@@ -1,5 +1,4 @@
-//! The embedded sandbox, as the server starts it: what scripts may do, and that every way out ends in a clear word and nothing
-//! else.
+//! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that end in a defined failure.
 
 use fairway_domain::execution::code::{
     CodeGateway as _, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_OUTPUT, Script,
@@ -55,7 +54,7 @@ async fn scripts_say_things_and_come_to_results() {
     }
 }
 
-/// Scripts that reach for something: each finds that there is nothing, or too little of it.
+/// Scripts that attempt access or exceed a limit: each one ends with an allowed failure.
 #[tokio::test]
 async fn no_script_finds_a_way_out() {
     let brackets = "[".repeat(100_000);
@@ -94,14 +93,14 @@ async fn no_script_finds_a_way_out() {
         (JS, "(function(){}).constructor('return process')()", &[Error]),
         (JS, "[].constructor.constructor('return this.std.open')()", &[Error]),
         (JS, "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000)", &[Error]),
-        // Errors of its own.
+        // Errors of the script.
         (SL, "result = 1 / 0", &[Error]),
         (SL, "def f(", &[Error]),
         (JS, "throw new Error('no')", &[Error]),
         (JS, "throw 1", &[Error]),
         (JS, "throw undefined", &[Error]),
         (JS, "throw null", &[Error]),
-        // Words that are the engine's when the engine says them.
+        // Scripts that imitate messages of the engine.
         (JS, "throw new Error('out of memory')", &[Error]),
         (JS, "throw new InternalError('out of memory')", &[Error]),
         (JS, "try { 'x'.padEnd(1e9) } catch (e) { throw new e.constructor(e.message) }", &[Error]),
@@ -120,7 +119,7 @@ async fn no_script_finds_a_way_out() {
         (JS, "String = () => { throw 1 }; console.log(1)", &[Error]),
         (JS, "({ get a() { throw new Error('no') } })", &[Error]),
         (JS, "Object.defineProperty(Error.prototype, 'name', { get() { throw 1 } }); null.x", &[Error]),
-        // Memory, in every size.
+        // Memory.
         (SL, "result = 'a' * (1 << 40)", &[Error]),
         (SL, "result = 'a' * 2000000000", any_limit),
         (SL, "x = ['a']\nfor i in range(100): x = x + x", any_limit),
@@ -148,7 +147,7 @@ async fn no_script_finds_a_way_out() {
         (JS, "let o = {}; o.o = o; o", &[NoJson]),
         (JS, "JSON.parse('['.repeat(1000000))", &[Memory, Error]),
         (JS, "new RegExp('('.repeat(100000))", &[Memory, Error]),
-        // Results that are none.
+        // Values without a JSON form.
         (SL, "result = lambda x: x", &[NoJson]),
         (SL, "result = 'a' * 70000", &[TooMuchOutput]),
         (JS, "() => 1", &[NoJson]),
@@ -157,23 +156,23 @@ async fn no_script_finds_a_way_out() {
         (JS, "({ deep: [1n] })", &[NoJson]),
         (JS, "'a\\u0000b'", &[NoJson]),
         (JS, "'x'.repeat(70000)", &[TooMuchOutput]),
-        // Talk.
+        // Output.
         (SL, "[print('x' * 1000) for i in range(1000)]", &[TooMuchOutput]),
         (JS, "while (true) console.log('x'.repeat(1000))", &[TooMuchOutput]),
         (JS, "try { while (true) print('x'.repeat(1000)) } catch (e) {} 1", &[TooMuchOutput]),
     ];
-    let mut ways_out = Vec::new();
+    let mut escapes = Vec::new();
     for (language, code, allowed) in cases {
         let CodeResult { result, stdout } = run(language, code).await;
-        let is_told = result.as_ref().is_err_and(|failure| allowed.contains(failure));
-        if !is_told || stdout.len() > MOST_OUTPUT || stdout.contains("root:") {
-            ways_out.push(format!("{code:.100}: {result:?}, {stdout:.200}"));
+        let is_allowed = result.as_ref().is_err_and(|failure| allowed.contains(failure));
+        if !is_allowed || stdout.len() > MOST_OUTPUT || stdout.contains("root:") {
+            escapes.push(format!("{code:.100}: {result:?}, {stdout:.200}"));
         }
     }
-    assert!(ways_out.is_empty(), "{ways_out:#?}");
+    assert!(escapes.is_empty(), "{escapes:#?}");
 }
 
-/// An interpreter repeats what it cannot read, and that is not the script's talk.
+/// An interpreter may quote a long source line in its error. The quote does not count as output of the script.
 #[tokio::test]
 async fn an_error_about_a_long_line_is_told_short() {
     let word = "x".repeat(70_000);
@@ -188,22 +187,22 @@ async fn an_error_about_a_long_line_is_told_short() {
         assert_eq!(result, Err(Error), "{code:.30}");
         assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
     }
-    // What it said before stands, up to the last byte that there is room for.
+    // Earlier output stays, and the error is cut at the output limit.
     let full = format!("print('y'.repeat({})); throw new Error('{word}')", MOST_OUTPUT - 5);
     let CodeResult { result, stdout } = run(JS, &full).await;
     assert_eq!((result, stdout.len()), (Err(Error), MOST_OUTPUT - 4));
 }
 
-/// What is thrown and is no error is told as the language spells it: the engine's own words have addresses in them.
+/// A thrown value that is not an error is printed as JavaScript prints it, because the engine's text has addresses.
 #[tokio::test]
 async fn what_is_thrown_is_spelled() {
-    for (code, told) in [
+    for (code, printed) in [
         ("throw 'plain'", "Uncaught plain\n"),
         ("throw { a: 1 }", "Uncaught {\"a\":1}\n"),
         ("throw Symbol('x')", "Uncaught Symbol(x)\n"),
         ("throw 7", "Uncaught 7\n"),
     ] {
-        assert_eq!(run(JS, code).await, CodeResult { result: Err(Error), stdout: told.to_owned() }, "{code}");
+        assert_eq!(run(JS, code).await, CodeResult { result: Err(Error), stdout: printed.to_owned() }, "{code}");
     }
 }
 
@@ -221,7 +220,7 @@ async fn no_script_goes_on_for_ever() {
     }
 }
 
-/// The children of this process. It runs one test, so they are that test's.
+/// The children of this process. nextest runs one test in a process, so the children belong to the test.
 fn ours() -> Vec<i32> {
     let own = std::process::id().to_string();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -234,7 +233,7 @@ fn ours() -> Vec<i32> {
     pids.filter(parent).collect()
 }
 
-/// Waits until a child has gone.
+/// Waits until a child has ended.
 async fn has_gone(child: i32) {
     let gone = async {
         while ours().contains(&child) {
@@ -244,23 +243,22 @@ async fn has_gone(child: i32) {
     tokio::time::timeout(LONGEST, gone).await.unwrap();
 }
 
-/// A child that is ready has read nothing and waits; who drops it leaves nobody behind, and one that died meanwhile is not
-/// handed a script: another one is.
+/// A prepared child waits for its script. Dropping the handle ends the child, and a new child replaces one that died.
 #[tokio::test]
 async fn a_child_whose_script_never_comes_is_ended() {
-    let waits = |pid: i32| {
+    let is_waiting = |pid: i32| {
         let state = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        // The last thing that a child does before it waits is to step back and close what it has.
+        // Before it waits, a child lowers its priority and closes inherited descriptors.
         let open = std::fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count);
-        let slept = state.contains("poll") || status.contains("State:\tS");
-        slept && open == 3
+        let is_asleep = state.contains("poll") || status.contains("State:\tS");
+        is_asleep && open == 3
     };
     let gateway = embedded();
     let ready = async |language| {
         let prepared = gateway.prepare(language, ScriptLimits::GREATEST);
         let child = ours()[0];
-        while !waits(child) {
+        while !is_waiting(child) {
             tokio::task::yield_now().await;
         }
         (prepared, child)
@@ -275,15 +273,15 @@ async fn a_child_whose_script_never_comes_is_ended() {
     has_gone(child).await;
     let script = Script { language: SL, code: "result = 1".to_owned() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
-    assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "another one takes its place");
-    // Nor is one that was made ready for another language.
+    assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "a new child runs the script");
+    // A child that was prepared for another language is replaced as well.
     let (prepared, child) = ready(JS).await;
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)));
     has_gone(child).await;
     assert_eq!(ours(), Vec::<i32>::new());
 }
 
-/// Nobody is left behind, whether a child was waited for or not, and nothing of the server is in it.
+/// A child has no environment and no descriptors of the server, and it ends when its caller drops it.
 #[tokio::test]
 async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     assert_eq!(ours(), Vec::<i32>::new());
@@ -293,7 +291,7 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     let mut running = gateway.prepare(JS, ScriptLimits::GREATEST).run(request);
     let child = loop {
         let waited = tokio::time::timeout(std::time::Duration::from_millis(5), &mut running).await;
-        assert!(waited.is_err(), "it runs for ever");
+        assert!(waited.is_err(), "the script does not end");
         let confined = |pid: &i32| {
             std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default().contains("Seccomp:\t2")
         };
@@ -302,7 +300,7 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
         }
     };
     let environment = std::fs::read(format!("/proc/{child}/environ")).unwrap();
-    assert_eq!(environment, b"MIMALLOC_ARENA_RESERVE=0\0", "it has nothing of the server's");
+    assert_eq!(environment, b"MIMALLOC_ARENA_RESERVE=0\0", "the child has no variable of the server");
     let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     let open = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten();
@@ -311,9 +309,9 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
     assert_eq!(open, ["0", "1", "2"]);
     let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
     let group = stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned();
-    assert_eq!(group, child.to_string(), "it has a group of its own");
+    assert_eq!(group, child.to_string(), "the child leads its own process group");
     let limits = std::fs::read_to_string(format!("/proc/{child}/limits")).unwrap();
-    let most = |limit: &str| {
+    let soft_limit = |limit: &str| {
         let line = limits.lines().find_map(|line| line.strip_prefix(limit)).unwrap();
         line.split_whitespace().next().unwrap().to_owned()
     };
@@ -324,14 +322,14 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
         ("Max cpu time", "6"),
         ("Max stack size", "8388608"),
     ] {
-        assert_eq!(most(limit), value, "{limit}");
+        assert_eq!(soft_limit(limit), value, "{limit}");
     }
-    // What the program had taken before, the engine's 64 MiB, and a little room.
-    let data: u64 = most("Max data size").parse().unwrap();
+    // The program's initial memory, the engine's 64 MiB, and a reserve.
+    let data: u64 = soft_limit("Max data size").parse().unwrap();
     assert!((64 << 20..160 << 20).contains(&data), "{limits}");
     let first_to_go = std::fs::read_to_string(format!("/proc/{child}/oom_score_adj")).unwrap();
     assert_eq!(first_to_go.trim(), "1000");
-    assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "it comes last");
+    assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "lowest priority");
     drop(running);
     has_gone(child).await;
 }
@@ -342,7 +340,7 @@ async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     let run = async |program: &str| Embedded::of(program.into()).prepare(SL, ScriptLimits::GREATEST).run(request).await;
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
-    assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "it was handed a script and answers no JSON");
+    assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "the program does not respond with JSON");
 }
 
 #[tokio::test]

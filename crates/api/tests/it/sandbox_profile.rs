@@ -14,7 +14,7 @@ fn embedded() -> Embedded {
     Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into())
 }
 
-/// A server whose workload is bound to a profile with these changes.
+/// Starts a server whose workload binds a profile with these changes.
 async fn bound(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
     let app = TestApp::builder().gateway(gateway).start().await;
     let given = app.given();
@@ -51,7 +51,7 @@ async fn a_gateway_is_handed_the_limits_of_the_profile() {
     assert_eq!(gateway.limits(), [lower]);
     let evidence = documents(&app, &answer["execution_id"], "code_run").await;
     assert_eq!(evidence[0]["limits"], lower.as_json());
-    // Without a profile the limits are those of every script.
+    // Without a profile the greatest limits apply.
     app.active_workload("main").await;
     let body = json!({ "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev",
         "language": "javascript", "code": "1" });
@@ -93,7 +93,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
         let failed = run(&app, language, code).await.expect(200);
         assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!(expected)), "{code}");
     }
-    // The same scripts stay below the limits of every script.
+    // The same scripts stay below the greatest limits.
     let app = bound(Arc::new(embedded()), json!({})).await;
     for (language, code) in [("javascript", "new Uint8Array(8 << 20).length"), ("starlark", "result = 'x' * 30")] {
         let answer = run(&app, language, code).await.expect(200);
@@ -101,7 +101,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
     }
 }
 
-/// Two minutes on the clock, and a tenth of a second on the processor.
+/// Two minutes of wall time and 100 ms of CPU time.
 #[tokio::test]
 async fn processor_time_ends_a_script_by_itself() {
     let limits =
@@ -112,7 +112,7 @@ async fn processor_time_ends_a_script_by_itself() {
     ] {
         let script = Script { language, code: code.to_owned() };
         let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
-        let came = embedded().prepare(language, limits).run(request).await.unwrap();
-        assert_eq!(came, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
+        let outcome = embedded().prepare(language, limits).run(request).await.unwrap();
+        assert_eq!(outcome, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
     }
 }

@@ -1,5 +1,5 @@
-//! R18 and T46: what people write is found nowhere but where they put it, and nothing that they write fakes a line of
-//! the log or makes a series of its own among the metrics.
+//! R18 and T46: texts of callers do not leak into errors, logs, spans, metrics or facts. Callers cannot forge log lines
+//! or create metric series.
 
 use crate::{
     document::{document, routes},
@@ -11,13 +11,13 @@ use fairway_testkit::app::{Answer, Client, Request};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Looks like a secret, and like nothing that a name or an identifier may be.
+/// A unique value in the format of a secret that is no valid name or identifier.
 const CANARY: &str = "sk_live_CANARYqxzw~7781";
-/// The same with letters written as escapes.
+/// The same value with JSON escapes.
 const ESCAPED: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
-/// No clock and no count comes near it.
+/// A number that no clock or counter reaches.
 const NUMBER: u64 = 8_412_973_650_417_239;
-/// What may not be found.
+/// Parts of the secrets that must not appear.
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
 #[track_caller]
@@ -28,7 +28,7 @@ fn is_clean(what: &str, text: &str) {
     }
 }
 
-/// The places that a secret may stand in, each once for every member of a body.
+/// Bodies with a secret in place of each member, in several forms.
 fn poisoned(body: &Value) -> Vec<Vec<u8>> {
     let mut bodies = Vec::new();
     let values = [
@@ -48,7 +48,7 @@ fn poisoned(body: &Value) -> Vec<Vec<u8>> {
     bodies
 }
 
-/// Bodies that are good, with secrets wherever people may write what they like.
+/// Valid bodies with secrets in every free text.
 fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
     let body = stage.body(operation);
     let with = |members: &[(&str, Value)]| {
@@ -90,10 +90,10 @@ fn told(stage: &Stage<'_>, operation: &str) -> Vec<Value> {
     }
 }
 
-/// What an answer says about what went wrong, if anything did.
+/// The error of a response, without the field names that the caller sent.
 fn refusal(answer: &Answer) -> String {
     let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-    // A caller is told the names that it gave to fields: they say where the fault is.
+    // Errors may repeat the caller's own field names as paths.
     let paths = ["fields", "errors"].map(|list| body["detail"][list].clone());
     let named: BTreeSet<&str> =
         paths.iter().filter_map(Value::as_array).flatten().filter_map(|field| field["path"].as_str()).collect();
@@ -102,13 +102,13 @@ fn refusal(answer: &Answer) -> String {
     named.iter().fold(text, |text, path| text.replace(&shown(path), ""))
 }
 
-/// The same request with other bytes for its body.
+/// The same request with another JSON body.
 fn saying(request: &Request, bytes: Vec<u8>) -> Request {
     request.clone().bytes("application/json", bytes)
 }
 
-/// Whatever runs do with secrets: the policy looks at them, the flow hands them on, steps fail over them.
-async fn runs(stage: &Stage<'_>, asked: &mut Vec<Answer>) {
+/// Runs in which policies read secrets, flows forward them, and steps fail on them.
+async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
     let given = &stage.given;
     for (slug, condition, template) in [
         ("denied", "inputs.ticket == 'never'", "{{trigger.ticket}}"),
@@ -131,7 +131,7 @@ async fn runs(stage: &Stage<'_>, asked: &mut Vec<Answer>) {
         let workload = given.active_with(slug, vec![policy, flow]).await;
         for ticket in [json!(CANARY), json!(NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
-            asked.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
+            responses.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
         }
     }
 }
@@ -140,7 +140,7 @@ async fn runs(stage: &Stage<'_>, asked: &mut Vec<Answer>) {
 async fn what_people_write_is_found_nowhere_else() {
     let server = Overheard::start("trace").await;
     let stage = Stage::set(&server.client).await;
-    let mut asked = Vec::new();
+    let mut responses = Vec::new();
     let (mut good, mut bad) = (0, 0);
     for route in routes().iter().filter(|route| route.method != "get") {
         if !route.takes_body() {
@@ -151,29 +151,29 @@ async fn what_people_write_is_found_nowhere_else() {
             let answer = request.await;
             assert!(answer.status < 300 || answer.code().starts_with("prompt_argument"), "{answer}");
             good += 1;
-            asked.push(answer);
+            responses.push(answer);
         }
         let request = stage.request(route.id()).await;
         let body = stage.body(route.id());
         for bytes in poisoned(&body) {
-            asked.push(saying(&request, bytes).await);
+            responses.push(saying(&request, bytes).await);
             bad += 1;
         }
         let mut more = body.clone();
         more[CANARY] = json!(CANARY);
         saying(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
         for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED}\""), format!("[{NUMBER}]")] {
-            asked.push(saying(&request, broken.into_bytes()).await);
+            responses.push(saying(&request, broken.into_bytes()).await);
         }
     }
     assert!(good > 10 && bad > 200, "{good}, {bad}");
-    runs(&stage, &mut asked).await;
+    runs(&stage, &mut responses).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
         for query in [format!("?{CANARY}={CANARY}"), format!("?limit={CANARY}"), format!("?environment={CANARY}")] {
-            asked.push(server.client.get(format!("{}{query}", stage.path(&route.path))).await);
+            responses.push(server.client.get(format!("{}{query}", stage.path(&route.path))).await);
         }
     }
-    for answer in &asked {
+    for answer in &responses {
         assert_ne!(answer.status, 500, "{answer}");
         is_clean("an answer", &refusal(answer));
     }
@@ -191,25 +191,25 @@ async fn what_people_write_is_found_nowhere_else() {
         is_clean("the audit log", &page.text());
     }
     assert!(entries > 50, "{entries}");
-    let (said, database) = server.end().await;
+    let (telemetry, database) = server.end().await;
     for row in database.owner().await.unwrap().query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap()
     {
         is_clean("a fact", row.get(0));
     }
-    assert!(said.lines().len() > asked.len(), "{}", said.lines().len());
-    is_clean("the log", &said.log);
-    assert!(said.spans.contains("execute") && said.spans.len() > 10_000, "{}", said.spans.len());
-    is_clean("spans", &said.spans);
+    assert!(telemetry.lines().len() > responses.len(), "{}", telemetry.lines().len());
+    is_clean("the log", &telemetry.log);
+    assert!(telemetry.spans.contains("execute") && telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
+    is_clean("spans", &telemetry.spans);
 }
 
-/// Ends a line, begins one of its own, and colours it.
+/// A text that ends a log line, starts a forged line and contains terminal escapes.
 const FORGERY: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
-/// The same as it stands in a path.
+/// The same text, percent-encoded for a path.
 const ENCODED: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
-/// Different names that are asked for.
+/// Number of unknown names in requests.
 const NAMES: usize = 300;
 
-/// The series of a page of metrics: name and labels, without the value.
+/// The values of each label in the metrics.
 fn series(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
@@ -223,7 +223,7 @@ fn series(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
     labels
 }
 
-/// Labels are of closed sets, whatever was asked for.
+/// Asserts that every label value belongs to a closed set.
 #[track_caller]
 fn labels_are_closed(metrics: &str) {
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -242,7 +242,7 @@ fn labels_are_closed(metrics: &str) {
     }
 }
 
-/// A request in bytes, with one more header line.
+/// The bytes of a request with an additional header line.
 fn raw(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> {
     let mut bytes = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", client.address());
     if method != "GET" {
@@ -318,24 +318,25 @@ async fn nothing_that_is_sent_fakes_a_line_or_makes_a_label() {
     assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
     assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
 
-    let (said, _) = server.end().await;
-    is_untouched(&said);
+    let (telemetry, _) = server.end().await;
+    is_untouched(&telemetry);
 }
 
-/// Each line is one of ours, no span carries what was asked for by name, and no control character came through.
-fn is_untouched(said: &Said) {
-    let lines = said.lines();
+/// Asserts that each log line is genuine, that spans contain no name from a request, and that the log has no control
+/// characters.
+fn is_untouched(telemetry: &Said) {
+    let lines = telemetry.lines();
     assert!(lines.len() > NAMES, "{}", lines.len());
     for line in &lines {
         let known = ["timestamp", "level", "target"].iter().all(|name| line[*name].is_string());
         assert!(known && line["message"] != "forged", "{line}");
-        assert_ne!(line["level"], "ERROR", "what is sent is no fault of the server: {line}");
+        assert_ne!(line["level"], "ERROR", "a client error must not be logged as ERROR: {line}");
     }
     let control = |letter: &char| letter.is_control() && *letter != '\n';
-    let steering = said.log.lines().find(|line| line.chars().any(|letter| control(&letter)));
-    assert!(steering.is_none(), "{steering:?}");
-    assert!(said.spans.len() > 10_000, "{}", said.spans.len());
+    let control_line = telemetry.log.lines().find(|line| line.chars().any(|letter| control(&letter)));
+    assert!(control_line.is_none(), "{control_line:?}");
+    assert!(telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
     for forged in ["forged", "[31m", "name-nobody-has", "BREW"] {
-        assert!(!said.spans.contains(forged), "{forged}");
+        assert!(!telemetry.spans.contains(forged), "{forged}");
     }
 }

@@ -1,4 +1,4 @@
-//! `fairway-server seed`: the demo serves, and a second time nothing is changed.
+//! `fairway-server seed`: seeds the demo, and changes nothing when repeated.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::{TestApp, TestDatabase};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 const ANSWERING: &str = "/v1/workloads/by-slug/ticket-classifier/execute";
 
-/// What `fairway-server seed` says when it has seeded.
+/// Runs `fairway-server seed` and returns its output.
 async fn seed(database: &TestDatabase, data: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fairway-server"));
     for (name, _) in env::vars_os() {
@@ -23,13 +23,13 @@ async fn seed(database: &TestDatabase, data: &Path) -> String {
         .current_dir(folder.path())
         .env("FAIRWAY_DATABASE_URL", database.url())
         .env("FAIRWAY_DATA_DIR", data);
-    let ended = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
-    let err = String::from_utf8_lossy(&ended.stderr);
-    assert!(ended.status.success(), "{}: {err}", ended.status);
-    String::from_utf8(ended.stdout).unwrap()
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {err}", output.status);
+    String::from_utf8(output.stdout).unwrap()
 }
 
-/// How many rows each table has.
+/// The number of rows of each table.
 async fn rows(database: &TestDatabase) -> BTreeMap<String, i64> {
     let owner = database.owner().await.unwrap();
     let sql = "SELECT quote_ident(relname) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -73,7 +73,7 @@ async fn seeds_beside_a_running_server_and_keeps_what_people_changed() {
     let evidence = app.get(format!("/v1/executions/{}/evidence-graph", ran["execution_id"].as_str().unwrap()));
     let evidence = evidence.await.expect(200);
     assert_eq!(evidence["approvals"][0]["approved_by"], "user:demo-approver");
-    // Somebody gives the workload another release and another name.
+    // The workload gets another release and another name.
     let bindings = evidence["bindings"].as_array().unwrap().clone();
     let workload = app.get("/v1/workloads/by-slug/ticket-classifier").await.expect(200);
     let workload = workload["workload_id"].as_str().unwrap();
@@ -90,8 +90,8 @@ async fn seeds_beside_a_running_server_and_keeps_what_people_changed() {
     for state in ["approved", "active"] {
         app.given().transition(&release, state).await;
     }
-    let said = seed(app.database(), app.home()).await;
-    assert!(said.contains(&release) && said.contains("nothing was changed"), "{said}");
+    let output = seed(app.database(), app.home()).await;
+    assert!(output.contains(&release) && output.contains("nothing was changed"), "{output}");
     let kept = app.get(format!("/v1/workloads/{workload}")).await.expect(200);
     assert_eq!(kept["name"], "Sorter");
 }

@@ -1,4 +1,4 @@
-//! The service itself: whether it lives, what it counts, what it logs, and how requests are told apart.
+//! The service itself: health, readiness, metrics, logs and request identifiers.
 
 use crate::{document::routes, stage::Stage};
 use fairway_testkit::TestApp;
@@ -16,11 +16,11 @@ async fn it_says_that_it_lives_and_is_ready() {
     assert_eq!(app.get("/healthz").await.expect(200), json!({ "status": "ok" }));
     let ready = json!({ "status": "ready", "database": "ok", "artifacts": "ok", "partitions": "ok" });
     assert_eq!(app.get("/readyz").await.expect(200), ready);
-    // Neither asks who is there.
+    // These routes do not authenticate.
     for path in ["/healthz", "/readyz", "/metrics", "/openapi.json", "/docs/"] {
         assert_eq!(app.get(path).as_actor("nonsense").await.status, 200, "{path}");
     }
-    // Where partitions end within the week, somebody has to look.
+    // The server is unready when partitions end within a week.
     app.database().move_clock(60 * 60 * 24 * 200).await.unwrap();
     let unready = app.get("/readyz").await.expect(503);
     assert_eq!((&unready["status"], &unready["partitions"]), (&json!("unready"), &json!("unavailable")));
@@ -78,25 +78,25 @@ async fn the_labels_of_metrics_are_a_closed_set() {
 #[tokio::test]
 async fn requests_are_told_apart() {
     let app = TestApp::start().await;
-    let given = Uuid::now_v7().to_string();
-    let answer = app.get("/v1/workloads").header("X-Request-Id", &given).await;
-    assert_eq!(answer.header("x-request-id"), Some(given.as_str()));
+    let request_id = Uuid::now_v7().to_string();
+    let answer = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
+    assert_eq!(answer.header("x-request-id"), Some(request_id.as_str()));
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" });
-    app.post("/v1/assets", body).header("X-Request-Id", &given).await.expect(201);
-    for sent in ["", "abc-1", "not an id", &"a".repeat(500), &given.replace('-', "")] {
+    app.post("/v1/assets", body).header("X-Request-Id", &request_id).await.expect(201);
+    for sent in ["", "abc-1", "not an id", &"a".repeat(500), &request_id.replace('-', "")] {
         let answer = app.get("/nowhere").header("X-Request-Id", sent).await;
         let made = answer.header("x-request-id").unwrap();
         assert_ne!(made, sent);
         Uuid::parse_str(made).unwrap();
         assert_eq!(answer.refused(404, "not_found")["error"], "not_found");
     }
-    let twice = app.get("/healthz").header("X-Request-Id", &given).header("X-Request-Id", &given).await;
-    assert_ne!(twice.header("x-request-id"), Some(given.as_str()));
+    let twice = app.get("/healthz").header("X-Request-Id", &request_id).header("X-Request-Id", &request_id).await;
+    assert_ne!(twice.header("x-request-id"), Some(request_id.as_str()));
     let (one, two) = (app.get("/healthz").await, app.get("/healthz").await);
     assert_ne!(one.header("x-request-id"), two.header("x-request-id"));
 }
 
-/// What is logged goes here.
+/// Collects the log output.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -121,7 +121,7 @@ async fn the_log_holds_neither_queries_nor_texts() {
         .with_span_list(false)
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone());
-    // One process runs one such test; others that share it only write lines of their own.
+    // Only one test of a process installs the subscriber. Other tests in the process only add lines.
     subscriber.try_init().unwrap();
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
@@ -136,15 +136,15 @@ async fn the_log_holds_neither_queries_nor_texts() {
     app.post(workload.execute_path(), body).key("canary key").await.refused(422, "validation_error");
     app.post("/v1/assets", json!({ "slug": "canary-slug!", "canary-field": 1 })).await;
     let logged = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    let ours: Vec<Value> = logged
+    let own_lines: Vec<Value> = logged
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}")))
         .filter(|line| line["target"].as_str().is_some_and(|target| target.starts_with("fairway")))
         .collect();
-    for line in &ours {
+    for line in &own_lines {
         assert!(!line.to_string().contains("canary"), "{line}");
     }
-    let access: Vec<&Value> = ours.iter().filter(|line| line["target"] == "fairway::access").collect();
+    let access: Vec<&Value> = own_lines.iter().filter(|line| line["target"] == "fairway::access").collect();
     assert!(access.len() > 10, "{}", access.len());
     let one = access.iter().find(|line| line["request_id"] == marked.as_str()).unwrap();
     assert_eq!((&one["path"], &one["route"]), (&json!("/v1/workloads"), &json!("/v1/workloads")));
@@ -152,7 +152,7 @@ async fn the_log_holds_neither_queries_nor_texts() {
     assert_eq!(one["trace_id"], trace);
 }
 
-/// Every series that `/metrics` has stands in the dashboard and in the chapter that explains it, and no other.
+/// The dashboard and the chapter on metrics cover exactly the series of `/metrics`.
 #[tokio::test]
 async fn the_dashboard_shows_what_is_measured() {
     let app = TestApp::start().await;
@@ -197,7 +197,7 @@ async fn answers_to_named_callers_say_how_long_they_took() {
     }
 }
 
-/// The time of the database would tell whether something is there (R15).
+/// The database time would reveal whether a resource exists (R15).
 #[tokio::test]
 async fn omits_server_timing_for_refusals_and_guests() {
     let app = TestApp::start().await;
@@ -244,7 +244,7 @@ async fn the_documents_are_read_and_nothing_else() {
     }
 }
 
-/// People who followed a wrong link see a page, and programs see what they see everywhere.
+/// A browser on an unknown path gets a page, and other clients get the usual error body.
 #[tokio::test]
 async fn who_prefers_pages_is_told_by_a_page_that_nothing_is_there() {
     let app = TestApp::start().await;
@@ -257,7 +257,7 @@ async fn who_prefers_pages_is_told_by_a_page_that_nothing_is_there() {
             app.get(path).header("accept", accept).await.refused(404, "not_found");
         }
     }
-    // A path that is known answers as it does to everybody.
+    // A known route returns the usual error body to browsers as well.
     let known = app.get("/v1/workloads/0190f000-0000-7000-8000-00000000abcd").header("accept", browser).await;
     known.refused(404, "not_found");
     app.raw_path("DELETE", "/healthz").await.refused(405, "method_not_allowed");

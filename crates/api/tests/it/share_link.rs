@@ -1,4 +1,4 @@
-//! Share links: made, used up, taken back. What their tokens open is in `share_token`.
+//! Share links: creation, use limits and revocation. `share_token` covers the access that tokens give.
 
 use crate::stage::{ECHO_FLOW, TENANT};
 use fairway_testkit::{
@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, future::IntoFuture as _};
 
-/// A link that was made.
+/// A created link and its token.
 pub(crate) struct Made {
     pub(crate) id: String,
     pub(crate) token: String,
@@ -25,7 +25,7 @@ pub(crate) async fn made(app: &Client, workload: &ActiveWorkload, terms: Value) 
     Made { id: text("share_link_id"), token: text("token") }
 }
 
-/// A workload that returns its ticket.
+/// An active workload that returns its ticket.
 pub(crate) async fn echoing(app: &Client, slug: &str) -> ActiveWorkload {
     let given = app.given();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
@@ -90,18 +90,18 @@ async fn a_link_is_made_listed_and_taken_back() {
         (&second["label"], &second["lane"], &second["max_uses"]),
         (&json!("For Tina"), &json!("guided"), &json!(10_000))
     );
-    // The list knows everything but the tokens.
+    // The list contains all fields except tokens.
     let listed = app.get(&links).await;
     assert!(!listed.text().contains("fws_") && !listed.text().contains(secret));
     expected.as_object_mut().unwrap().remove("token");
     assert_eq!(listed.expect(200)[1], expected);
     assert_eq!(listed.json()[0]["share_link_id"], second["share_link_id"]);
-    // So does what `Location` names, which the other workload does not have.
+    // `Location` names the same fields, and the link belongs to this workload only.
     let other = app.given().workload("other").await;
     let read = app.get(format!("{links}/{id}")).await;
     assert_eq!(read.expect(200), expected);
     app.get(format!("/v1/workloads/{other}/share-links/{id}")).await.refused(404, "not_found");
-    // Taken back once, at its own workload.
+    // A link is revoked once, under its own workload.
     app.delete(format!("/v1/workloads/{other}/share-links/{id}")).await.refused(404, "not_found");
     app.delete(format!("{links}/{id}")).await.expect(204);
     app.delete(format!("{links}/{id}")).await.refused(404, "not_found");
@@ -109,13 +109,13 @@ async fn a_link_is_made_listed_and_taken_back() {
     assert_eq!(app.get(format!("{links}/{id}")).await.expect(200)["revoked"], true);
     let facts = "SELECT kind, convert_from(body, 'UTF8') FROM fact WHERE kind LIKE 'share\\_link.%' ORDER BY fact_id";
     let rows = app.database().owner().await.unwrap().query(facts, &[]).await.unwrap();
-    let told: Vec<(&str, Value)> = rows
+    let details: Vec<(&str, Value)> = rows
         .iter()
         .map(|row| (row.get(0), serde_json::from_str::<Value>(row.get(1)).unwrap()["detail"].clone()))
         .collect();
     let of = |ttl_hours: u32, max_uses: u32, lane: Value| json!({ "workload_id": workload.workload_id, "ttl_hours": ttl_hours, "max_uses": max_uses, "lane": lane });
     assert_eq!(
-        told,
+        details,
         [
             ("share_link.created", of(24, 1, Value::Null)),
             ("share_link.created", of(720, 10_000, json!("guided"))),
@@ -163,11 +163,11 @@ async fn every_reason_has_its_code_and_the_first_is_told() {
     let link = made(&app, &workload, json!({ "ttl_hours": 1 })).await;
     let ran = run(&app, &workload, &link.token).await.expect(200);
     let read = format!("/v1/executions/{}?token={}", ran["execution_id"].as_str().unwrap(), link.token);
-    // Used up: no further run, and everything else stays readable.
+    // A used-up link starts no further run; the workload and the run stay readable.
     run(&app, &workload, &link.token).await.refused(401, "share_token_exhausted");
     page(&link.token).await.expect(200);
     app.get(&read).await.expect(200);
-    // Before it is known what for.
+    // The token is checked before the inputs.
     let wrong = json!({ "environment": "dev", "inputs": { "tocket": 1 } });
     let wrong = app.post(format!("{}?token={}", workload.execute_path(), link.token), wrong).await;
     wrong.refused(401, "share_token_exhausted");
@@ -185,7 +185,7 @@ async fn every_reason_has_its_code_and_the_first_is_told() {
     all("share_token_revoked").await;
     app.database().move_clock(0).await.unwrap();
     all("share_token_revoked").await;
-    // Whoever may see runs still sees this one.
+    // A caller that may view runs still reads the run.
     app.get(read.split('?').next().unwrap()).await.expect(200);
 }
 
@@ -215,7 +215,7 @@ async fn what_is_refused_costs_no_use() {
     ask(json!({ "ticket": "yes" })).await.refused(409, "workload_suspended");
     status("registered").await.expect(200);
     assert_eq!(uses(&app, &workload, &link).await, 0);
-    // The key's run is named again, and nothing more.
+    // A replay returns only the identifier and the state of the run.
     let again = ask(json!({ "ticket": "no" })).key("d").await;
     let detail = again.refused(403, "policy_denied");
     assert_eq!(
@@ -229,7 +229,7 @@ async fn what_is_refused_costs_no_use() {
     ask(json!({ "ticket": "yes" })).key("other").await.refused(401, "share_token_exhausted");
     ask(json!({ "ticket": "yeah" })).key("k").await.refused(409, "idempotency_key_conflict");
     assert_eq!(uses(&app, &workload, &link).await, 1);
-    // A key that was refused is free.
+    // A refused request releases its key.
     let keys = "SELECT count(*) FROM idempotency_key WHERE caller LIKE 'share_link:%'";
     assert_eq!(number(&app, keys).await, 2);
 }
@@ -242,7 +242,7 @@ fn tally(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
     all
 }
 
-/// R12, in short: two servers over one database.
+/// R12, short form: two servers on one database.
 #[tokio::test]
 async fn uses_never_exceed_the_cap_and_a_revocation_holds_at_once_everywhere() {
     const MANY: usize = 50;
@@ -266,7 +266,7 @@ async fn uses_never_exceed_the_cap_and_a_revocation_holds_at_once_everywhere() {
             assert_eq!(number(&app, &sql).await, i64::try_from(cap).unwrap());
         }
     }
-    // Runs go on while the link is taken back: none is accepted that was asked for after the answer.
+    // Requests continue during the revocation: no request is accepted after its response.
     let link = made(&app, &workload, json!({ "max_uses": 10_000 })).await;
     let during = join_all((0..MANY).map(|number| run(servers[number % 2], &workload, &link.token).into_future()));
     let revoked = async {
@@ -281,7 +281,7 @@ async fn uses_never_exceed_the_cap_and_a_revocation_holds_at_once_everywhere() {
     assert_eq!(uses(&app, &workload, &link).await, accepted);
 }
 
-/// A run that waited meanwhile can be held against its link.
+/// A run that waited can check whether its link was revoked meanwhile.
 #[tokio::test]
 async fn a_run_knows_whether_its_link_was_taken_back() {
     use fairway_domain::{id::ExecutionId, share_link::ShareLinkStore as _, tenant::TenantScope};
@@ -298,7 +298,7 @@ async fn a_run_knows_whether_its_link_was_taken_back() {
     };
     let store = fairway_postgres::Database::new(&options).unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
-    // Expired or used up is not taken back.
+    // An expired or used-up link is not revoked.
     app.database().move_clock(25 * 60 * 60).await.unwrap();
     assert!(!store.is_run_revoked(scope, id).await.unwrap());
     app.delete(format!("{}/{}", links(&workload), link.id)).await.expect(204);

@@ -1,4 +1,4 @@
-//! Tokens of share links: each opens one workload and nothing else, is not guessed, and lies nowhere.
+//! Tokens of share links: each one gives access to one workload, cannot be guessed, and is not stored in plain text.
 
 use crate::{
     overheard::Overheard,
@@ -40,22 +40,22 @@ async fn a_token_opens_its_workload_and_starts_its_runs() {
         (&seen["queued_result"]["result"], &seen["lane"], &seen["steps"]),
         (&json!("a refund"), &json!("restricted"), &Value::Null)
     );
-    // Another link's holder, and somebody without one, are not its holder.
+    // The token of another link, and a caller without a token, cannot read the run.
     app.get(format!("{path}?token={}", other.token)).await.refused(404, "not_found");
     app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
     assert_eq!(app.get(&path).await.expect(200)["queued_result"], Value::Null);
-    // A name beside the token: the run is the name's, and costs a use as well.
+    // An actor with a token: the run belongs to the actor and consumes a use as well.
     let named = run(&app, &workload, &link.token).as_actor("user:ada").await.expect(200);
     let path = format!("/v1/executions/{}", named["execution_id"].as_str().unwrap());
     assert_eq!(app.get(&path).as_actor("user:ada").await.expect(200)["submitted_by"], "user:ada");
     app.get(format!("{path}?token={}", link.token)).await.refused(404, "not_found");
     assert_eq!(uses(&app, &workload, &link).await, 2);
-    // A lane of one's own takes a permission that no link gives.
+    // Choosing a lane requires a permission that no link gives.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" }, "lane": "standard" });
     let chosen = app.post(format!("{}?token={}", workload.execute_path(), link.token), body).await;
     assert_eq!(chosen.refused(403, "forbidden")["permission"], "release.transition");
     assert_eq!(uses(&app, &workload, &link).await, 2);
-    // What a link brought about stands on the run.
+    // The run records its link.
     let sql = format!("SELECT count(*) FROM execution WHERE share_link_id = '{}'", link.id);
     assert_eq!(number(&app, &sql).await, 2);
 }
@@ -79,7 +79,7 @@ async fn the_lane_of_a_link_serves_its_runs() {
     }
 }
 
-/// T29: a token opens one workload, and only there.
+/// T29: a token gives access to one workload, on the routes of that workload only.
 #[tokio::test]
 async fn a_token_grants_that_workload_and_nothing_else() {
     let app = TestApp::start().await;
@@ -91,13 +91,13 @@ async fn a_token_grants_that_workload_and_nothing_else() {
     let token = &link.token;
     run(&app, &other, token).await.refused(401, "share_token_invalid");
     app.get(format!("/v1/workloads/by-slug/other?token={token}")).await.refused(401, "share_token_invalid");
-    // A slug that nobody has is answered like one that the link does not open.
+    // An unknown slug gets the same response as a workload of another link.
     app.get(format!("/v1/workloads/by-slug/nobodys?token={token}")).await.refused(401, "share_token_invalid");
     let nobodys = ActiveWorkload { slug: "nobodys".to_owned(), ..other.clone() };
     run(&app, &nobodys, token).await.refused(401, "share_token_invalid");
-    // With a name that may see the other one it opens no more.
+    // An actor with access to the other workload is refused as well when it sends the token.
     run(&app, &other, token).as_actor("user:local").await.refused(401, "share_token_invalid");
-    // Everywhere else a token is nobody, and a name beside it is that name.
+    // Other routes refuse the token, and use the permissions of a named actor.
     let tokened = |request: Request| request.header("X-Share-Token", token);
     for operation in [
         "list_workloads",
@@ -118,12 +118,12 @@ async fn a_token_grants_that_workload_and_nothing_else() {
     tokened(app.get(links(&workload))).await.refused(401, "share_token_invalid");
     tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.refused(401, "share_token_invalid");
     tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.refused(404, "not_found");
-    // Another tenant's name for it, and another tenant.
+    // A token with another tenant in it, and a request to another tenant.
     let abroad = app.given().tenant("abroad").await;
     let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));
     run(&app, &workload, &moved).await.refused(401, "share_token_invalid");
     run(&app, &workload, token).in_tenant(&abroad).await.refused(404, "not_found");
-    // Other spellings are other tokens.
+    // Variants of the token are invalid.
     let last = &token[token.len() - 1..];
     let variants = [
         String::new(),
@@ -145,7 +145,7 @@ async fn a_token_grants_that_workload_and_nothing_else() {
     for variant in variants {
         run(&app, &workload, &variant).await.refused(401, "share_token_invalid");
     }
-    // The same bytes, percent-encoded, are the same token.
+    // The percent-encoded token is the same token.
     let encoded: String = token.bytes().map(|byte| format!("%{byte:02x}")).collect();
     assert_eq!(uses(&app, &workload, &link).await, 0);
     run(&app, &workload, &encoded).await.expect(200);
@@ -159,7 +159,7 @@ async fn a_link_stands_in_for_a_session() {
     let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
     let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let token = link["token"].as_str().unwrap();
-    // In the token's tenant, whoever asks.
+    // The token selects its tenant for every caller.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let run = app.post(format!("{}?token={token}", abroad.workload.execute_path()), body.clone()).await.expect(200);
     let read = app.get(format!("/v1/executions/{}?token={token}", run["execution_id"].as_str().unwrap()));
@@ -167,7 +167,7 @@ async fn a_link_stands_in_for_a_session() {
     app.post(abroad.workload.execute_path(), body).as_actor("anonymous").await.refused(404, "not_found");
 }
 
-/// T30: whoever tries tokens is stopped, on every server, and those with a good one elsewhere are not.
+/// T30: all servers rate limit a client that guesses tokens, and serve clients with a valid token at other addresses.
 #[tokio::test]
 async fn tokens_are_not_tried_without_end() {
     let rate = |builder: fairway_testkit::app::Builder| {
@@ -192,12 +192,12 @@ async fn tokens_are_not_tried_without_end() {
         assert!(
             refused.header("retry-after").is_some_and(|seconds| (1..=12).contains(&seconds.parse::<u64>().unwrap()))
         );
-        // Not even a good one is looked at then.
+        // A valid token of the same client is refused as well.
         run(server, &workload, &link.token).header("X-Forwarded-For", "192.0.2.1").await.refused(429, "rate_limited");
     }
     guess(&app, "192.0.2.2").await.refused(401, "share_token_invalid");
     run(&app, &workload, &link.token).header("X-Forwarded-For", "192.0.2.2").await.expect(200);
-    // What was used up or taken back was no guess.
+    // A used-up token does not count as a guess.
     for _ in 0..10 {
         run(&app, &workload, &link.token)
             .header("X-Forwarded-For", "192.0.2.3")
@@ -206,12 +206,12 @@ async fn tokens_are_not_tried_without_end() {
     }
 }
 
-/// How many links are issued, and how many of them go through every request that a token may be sent with.
+/// Number of created links, and how many of them are sent with every kind of request.
 fn issued() -> (usize, usize) {
     if fairway_testkit::is_long() { (1_000, 50) } else { (20, 20) }
 }
 
-/// A workload whose runs are recorded: what its callers bring may end in an artifact.
+/// Creates a workload that records transcripts, so that artifacts hold the inputs of callers.
 async fn recorded(app: &Client) -> ActiveWorkload {
     let given = app.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "recorded",
@@ -226,7 +226,7 @@ async fn recorded(app: &Client) -> ActiveWorkload {
     workload
 }
 
-/// R13 and T28: tokens are found nowhere but in the one answer that shows them.
+/// R13 and T28: a token appears only in the response that creates it.
 #[tokio::test]
 async fn tokens_lie_nowhere() {
     let server = Overheard::start("trace").await;
@@ -236,10 +236,10 @@ async fn tokens_lie_nowhere() {
     open(app, &public, "public").await;
     let recorded = recorded(app).await;
     let mut tokens = Vec::new();
-    let (many, sent) = issued();
-    for number in 0..many {
+    let (link_count, sent_count) = issued();
+    for number in 0..link_count {
         let link = made(app, &workload, json!({ "max_uses": 2 })).await;
-        if number >= sent {
+        if number >= sent_count {
             tokens.push(link.token);
             continue;
         }
@@ -283,15 +283,15 @@ async fn tokens_lie_nowhere() {
     }
     let metrics = app.get("/metrics").await.text();
     let events = app.get("/v1/audit/events?limit=200").await.text();
-    let (said, database) = server.end().await;
+    let (telemetry, database) = server.end().await;
     let rows = dump(&database).await;
-    assert!(rows.contains("share_link") && said.log.contains("by-slug") && said.spans.len() > 1_000);
-    // There are artifacts to search, and the transcripts of runs that tokens started.
-    let contents = said.files.values().filter(|bytes| String::from_utf8_lossy(bytes).contains("Sort the ticket"));
-    assert!(contents.count() > 0 && said.files.len() > 5, "{} artifacts", said.files.len());
-    assert!(rows.matches("Ticket: a refund").count() >= sent, "no transcripts in the database");
+    assert!(rows.contains("share_link") && telemetry.log.contains("by-slug") && telemetry.spans.len() > 1_000);
+    // The search covers artifacts and transcripts of runs that tokens started.
+    let contents = telemetry.files.values().filter(|bytes| String::from_utf8_lossy(bytes).contains("Sort the ticket"));
+    assert!(contents.count() > 0 && telemetry.files.len() > 5, "{} artifacts", telemetry.files.len());
+    assert!(rows.matches("Ticket: a refund").count() >= sent_count, "no transcripts in the database");
     let scanner = TokenScanner::of(&tokens);
-    // The search finds what is there: each spelling behind other bytes.
+    // Control: the scanner finds each spelling within other bytes.
     for token in [&tokens[0], &tokens[tokens.len() - 1]] {
         for spelling in spellings(token) {
             let hidden = [b"some bytes before it".as_slice(), &spelling, b"and behind it"].concat();
@@ -299,14 +299,14 @@ async fn tokens_lie_nowhere() {
         }
     }
     let texts = [
-        ("log", &said.log),
-        ("spans", &said.spans),
+        ("log", &telemetry.log),
+        ("spans", &telemetry.spans),
         ("metrics", &metrics),
         ("audit log", &events),
         ("database", &rows),
     ];
     let texts = texts.map(|(what, text)| (what.to_owned(), text.as_bytes()));
-    let files = said.files.iter().map(|(path, bytes)| (path.display().to_string(), bytes.as_slice()));
+    let files = telemetry.files.iter().map(|(path, bytes)| (path.display().to_string(), bytes.as_slice()));
     for (what, bytes) in texts.into_iter().chain(files) {
         assert_eq!(scanner.find(bytes), None, "{what} holds a token");
     }

@@ -1,4 +1,4 @@
-//! Slugs, names and labels: one spelling for everything that people type.
+//! Validation of slugs, names and labels.
 
 use crate::stage::ECHO_FLOW;
 use fairway_testkit::TestApp;
@@ -73,7 +73,7 @@ async fn slugs_have_one_shape() {
             let refused = app.post(path, body(path, slug)).await.refused(422, "validation_error");
             assert_eq!(refused["fields"][0]["code"], "reserved_slug", "{path} {slug}");
         }
-        // Flows are assets, so they share the assets' names.
+        // Flows are assets, so they share the slugs of assets.
         let longest = "b".repeat(if path == "/v1/workspaces" { 43 } else { 62 });
         let end = if path == "/v1/flows" { "f" } else { "" };
         for slug in ["a", "0", "a--b", "x1-2", longest.as_str()] {

@@ -1,4 +1,4 @@
-//! Tenants and workspaces: what belongs to whom, and that nobody else learns of it.
+//! Tenants and workspaces: ownership and isolation.
 
 use crate::{
     document::routes,
@@ -11,7 +11,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What there is nothing of.
+/// An identifier of no resource.
 const NOTHING: &str = "0190f000-0000-7000-8000-00000000dead";
 
 #[tokio::test]
@@ -31,10 +31,10 @@ async fn tenants_are_made_and_configured() {
     assert_eq!(listed[1]["tenant_id"], TENANT);
 
     let path = format!("/v1/tenants/{id}/settings");
-    // `Location` can be read by whoever created the tenant, without choosing it.
+    // The creator of the tenant may read `Location` without choosing the tenant.
     assert_eq!(made.header("location"), Some(path.as_str()));
     assert_eq!(app.get(&path).await.expect(200)["tenant_id"], id);
-    // Administrators of other tenants learn nothing.
+    // Callers of other tenants get 404.
     app.get(&path).as_actor("user:ada").await.refused(404, "not_found");
     let read = app.get(&path).in_tenant(id).await;
     let defaults = json!({
@@ -44,7 +44,7 @@ async fn tenants_are_made_and_configured() {
     let hosts = json!({ "public_hosts": ["acme.example"] });
     let changed = app.patch(&path, hosts.clone()).in_tenant(id).header("If-Match", read.header("etag").unwrap()).await;
     assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
-    assert_eq!(changed.expect(200)["notifications_enabled"], true, "what is not named stays");
+    assert_eq!(changed.expect(200)["notifications_enabled"], true, "omitted fields stay unchanged");
     let stale = app.patch(&path, json!({ "notifications_enabled": false })).in_tenant(id);
     stale.header("If-Match", read.header("etag").unwrap()).await.refused(412, "precondition_failed");
     // A host belongs to one tenant.
@@ -56,7 +56,7 @@ async fn tenants_are_made_and_configured() {
     }
 }
 
-/// A member that is left out stays; null is no value of any setting, as in other changes.
+/// An omitted field stays unchanged, and `null` is not a valid value of a setting.
 #[tokio::test]
 async fn rejects_null_settings() {
     let app = TestApp::start().await;
@@ -72,7 +72,7 @@ async fn rejects_null_settings() {
     assert_eq!(app.get(&path).await.header("etag"), before.header("etag"));
 }
 
-/// The address that a platform operator reads without choosing the tenant takes its changes too.
+/// A platform operator reads and changes settings of a tenant without choosing the tenant.
 #[tokio::test]
 async fn platform_operators_change_the_settings_that_they_read() {
     let app = TestApp::start().await;
@@ -84,7 +84,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
     assert_eq!(changed.expect(200)["public_hosts"], json!(["acme.example"]));
     let there = app.get(&path).in_tenant(&id).await;
     assert_eq!((there.expect(200), there.header("etag")), (changed.expect(200), changed.header("etag")));
-    // The fact stands in the log of the tenant whose settings changed.
+    // The audit log of the changed tenant records the fact.
     let owner = app.database().owner().await.unwrap();
     let logs = "SELECT tenant_id::text FROM fact WHERE kind = 'tenant.configured'";
     let logs: Vec<String> = owner.query(logs, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
@@ -96,7 +96,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
     app.patch(nowhere, json!({ "notifications_enabled": false })).await.refused(404, "not_found");
 }
 
-/// A host decides to whose tenant strangers come, so whoever runs the platform gives it out, and only what is nobody's.
+/// A public host selects the tenant of anonymous callers, so only platform operators assign hosts, and only free ones.
 #[tokio::test]
 async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
     let app = TestApp::builder()
@@ -134,7 +134,7 @@ async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
     refused(json!(hosts(51)), "too_many_hosts").await;
     refused(json!(["forms.example", "other.example", "forms.example"]), "duplicate_item").await;
     assert_eq!(set(json!(hosts(50))).await.expect(200)["public_hosts"], json!(hosts(50)));
-    // What was stored before that was a rule counts no more.
+    // A host that was stored before this rule has no effect.
     let owner = app.database().owner().await.unwrap();
     let abroad = app.given().tenant("abroad").await;
     let stolen = format!("INSERT INTO tenant_public_host (tenant_id, host) VALUES ('{abroad}', '127.0.0.1')");
@@ -166,7 +166,7 @@ async fn workspaces_share_a_namespace() {
     let refused = app.post("/v1/workspaces", long).await.refused(422, "validation_error");
     assert_eq!(refused["fields"][0]["path"], "slug");
 
-    // An asset is seen from every workspace of its namespace, and from no other.
+    // An asset is visible from every workspace of its namespace, and from no other one.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
     let asset = app.given().in_workspace(one).asset("skill", "shared-skill").await;
     for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (NOTHING, 404)] {
@@ -189,17 +189,17 @@ async fn callers_work_in_one_tenant() {
         let listed = request.await.expect(200);
         listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap().to_owned()).collect()
     };
-    // Somebody with roles in one tenant works there without saying so.
+    // An actor with roles in one tenant uses that tenant by default.
     abroad.role("user:eve", "tenant_admin", ("tenant", Some(&tenant))).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve")).await, ["there"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:eve").in_tenant(&tenant)).await, ["there"]);
-    // Somebody with roles in several chooses; without a choice it is the default tenant.
+    // An actor with roles in several tenants chooses one. The default is the default tenant.
     abroad.role("user:both", "viewer", ("workspace", Some(&there))).await;
     app.given().role("user:both", "viewer", ("workspace", Some(WORKSPACE))).await;
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both")).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(TENANT)).await, ["default"]);
     assert_eq!(slugs(app.get("/v1/workspaces").as_actor("user:both").in_tenant(&tenant)).await, ["there"]);
-    // Not theirs, not there and no identifier are one answer.
+    // Foreign, unknown and invalid tenants get the same response.
     app.given().role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
     for actor in ["user:home", "user:never-bound"] {
         for wanted in [tenant.as_str(), NOTHING, "acme", ""] {
@@ -232,11 +232,11 @@ async fn tenants_have_names_and_rows_of_their_own() {
             assert!(!there.as_array().unwrap().contains(row), "{path}: {row}");
         }
     }
-    // Its own, and the assistant that came with its workspace.
+    // The list has the tenant's workload and the assistant of its workspace.
     assert_eq!(app.get("/v1/workloads").in_tenant(&tenant).await.expect(200).as_array().unwrap().len(), 2);
 }
 
-/// All that an answer tells, without what is different each time.
+/// Status, headers and body of a response without the parts that differ in each request.
 pub(crate) fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
     let headers =
         answer.headers.iter().filter(|(name, _)| !["date", "x-request-id", "server-timing"].contains(&name.as_str()));
@@ -259,7 +259,7 @@ async fn a_foreign_identifier_is_like_none() {
         let names = route.placeholders();
         let body = if route.takes_body() { home.body(route.id()) } else { json!({}) };
         for (at, name) in names.iter().enumerate() {
-            // The name of a kind, and of a tool, is nobody's own.
+            // Kinds and tools belong to no tenant.
             if ["kind", "tool"].contains(name) {
                 continue;
             }
@@ -270,11 +270,11 @@ async fn a_foreign_identifier_is_like_none() {
                 let other = if *name == "slug" { "no-such-slug" } else { NOTHING };
                 (path.clone(), path.replace(&real, other))
             };
-            // The administrator of one tenant asks for what is another's, and the administrator of a workspace for
-            // what is in the next one.
+            // An administrator of one tenant requests resources of another tenant, and an administrator of one
+            // workspace requests resources of another workspace.
             let cases = [(&abroad, "user:boss"), (&home, "user:neighbour")];
             for (stage, actor) in cases {
-                // What lies below a workspace is forbidden, not hidden: every role in the tenant sees its workspaces.
+                // Every role in the tenant sees its workspaces, so resources below them are forbidden and not hidden.
                 let known_to_all = actor == "user:neighbour"
                     && names[..=at].iter().any(|name| ["tenant_id", "workspace_id"].contains(name));
                 if known_to_all {
@@ -285,7 +285,7 @@ async fn a_foreign_identifier_is_like_none() {
                     let request = app.named(&route.method, path.clone()).as_actor(actor);
                     let mut body = body.clone();
                     if route.id() == "review_release" {
-                        // A body that names another release than the path is refused for that alone.
+                        // Without the same release in the body, the request is refused for the mismatch.
                         body["subject_ref"] = json!(path.split('/').nth(3));
                     }
                     if route.takes_body() { request.json(body) } else { request }
@@ -338,7 +338,7 @@ async fn foreign_identifiers_in_queries_and_bodies_are_like_none() {
         foreign.refused(404, "not_found");
         assert_eq!(told(&foreign), told(&nothing), "{foreign}");
     }
-    // Within the tenant, a workload of a workspace that one does not see is not there either.
+    // Within the tenant, a workload of an invisible workspace looks unknown as well.
     let grant = |id: &str| {
         let body = json!({ "principal": "user:x", "role": "viewer", "scope_kind": "workload", "scope_ref": id });
         app.post("/v1/role-bindings", body).as_actor("user:neighbour")

@@ -1,9 +1,9 @@
-//! Scans texts and bytes for many tokens, in every spelling in which one might be stored.
+//! Scans texts and bytes for many tokens in every encoding in which a token might be stored.
 
 use fairway_testkit::TestDatabase;
 use std::collections::HashMap;
 
-/// Everything that the database holds, as text. Bytes are shown in hex.
+/// All rows of the database as text. Bytes are in hexadecimal.
 pub(crate) async fn dump(database: &TestDatabase) -> String {
     let owner = database.owner().await.unwrap();
     let tables = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition
@@ -17,14 +17,14 @@ pub(crate) async fn dump(database: &TestDatabase) -> String {
     all
 }
 
-/// Spellings are told apart by their first bytes.
+/// Number of leading bytes that index the spellings.
 const START: usize = 16;
-/// One bit for each three bytes that a spelling may begin with.
+/// Number of possible three-byte prefixes of a spelling.
 const STARTS: usize = 1 << 24;
 
-/// Finds any of many tokens, in any spelling.
+/// Finds any of many tokens in any spelling.
 pub(crate) struct TokenScanner<'t> {
-    /// Most places of a text are passed over by this alone.
+    /// Whether a spelling starts with a three-byte prefix. This check skips most positions of a text.
     begins: Vec<bool>,
     known: HashMap<[u8; START], Vec<(Vec<u8>, &'t str)>>,
 }
@@ -46,7 +46,7 @@ impl<'t> TokenScanner<'t> {
         Self { begins, known }
     }
 
-    /// The first token that the bytes hold.
+    /// The first token in the bytes.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<&'t str> {
         (0..bytes.len()).find_map(|at| {
             let rest = &bytes[at..];
@@ -59,8 +59,8 @@ impl<'t> TokenScanner<'t> {
     }
 }
 
-/// A token in the spellings in which it might be stored: as it is, as the bytes that it stands for, and either of them in
-/// hexadecimal, in base64 of both alphabets and percent-encoded.
+/// The spellings in which a token might be stored: as text, as decoded bytes, and both in hexadecimal, in base64 of
+/// both alphabets and percent-encoded.
 pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
     let secret = &token[token.len() - 43..];
     let decoded = decoded(secret);
@@ -69,7 +69,7 @@ pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let percent: String = bytes.iter().map(|byte| format!("%{byte:02x}")).collect();
         all.extend([hex.to_uppercase(), percent.to_uppercase(), hex, percent].map(String::into_bytes));
-        // In base64 bytes look different behind none, one and two others; the edges depend on the neighbours.
+        // The base64 form of bytes depends on their offset modulo three, and its edges depend on neighbouring bytes.
         for before in 0..3 {
             let encoded = encoded(&[&vec![0; before], bytes].concat());
             let middle = &encoded[4..encoded.len() - 4];
@@ -81,7 +81,7 @@ pub(crate) fn spellings(token: &str) -> Vec<Vec<u8>> {
 
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// The same in the alphabet that is not made for addresses.
+/// Converts base64url to the standard base64 alphabet.
 fn standard(base64url: &str) -> String {
     base64url.replace('-', "+").replace('_', "/")
 }

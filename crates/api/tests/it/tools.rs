@@ -1,4 +1,4 @@
-//! The tools that are always there, over plain HTTP, and what a deployment says of itself.
+//! The built-in tools over plain HTTP, and the runtime information of a deployment.
 
 use crate::{
     execution::ended,
@@ -19,17 +19,17 @@ async fn execute_flow_is_a_run_like_any_other() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let answer = app.post(FLOW, flow("main")).key("once").await;
-    let told = answer.expect(200);
-    let result = &told["result"];
-    assert_eq!((&told["status"], &result["status"]), (&json!("success"), &json!("completed")), "{told}");
+    let response = answer.expect(200);
+    let result = &response["result"];
+    assert_eq!((&response["status"], &result["status"]), (&json!("success"), &json!("completed")), "{response}");
     let read = app.get(format!("/v1/executions/{}", result["execution_id"].as_str().unwrap())).await.expect(200);
     assert_eq!(read["queued_result"]["result"], result["output"]);
     assert_eq!(read["workload_id"], json!(workload.workload_id));
-    // The key is the run's.
+    // The idempotency key applies to the run.
     let again = app.post(FLOW, flow("main")).key("once").await;
-    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (told.clone(), Some("true")));
+    assert_eq!((again.expect(200), again.header("idempotency-replayed")), (response.clone(), Some("true")));
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
-    // What was answered and cannot be read any more is not asked for again.
+    // A replay whose stored result is unreadable starts no second run.
     let spoiled = "SET session_replication_role = replica; UPDATE execution_result SET body = '[]'";
     connect(&app.database().url()).await.unwrap().batch_execute(spoiled).await.unwrap();
     let lost = app.post(FLOW, flow("main")).key("once").await.refused(502, "tool_response_malformed");
@@ -37,7 +37,7 @@ async fn execute_flow_is_a_run_like_any_other() {
     assert_eq!(number(&app, "SELECT count(*) FROM execution").await, 1);
 }
 
-/// Nobody knows whether the run was accepted: the caller is told so, by the run's name, and no second one is begun.
+/// If the outcome of the accept is unknown, the response says so with the run's identifier, and no second run starts.
 #[tokio::test]
 async fn a_lost_answer_is_told_as_such_and_nothing_is_called_again() {
     let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
@@ -53,12 +53,12 @@ async fn a_lost_answer_is_told_as_such_and_nothing_is_called_again() {
         if runs == 0 {
             calm.get(format!("/v1/executions/{}", id.as_str().unwrap())).await.refused(404, "not_found");
         } else {
-            // Nobody works on it; it ends all the same, and says how.
+            // No worker holds the run; its lease expires, and the run ends with an outcome.
             assert!(ended(&calm, &id).await["outcome"].is_string());
         }
     }
     assert_eq!(number(&calm, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 1);
-    assert_eq!(line.made().len(), 2, "each accept was cut");
+    assert_eq!(line.made().len(), 2, "each accept had a fault");
 }
 
 #[tokio::test]
@@ -66,16 +66,16 @@ async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).setting("FAIRWAY_SYNC_WAIT", "1ms");
     let app = app.start().await;
     app.active_workload("slow").await;
-    let told = app.post(FLOW, flow("slow")).await.expect(200);
-    assert_eq!((&told["status"], &told["result"]["state"]), (&json!("queued"), &json!("queued")));
+    let response = app.post(FLOW, flow("slow")).await.expect(200);
+    assert_eq!((&response["status"], &response["result"]["state"]), (&json!("queued"), &json!("queued")));
     let deny = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_today" }]);
     let policy = app.given().policy_of("strict", deny).await;
     app.given().active_under("denied", policy).await;
-    let told = app.post(FLOW, flow("denied")).await.expect(200);
-    let result = &told["result"];
-    assert_eq!((&told["status"], &result["status"]), (&json!("failed"), &json!("denied")), "{told}");
+    let response = app.post(FLOW, flow("denied")).await.expect(200);
+    let result = &response["result"];
+    assert_eq!((&response["status"], &result["status"]), (&json!("failed"), &json!("denied")), "{response}");
     assert_eq!((&result["error"]["code"], &result["reason_code"]), (&json!("policy_denied"), &json!("not_today")));
-    assert!(result["execution_id"].is_string(), "{told}");
+    assert!(result["execution_id"].is_string(), "{response}");
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn arguments_are_held_against_the_schema() {
         assert!(!refused.to_string().contains("asset"), "{refused}");
     }
     app.post("/v1/runtime/tools/canary", json!({})).await.refused(404, "not_found");
-    // Whom somebody acts for is a field of the call, for services whose word is taken.
+    // Delegation fields are accepted only from internal clients.
     let mut sent = flow("main");
     sent["actor_ref"] = json!("user:mia");
     app.post(FLOW, sent).await.refused(422, "forbidden_field");
@@ -118,8 +118,8 @@ async fn a_service_whose_word_is_taken_runs_for_others_and_reads_for_nobody() {
     send().await.refused(403, "principal_not_bound");
     let bindings = format!("/v1/workloads/{}/principal-bindings", workload.workload_id);
     app.put(bindings, json!({ "principal": "user:mia" })).await.expect(200);
-    let told = send().await.expect(200);
-    let path = format!("/v1/executions/{}", told["result"]["execution_id"].as_str().unwrap());
+    let response = send().await.expect(200);
+    let path = format!("/v1/executions/{}", response["result"]["execution_id"].as_str().unwrap());
     let read = app.get(path).await.expect(200);
     assert_eq!((&read["submitted_by"], &read["delegated_by"]), (&json!("user:mia"), &json!("service:portal")));
     let query = json!({ "arguments": { "knowledge_base_slug": "a", "query": "x" } });
@@ -144,12 +144,12 @@ async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
         );
         number(&app, &sql).await
     };
-    let told = query().await.expect(200);
-    let found = &told["result"];
-    assert_eq!((&told["status"], &found["contract_id"]), (&json!("success"), &json!("handbook")), "{told}");
+    let response = query().await.expect(200);
+    let found = &response["result"];
+    assert_eq!((&response["status"], &found["contract_id"]), (&json!("success"), &json!("handbook")), "{response}");
     assert_eq!(found["chunks"][0]["text"], "Thirty days of leave a year.");
     assert_eq!(facts("knowledge.read").await, 1);
-    // Who sees it and is not named by the contract reads nothing, and who does not see it is told nothing.
+    // A caller that the contract does not name is refused, and a caller that may not see the base gets 404.
     app.given().role("user:ada", "author", ("workspace", Some(WORKSPACE))).await;
     app.given().role("user:mia", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     app.given().role("user:vera", "viewer", ("workspace", Some(WORKSPACE))).await;
@@ -162,7 +162,7 @@ async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
     query().await.refused(422, "contract_refused");
 }
 
-/// A question that a model makes a vector of is text that leaves: that is told before, whatever comes of it.
+/// A query that an embedding model receives leaves the server, so a fact records it before the call.
 #[tokio::test]
 async fn what_goes_to_a_model_is_told_before_it_goes() {
     let app = TestApp::start().await;
@@ -182,7 +182,7 @@ async fn what_goes_to_a_model_is_told_before_it_goes() {
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
     app.post(path, documents).await.expect(201);
-    // What cannot be searched was asked for all the same.
+    // A query that fails after the embedding is recorded as well.
     let owner = app.database().owner().await.unwrap();
     owner.execute("UPDATE knowledge_index_model SET embedded_by = 'other/model'", &[]).await.unwrap();
     let refused = query().await;
@@ -212,7 +212,7 @@ async fn a_deployment_says_what_it_has_and_no_secrets() {
     let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);
     for what in ["plugins", "system-meta", "mcp-manifest"] {
         app.get(format!("/v1/runtime/{what}")).await.refused(422, "validation_error");
-        // What nobody in particular may not do is forbidden, whether there is such a workspace or not.
+        // An anonymous caller gets the same refusal for existing and unknown workspaces.
         for workspace in [WORKSPACE, workload.workload_id.as_str()] {
             let path = format!("/v1/runtime/{what}?workspace_id={workspace}");
             let refused = app.get(&path).as_actor("anonymous").await.refused(403, "forbidden");
@@ -227,7 +227,7 @@ async fn a_deployment_says_what_it_has_and_no_secrets() {
     let meta = read("system-meta").await;
     assert_eq!(meta["capabilities"]["mcp_protocol_versions"], json!(["2025-11-25", "2026-07-28"]));
     assert_eq!(meta["limits"]["request_body_bytes"], 1_048_576);
-    // Without a form it is no tool, and to who may not run it neither.
+    // A workload is a tool only with a form, and only for callers that may run it.
     let names = |manifest: Value| -> Vec<String> {
         manifest["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
     };

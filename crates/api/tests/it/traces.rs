@@ -1,4 +1,4 @@
-//! One trace from the caller's span to the single statement: what a collector gets of a request.
+//! Distributed traces from the caller's span to each statement.
 
 use crate::{guardrail::documents, mcp_server::FLOW, overheard::Overheard, stage::Stage};
 use fairway_testkit::{FaultyEndpoint, Script};
@@ -15,7 +15,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn a_request_is_traced_from_its_caller_to_its_statements() {
-    // A log of warnings alone, so that it is not the log that decides.
+    // The log level is `warn`, because it must not affect the export of spans.
     let server = Overheard::start("warn").await;
     let stage = Stage::set(&server.client).await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
@@ -24,9 +24,9 @@ async fn a_request_is_traced_from_its_caller_to_its_statements() {
     run.expect(200);
     let version = stage.request("create_asset_version").await.header("traceparent", &traceparent).await;
     version.expect(201);
-    let (said, _) = server.end().await;
+    let (telemetry, _) = server.end().await;
 
-    let spans: Vec<Span> = said
+    let spans: Vec<Span> = telemetry
         .traced
         .resource_spans
         .into_iter()
@@ -35,7 +35,7 @@ async fn a_request_is_traced_from_its_caller_to_its_statements() {
         .filter(|span| hex(&span.trace_id) == TRACE)
         .collect();
     let names: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
-    // What stands above a span, up to the caller's.
+    // The outermost ancestor of each span below the caller's span.
     let roots: BTreeSet<&str> = spans
         .iter()
         .map(|span| {
@@ -49,21 +49,21 @@ async fn a_request_is_traced_from_its_caller_to_its_statements() {
         .collect();
     let routes = ["POST /v1/assets/{asset_id}/versions", "POST /v1/workloads/by-slug/{slug}/execute"];
     assert_eq!(roots, BTreeSet::from(routes));
-    let told: BTreeSet<&str> = spans.iter().map(|span| span.name.as_str()).collect();
+    let span_names: BTreeSet<&str> = spans.iter().map(|span| span.name.as_str()).collect();
     for call in ["statement", "together", "chat", "artifact put"] {
-        assert!(told.contains(call), "{call}: {told:?}");
+        assert!(span_names.contains(call), "{call}: {span_names:?}");
     }
     let attributes = |span: &Span| format!("{:?}", span.attributes);
     for what in ["accepts of runs", "ends of runs", "new versions"] {
         assert!(spans.iter().any(|span| attributes(span).contains(what)), "{what}");
     }
-    assert!(!said.spans.contains("a word that nobody else says"));
+    assert!(!telemetry.spans.contains("a word that nobody else says"));
 }
 
-/// What only strangers say, and only stored rows hold.
+/// A text that only the tool server sends, or that only a stored row holds.
 const CANARY: &str = "canary-qxzw-7781";
 
-/// The SDK of the protocol logs whole messages; none of them reaches the log or the collector.
+/// The MCP SDK logs whole messages; none of them reaches the log or the collector.
 #[tokio::test]
 async fn exports_nothing_that_a_chatty_tool_server_says() {
     let endpoint = FaultyEndpoint::start().await;
@@ -84,7 +84,7 @@ async fn exports_nothing_that_a_chatty_tool_server_says() {
         given.version("tool_definition", "sky", tool).await,
     ];
     let workload = given.active_with("desk", versions).await;
-    // Each answer comes with more than what was asked for.
+    // Each response includes unsolicited notifications.
     let chatter = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         format!("event: message\ndata: {message}\n\n")
@@ -106,14 +106,14 @@ async fn exports_nothing_that_a_chatty_tool_server_says() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let ran = server.client.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"], "answered", "{ran}");
-    let (said, _) = server.end().await;
-    assert!(said.spans.contains("chat"), "the run was traced");
-    let logged = said.log.lines().find(|line| line.contains(CANARY));
+    let (telemetry, _) = server.end().await;
+    assert!(telemetry.spans.contains("chat"), "the run was traced");
+    let logged = telemetry.log.lines().find(|line| line.contains(CANARY));
     assert_eq!(logged, None);
-    assert!(!said.spans.contains(CANARY), "a message of a tool server reached the collector");
+    assert!(!telemetry.spans.contains(CANARY), "a message of a tool server reached the collector");
 }
 
-/// PostgreSQL repeats the row that it refuses. What stays is the code and the constraint, which are ours.
+/// PostgreSQL quotes the row that it refuses. The server logs only the SQLSTATE and the constraint.
 #[tokio::test]
 async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let server = Overheard::start("trace").await;
@@ -124,10 +124,10 @@ async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
     let answer = server.client.post("/v1/assets", skill).await;
     answer.refused(500, "internal");
     assert!(!answer.text().contains(CANARY), "{answer}");
-    let (said, _) = server.end().await;
-    let told = said.log.lines().find(|line| line.contains("SQLSTATE 23514, constraint `no_canary`"));
-    assert!(told.is_some(), "{}", said.log);
-    for text in [&said.log, &said.spans] {
+    let (telemetry, _) = server.end().await;
+    let logged = telemetry.log.lines().find(|line| line.contains("SQLSTATE 23514, constraint `no_canary`"));
+    assert!(logged.is_some(), "{}", telemetry.log);
+    for text in [&telemetry.log, &telemetry.spans] {
         let quoted = text.lines().find(|line| line.contains(CANARY) || line.contains("Failing row"));
         assert_eq!(quoted, None);
     }

@@ -1,4 +1,4 @@
-//! Refusals that come before the body was read: a short body costs nobody the connection, a long one does.
+//! Refusals before the server has read the body: a short body keeps the connection open, and a long one closes it.
 
 use fairway_testkit::TestApp;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// Two requests on one connection: what was answered to the first, and whether the second was answered at all.
+/// Sends two requests on one connection. Returns the received text, and whether the second request got a response.
 async fn twice(app: &TestApp, head: &str, body: &[u8]) -> (String, bool) {
     let address = app.address();
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(format!("{head}\r\nHost: {address}\r\n\r\n").as_bytes()).await.unwrap();
-    // The body comes when the head was read and, without waiting for it, refused.
+    // The server refuses the head before the body arrives.
     sleep(Duration::from_millis(50)).await;
     stream.write_all(body).await.unwrap();
     sleep(Duration::from_millis(50)).await;
-    // A connection that was ended takes no more.
+    // The write fails if the server has closed the connection.
     let _ = stream.write_all(format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes()).await;
     let mut seen = Vec::new();
     let mut part = [0; 4096];
@@ -36,7 +36,7 @@ async fn a_refusal_reads_what_is_short_and_ends_what_is_long() {
     let short = r#"{"slug":"a","asset_kind":"prompt"}"#;
     let length = short.len();
     let chunked = format!("{length:x}\r\n{short}\r\n0\r\n\r\n");
-    // By its path, by its caller, by its media type, by a parameter that nobody knows, and without having been read at all.
+    // Refused because of the path, the caller, the tenant, the media type, an unknown parameter, and the method.
     let heads = [
         (format!("POST /v1/nowhere HTTP/1.1\r\n{json}"), "404"),
         (format!("POST /v1/assets HTTP/1.1\r\n{json}\r\nX-Actor-Ref: nobody"), "422"),
@@ -53,7 +53,7 @@ async fn a_refusal_reads_what_is_short_and_ends_what_is_long() {
         assert!(text.starts_with(&format!("HTTP/1.1 {status}")), "{head}: {text}");
         assert!(second, "{head}: {text}");
     }
-    // A long one is not waited for, nor is one that does not come.
+    // The server waits neither for a long body nor for a body that does not arrive.
     for length in [1 << 20, 500] {
         let head = format!("POST /v1/nowhere HTTP/1.1\r\n{json}\r\nContent-Length: {length}");
         let (text, second) = twice(&app, &head, b"{").await;

@@ -1,4 +1,4 @@
-//! Versions of assets: labels, notes, differences.
+//! Versions of assets: labels, notes and diffs.
 
 use crate::{
     burden::turns,
@@ -59,14 +59,14 @@ async fn versions_carry_labels_and_notes() {
     assert_eq!(problems(&hidden), [("change_note".to_owned(), "invalid_text".to_owned())]);
 }
 
-/// The paths and codes of a request whose fields are wrong.
+/// The paths and codes of the field errors of a refusal.
 fn problems(answer: &Answer) -> Vec<(String, String)> {
     let refused = answer.refused(422, "validation_error");
     let text = |problem: &Value, name: &str| problem[name].as_str().unwrap().to_owned();
     refused["fields"].as_array().unwrap().iter().map(|problem| (text(problem, "path"), text(problem, "code"))).collect()
 }
 
-/// Whoever has made three mistakes hears of three, on every request that makes something.
+/// Every create request reports all field errors at once.
 #[tokio::test]
 async fn every_wrong_field_is_told_at_once() {
     let app = TestApp::start().await;
@@ -121,8 +121,8 @@ async fn every_wrong_field_is_told_at_once() {
         ),
     ] {
         let answer = app.post(&path, body).await;
-        let told: Vec<String> = problems(&answer).into_iter().map(|(path, _)| path).collect();
-        assert_eq!(told, wrong, "{path}");
+        let paths: Vec<String> = problems(&answer).into_iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, wrong, "{path}");
     }
     let listed = app.get("/v1/assets?asset_kind=x&lifecycle_state=y").await;
     assert_eq!(problems(&listed).len(), 2, "{listed}");
@@ -130,7 +130,7 @@ async fn every_wrong_field_is_told_at_once() {
     assert_eq!(problems(&listed).len(), 2, "{listed}");
 }
 
-/// A version is made from where its asset is seen, named in the body, in the query or nowhere.
+/// A version is created from a workspace that sees its asset. The body or the query names the workspace, or neither.
 #[tokio::test]
 async fn versions_are_made_from_a_workspace() {
     let app = TestApp::start().await;
@@ -157,7 +157,7 @@ async fn versions_are_made_from_a_workspace() {
     }
 }
 
-/// What is repeated of a request has an end, whatever names somebody gives to members.
+/// Errors truncate the member names that they repeat.
 #[tokio::test]
 async fn names_without_end_are_not_repeated() {
     let app = TestApp::start().await;
@@ -181,15 +181,15 @@ async fn names_without_end_are_not_repeated() {
     assert!(answer.status == 201 || answer.body.len() < 2_000, "{} bytes", answer.body.len());
 }
 
-/// A note is free text: it stands in no fact, and goes without its version.
+/// A note is free text: facts do not contain it, and it can be erased without its version.
 #[tokio::test]
 async fn a_note_can_be_erased() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let made = add(&app, &asset, json!({ "content": said("x"), "change_note": "canary" })).await.expect(201);
     let owner = app.database().owner().await.unwrap();
-    let told = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
-    assert_eq!(owner.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let count = "SELECT count(*) FROM fact WHERE position('canary'::bytea IN body) > 0";
+    assert_eq!(owner.query_one(count, &[]).await.unwrap().get::<_, i64>(0), 0);
     owner.batch_execute("SET ROLE fairway_service; DELETE FROM asset_version_note; RESET ROLE").await.unwrap();
     let id = made["asset_version_id"].as_str().unwrap();
     let read = app.get(format!("/v1/assets/{asset}/versions/{id}?workspace_id={WORKSPACE}")).await.expect(200);
@@ -227,14 +227,14 @@ async fn any_two_versions_can_be_compared() {
     let readable = app.get(path(&versions[0], &versions[1])).await.expect(200)["readable"].clone();
     let lines: Vec<&str> = readable.as_str().unwrap().lines().collect();
     assert!(lines.contains(&"    - Be kind.") && lines.contains(&"    + Be quick."), "{readable}");
-    // Both must be of this asset.
+    // Both versions must belong to the asset.
     let other = app.prompt("other").await.asset_version_id;
     for (one, two) in [(&versions[0], &other), (&other, &versions[0])] {
         app.get(path(one, two)).await.refused(404, "not_found");
     }
 }
 
-/// A page of large versions is bounded by their length and goes on.
+/// The size of large versions bounds a page, and the remaining versions follow on further pages.
 #[tokio::test]
 async fn a_page_of_large_versions_is_short_and_goes_on() {
     let app = TestApp::start().await;
@@ -260,8 +260,8 @@ async fn a_page_of_large_versions_is_short_and_goes_on() {
     assert_eq!(pages, 3, "five versions of 255 KiB on a page");
 }
 
-/// Tests take as long as they may, and a flow is read value by value (T12, T13): the thread goes on serving others
-/// meanwhile.
+/// Policy tests run up to their time limit, and a flow is read value by value (T12, T13). The thread must serve other
+/// requests meanwhile.
 #[tokio::test]
 async fn whoever_judges_content_keeps_nobody_waiting() {
     let app = TestApp::start().await;
@@ -282,12 +282,12 @@ async fn whoever_judges_content_keeps_nobody_waiting() {
     let draft = VersionDraft { content, label: None, change_note: None };
     let (made, longest, took) = turns(services.create_asset_version(&caller, (asset.into(), None), draft, None)).await;
     assert!(matches!(made, Err(Failure::Content(ContentRefusal::Invalid(_)))));
-    assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
+    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 
     let text = format!("entry_step: a\nsteps:\n  - {{id: a, type: return, output: [{}]}}\n", "x, ".repeat(15_000));
     let (found, longest, took) = turns(services.validate_flow(&caller, flow.into(), None, text)).await;
     assert_eq!(found.unwrap(), []);
-    assert!(longest < took / 2, "it kept the thread for {longest:?} of {took:?}");
+    assert!(longest < took / 2, "the thread was blocked for {longest:?} of {took:?}");
 }
 
 #[tokio::test]

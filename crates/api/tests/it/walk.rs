@@ -1,4 +1,4 @@
-//! The thread: from an empty database to a governed answer and its evidence, field by field.
+//! End-to-end test from an empty database to a governed answer and its evidence, field by field.
 
 use crate::stage::{NAMESPACE, WORKSPACE};
 use fairway_testkit::TestApp;
@@ -33,7 +33,7 @@ steps:
       category: '{{steps.classify.output}}'
 ";
 
-/// An identifier of ours: a UUID of version 7.
+/// Asserts that the value is a UUID of version 7, and returns it.
 #[track_caller]
 fn id(value: &Value) -> String {
     let text = value.as_str().unwrap_or_else(|| panic!("no identifier: {value}"));
@@ -41,10 +41,10 @@ fn id(value: &Value) -> String {
     text.to_owned()
 }
 
-/// A moment as the service writes it: RFC 3339 in UTC with `Z`.
+/// Parses a timestamp of the service: RFC 3339 in UTC with `Z`.
 #[track_caller]
 fn moment(value: &Value) -> time::OffsetDateTime {
-    let text = value.as_str().unwrap_or_else(|| panic!("no moment: {value}"));
+    let text = value.as_str().unwrap_or_else(|| panic!("no timestamp: {value}"));
     assert!(text.ends_with('Z'), "{text}");
     time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).unwrap()
 }
@@ -87,7 +87,7 @@ async fn from_an_empty_database_to_the_evidence() {
     let made = app.post(&path, json!({ "content": content })).as_actor("user:ada").await;
     let version = made.expect(201);
     let version_id = id(&version["asset_version_id"]);
-    // Without numbers, the canonical form is what sorted members without spaces are.
+    // Without numbers, the canonical form is compact JSON with sorted members.
     let canonical = content.to_string();
     assert_eq!(
         version,
@@ -99,7 +99,7 @@ async fn from_an_empty_database_to_the_evidence() {
             "created_at": version["created_at"], "created_by": "user:ada",
         })
     );
-    // The artifact holds exactly the bytes that the checksum is of.
+    // The artifact contains exactly the bytes of the checksum.
     let artifact = app.home().join("artifacts").join(version["artifact_ref"].as_str().unwrap());
     assert_eq!(std::fs::read_to_string(artifact).unwrap(), canonical);
     let read = app.get(format!("{path}/{version_id}?workspace_id={WORKSPACE}")).await;
@@ -119,7 +119,7 @@ async fn from_an_empty_database_to_the_evidence() {
     ]);
     let policy = given.policy_of("ticket-policy", rules).await;
 
-    // A flow is an asset too, and keeps its text.
+    // A flow is an asset that keeps its YAML text.
     let made = app
         .post("/v1/flows", json!({ "slug": "ticket-flow", "owner_ref": "team:a", "content_yaml": FLOW }))
         .await
@@ -238,7 +238,7 @@ async fn from_an_empty_database_to_the_evidence() {
     );
     assert_eq!(answer["metadata"]["classify"]["provider"], "local");
 
-    // Reading it: the submitter sees the result, the others that there was one.
+    // The submitter reads the result; other callers read the run without it.
     let read = app.get(format!("/v1/executions/{execution_id}")).as_actor("user:grace").await.expect(200);
     assert_eq!(
         read,
@@ -305,7 +305,7 @@ async fn from_an_empty_database_to_the_evidence() {
     moment(&decision["evaluated_at"]);
     assert_eq!(evidence["obligations"], json!([]));
     assert_eq!(evidence["retrieval_events"], json!([]));
-    assert_eq!(evidence["references"], json!([]), "nothing that is bound refers to anything");
+    assert_eq!(evidence["references"], json!([]), "no bound content has references");
     let artifact = &evidence["evidence_artifacts"][0];
     assert_eq!(members(artifact), ["artifact_id", "artifact_kind", "created_at", "storage_ref"]);
     let stored = format!("evidence/{execution_id}/{}/", artifact["artifact_id"].as_str().unwrap());
@@ -318,14 +318,14 @@ async fn from_an_empty_database_to_the_evidence() {
         }])
     );
 
-    // It is a snapshot: what changes later does not change it.
+    // The evidence is a snapshot that later changes do not alter.
     app.patch(format!("/v1/workloads/{workload_id}"), json!({ "owner_ref": "team:other" })).await.expect(200);
     app.post(&transition, json!({ "to_state": "retired" })).await.expect(200);
     let later = app.get(format!("/v1/executions/{execution_id}/evidence-graph")).await.expect(200);
     assert_eq!(later, evidence);
 }
 
-/// The version of a flow that there is.
+/// The version identifier of a flow.
 async fn made_version(app: &TestApp, flow_id: &str) -> Value {
     let flow = app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200);
     flow["asset_version_id"].clone()
