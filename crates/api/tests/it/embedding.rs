@@ -100,8 +100,8 @@ async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
 async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
     let app = server(&["old", "new"], "old").start().await;
     let base = base(&app, "handbook", json!({ "strategy": "vector", "top_k": 1 })).await;
-    for (name, said) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
-        app.post(path(&base, ""), text(name, said)).await.expect(201);
+    for (name, content) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
+        app.post(path(&base, ""), text(name, content)).await.expect(201);
     }
     let workload = pinned(&app, &base).await;
     assert_eq!(searched(&app, &workload).await, ("old".to_owned(), 2));

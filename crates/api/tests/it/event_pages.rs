@@ -42,8 +42,8 @@ async fn pages_of_events_are_numbered_on_and_are_resumed_anywhere() {
     let id = talkative(&app, 300, 1_000).await;
     let all = events(&app.get(path(&id, "/events")).await);
     assert!(all.iter().map(|event| event.id).eq(1..=BEFORE + 301));
-    let said = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
-    assert_eq!(all.iter().filter(said).count(), 300);
+    let is_added_delta = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
+    assert_eq!(all.iter().filter(is_added_delta).count(), 300);
     assert_eq!(all.last().unwrap().data["output"], "billing");
     for seen in [1, 20, 33, 34, 35, 200, BEFORE + 300] {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);

@@ -1,4 +1,4 @@
-//! What happens in runs, as server-sent events.
+//! The server-sent events of runs.
 
 use crate::{
     dispatch::{path, queued},
@@ -20,7 +20,7 @@ use tokio::{
     time::timeout,
 };
 
-/// An event as it was read.
+/// A parsed event.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Event {
     pub(crate) id: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Event {
     pub(crate) data: Value,
 }
 
-/// The events of a text.
+/// Parses the events of a response body.
 fn read(text: &str) -> Vec<Event> {
     let of = |block: &str| {
         let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
@@ -61,7 +61,7 @@ const WHOLE: [&str; 7] = [
     "execution.completed",
 ];
 
-/// A stream that is read while it comes.
+/// An event stream that the test reads incrementally.
 pub(crate) struct Stream {
     lines: Lines<BufReader<OwnedReadHalf>>,
     /// Keeps the connection open.
@@ -73,7 +73,7 @@ impl Stream {
         Self::of(client, &format!("GET {path}"), headers, "").await
     }
 
-    /// What answers a request, with this body.
+    /// Sends a request with this request line (without version), headers and body.
     async fn of(client: &Client, line: &str, headers: &str, body: &str) -> Self {
         let (read, mut write) = TcpStream::connect(client.address()).await.unwrap().into_split();
         let head = format!("{line} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n{body}", client.address());
@@ -81,27 +81,27 @@ impl Stream {
         Self { lines: BufReader::new(read).lines(), _write: write }
     }
 
-    /// The value of a header of the answer, before there is any event.
+    /// The value of a response header, which is available before the first event.
     async fn header(&mut self, name: &str) -> String {
-        let heard = async {
+        let value = async {
             loop {
                 let line = self.lines.next_line().await.unwrap().unwrap();
-                if let Some(value) = line.split_once(": ").filter(|(said, _)| said.eq_ignore_ascii_case(name)) {
+                if let Some(value) = line.split_once(": ").filter(|(header, _)| header.eq_ignore_ascii_case(name)) {
                     return value.1.to_owned();
                 }
             }
         };
-        timeout(Duration::from_secs(20), heard).await.unwrap()
+        timeout(Duration::from_secs(20), value).await.unwrap()
     }
 
-    /// The kind of the next event and what it says, within some seconds.
+    /// The kind and the data of the next event, within 20 s.
     pub(crate) async fn told(&mut self) -> (String, Value) {
         let kind = self.next().await;
         let line = timeout(Duration::from_secs(20), self.lines.next_line()).await.unwrap().unwrap().unwrap();
         (kind, serde_json::from_str(line.strip_prefix("data: ").unwrap()).unwrap())
     }
 
-    /// The kind of the next event, within some seconds.
+    /// The kind of the next event, within 20 s.
     async fn next(&mut self) -> String {
         let heard = async {
             loop {
@@ -134,12 +134,12 @@ async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() 
     assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), WHOLE);
     for seen in 0..=6 {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
-        assert_eq!(rest, streamed[seen..], "behind {seen}");
+        assert_eq!(rest, streamed[seen..], "after event {seen}");
     }
-    // To whoever saw the end a client is told not to come back.
+    // 204 tells a client that has the last event not to reconnect.
     for seen in [7, 8, 100] {
-        let over = app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await;
-        assert_eq!((over.status, over.body.len()), (204, 0), "behind {seen}");
+        let ended_stream = app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await;
+        assert_eq!((ended_stream.status, ended_stream.body.len()), (204, 0), "after event {seen}");
     }
     for wrong in ["x", "-1"] {
         app.get(path(&id, "/events")).header("last-event-id", wrong).await.refused(422, "validation_error");
@@ -148,12 +148,12 @@ async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() 
         let all = events(&app.get(path(&id, "/events")).header("last-event-id", empty).await);
         assert_eq!(all, streamed, "an empty value counts as none");
     }
-    // Nobody followed this one while it ran: its steps are told all the same, and what it said is in its end.
+    // A run without a stream: its events hold the steps, and the last one holds the output.
     let plain = run(&app, &workload).await.expect(200)["execution_id"].clone();
-    let told = events(&app.get(path(&plain, "/events")).await);
+    let replay = events(&app.get(path(&plain, "/events")).await);
     let without_deltas: Vec<&str> = WHOLE.into_iter().filter(|kind| *kind != "output.delta").collect();
-    assert_eq!(kinds(&told), without_deltas);
-    assert_eq!(told.last().unwrap().data["output"], "billing");
+    assert_eq!(kinds(&replay), without_deltas);
+    assert_eq!(replay.last().unwrap().data["output"], "billing");
 }
 
 #[tokio::test]
@@ -162,15 +162,15 @@ async fn who_did_not_send_a_run_is_told_its_steps_and_nothing_that_was_said() {
     let workload = app.active_workload("main").await;
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
     let id = streamed[0].data["execution_id"].clone();
-    let told = app.get(path(&id, "/events")).as_actor("user:eve").await;
-    assert_eq!(kinds(&events(&told)), WHOLE);
-    assert!(!told.text().contains("canary"), "{}", told.text());
+    let stream = app.get(path(&id, "/events")).as_actor("user:eve").await;
+    assert_eq!(kinds(&events(&stream)), WHOLE);
+    assert!(!stream.text().contains("canary"), "{}", stream.text());
     let given = app.given();
     given.role("user:elsewhere", "viewer", ("workload", Some(&given.workload("other").await))).await;
     app.get(path(&id, "/events")).as_actor("user:elsewhere").await.refused(404, "not_found");
 }
 
-/// The window counts by the database's clock, as it does for the answer itself.
+/// Deltas expire with the result, by the database's clock.
 #[tokio::test]
 async fn what_was_said_is_told_for_as_long_as_the_answer_is_kept() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
@@ -182,9 +182,9 @@ async fn what_was_said_is_told_for_as_long_as_the_answer_is_kept() {
     assert_eq!(events(&app.get(path(&id, "/events")).await), streamed);
     app.database().move_clock(30 * day + 60).await.unwrap();
     assert_eq!(app.get(path(&id, "")).await.expect(200)["queued_result"], Value::Null);
-    let told = app.get(path(&id, "/events")).await;
-    assert_eq!(kinds(&events(&told)), WHOLE);
-    assert!(!told.text().contains("canary"), "{}", told.text());
+    let expired = app.get(path(&id, "/events")).await;
+    assert_eq!(kinds(&events(&expired)), WHOLE);
+    assert!(!expired.text().contains("canary"), "{}", expired.text());
     let rest = app.get(path(&id, "/events")).header("last-event-id", "2").await;
     assert_eq!((events(&rest)[0].id, &events(&rest)[0].data["delta"]), (3, &Value::Null));
 }
@@ -195,16 +195,16 @@ async fn a_run_that_was_stopped_in_line_never_began() {
     let workload = server.active_workload("main").await;
     let id = queued(&server, &workload).await.expect(202)["execution_id"].clone();
     server.post(path(&id, "/cancel"), json!({})).await.expect(200);
-    let told = events(&server.get(path(&id, "/events")).await);
-    assert_eq!(kinds(&told), ["execution.failed"]);
-    assert_eq!((told[0].id, &told[0].data["status"]), (2, &json!("cancelled")));
-    // Whoever saw nothing but a beginning is told the end, and whoever saw the end is not told it again.
+    let replay = events(&server.get(path(&id, "/events")).await);
+    assert_eq!(kinds(&replay), ["execution.failed"]);
+    assert_eq!((replay[0].id, &replay[0].data["status"]), (2, &json!("cancelled")));
+    // A client after event 1 gets the end; a client after the end gets 204.
     let rest = server.get(path(&id, "/events")).header("last-event-id", "1").await;
-    assert_eq!(events(&rest), told);
+    assert_eq!(events(&rest), replay);
     assert_eq!(server.get(path(&id, "/events")).header("last-event-id", "2").await.status, 204);
 }
 
-/// Whoever is cut off while its run stands in line knows what to come back to.
+/// A client that disconnects while its run is queued knows the path to reconnect to.
 #[tokio::test]
 async fn a_stream_names_its_run_before_there_is_any_event() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
@@ -226,30 +226,30 @@ async fn a_stream_names_its_run_before_there_is_any_event() {
     worker.drain().await;
 }
 
-/// R3: what was accepted has a name, and its caller is told it.
+/// R3: the caller of an accepted run always gets its identifier.
 #[tokio::test]
 async fn a_run_that_cannot_be_followed_is_answered_by_its_name() {
-    let calm = TestApp::builder().start().await;
-    let workload = public(&calm, "main").await;
-    let line = FaultyLine::to(calm.database(), 1);
-    let shaky = TestApp::builder().beside(&calm).over(&line).start().await;
-    line.becomes(LineFault::At("SELECT position, events"));
+    let direct = TestApp::builder().start().await;
+    let workload = public(&direct, "main").await;
+    let proxy = FaultyLine::to(direct.database(), 1);
+    let proxied = TestApp::builder().beside(&direct).over(&proxy).start().await;
+    proxy.becomes(LineFault::At("SELECT position, events"));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let execute = || shaky.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
+    let execute = || proxied.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
     let named = execute().as_actor("user:ada").key("k").await;
-    let nobody = execute().as_actor("anonymous").await;
-    for answer in [&named, &nobody] {
-        let told = answer.expect(202);
-        assert_eq!(answer.header("location"), Some(path(&told["execution_id"], "").as_str()));
+    let anonymous = execute().as_actor("anonymous").await;
+    for answer in [&named, &anonymous] {
+        let accepted = answer.expect(202);
+        assert_eq!(answer.header("location"), Some(path(&accepted["execution_id"], "").as_str()));
     }
-    line.becomes(LineFault::None);
-    ended(&calm, &named.expect(202)["execution_id"]).await;
-    // The key still names it, and what follows it is as good as ever.
+    proxy.becomes(LineFault::None);
+    ended(&direct, &named.expect(202)["execution_id"]).await;
+    // The key still identifies the run, and the stream works again.
     let again = execute().as_actor("user:ada").key("k").await;
     assert_eq!(events(&again)[0].data["execution_id"], named.expect(202)["execution_id"]);
-    let token = nobody.expect(202)["result_token"].as_str().unwrap().to_owned();
-    let id = nobody.expect(202)["execution_id"].clone();
-    let read = calm.get(path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
+    let token = anonymous.expect(202)["result_token"].as_str().unwrap().to_owned();
+    let id = anonymous.expect(202)["execution_id"].clone();
+    let read = direct.get(path(&id, "")).as_actor("anonymous").header("X-Result-Token", token);
     assert_eq!(read.await.expect(200)["execution_id"], id);
 }
 
@@ -273,7 +273,7 @@ async fn callers_without_a_name_have_few_streams_open() {
     let refused = app.get(path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
     refused.refused(429, "too_many_streams");
     assert!(refused.header("retry-after").is_some(), "{refused}");
-    // One that it starts besides is named, and so is what reads it.
+    // A further run without a stream returns its identifier and its result token.
     let started = run(&app, &workload).as_actor("anonymous").header("accept", "text/event-stream").await.expect(202);
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
@@ -284,8 +284,8 @@ async fn callers_without_a_name_have_few_streams_open() {
 
 #[tokio::test]
 async fn answers_that_are_to_be_redacted_are_not_told_before_they_are() {
-    let said = "write to ada@example.com";
-    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers(said.to_owned()))).start().await;
+    let output = "write to ada@example.com";
+    let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers(output.to_owned()))).start().await;
     let given = app.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "usual", "obligations": ["redact_output"] }]);
@@ -300,14 +300,14 @@ async fn answers_that_are_to_be_redacted_are_not_told_before_they_are() {
 async fn what_is_refused_is_a_plain_answer_and_what_fails_is_told() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
     let given = app.given();
-    let no = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
-    let policy = given.policy_of("strict", no).await;
+    let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
+    let policy = given.policy_of("strict", deny_rule).await;
     let denied = given.active_under("denied", policy).await;
     run(&app, &denied).header("accept", "text/event-stream").await.refused(403, "policy_denied");
     let workload = given.active_workload("main").await;
     let without = json!({ "environment": "dev", "inputs": {} });
-    let told = events(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
-    let last = told.last().unwrap();
+    let stream = events(&app.post(workload.execute_path(), without).header("accept", "text/event-stream").await);
+    let last = stream.last().unwrap();
     assert_eq!(
         (last.kind.as_str(), &last.data["error"]["code"]),
         ("execution.failed", &json!("prompt_argument_missing"))
@@ -323,7 +323,7 @@ async fn a_stream_is_alive_while_a_run_waits_and_ends_with_it_at_whichever_serve
     let mut stream = Stream::open(&server, &path(&id, "/events"), "").await;
     let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
     assert_eq!((stream.next().await.as_str(), stream.next().await.as_str()), (WHOLE[0], WHOLE[1]));
-    // Longer than the server has patience with a connection on which nothing moves.
+    // The heartbeats keep the stream open beyond the idle timeout of connections.
     let mut silent = Stream::open(&server, &path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
     let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
     timeout(Duration::from_secs(20), alive).await.unwrap();

@@ -1,4 +1,4 @@
-//! What stands behind a run: as a graph, document by document, and what went into its answer.
+//! The evidence of a run: the graph, its documents, and the lineage of the output.
 
 use crate::{execution::run, stage::WORKSPACE};
 use fairway_testkit::{
@@ -8,7 +8,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the model says, and nobody may read who only looks on.
+/// The model's output, which viewers must not read.
 const SAID: &str = "call 4111 1111 1111 1111";
 const FLOW: &str = "\
 name: Checked and shortened
@@ -34,7 +34,7 @@ steps:
     output: '{{steps.shorten.output}}'
 ";
 
-/// A workload whose runs owe a transcript from the start, and a word to the owner once the flow asked again.
+/// A workload whose policy requires a transcript at acceptance, and a notification of the owner in the flow.
 async fn watched(app: &TestApp) -> ActiveWorkload {
     let given = app.given();
     let owed = |id: &str, condition: &str, obligation: &str| {
@@ -69,7 +69,7 @@ fn lineage(id: &str) -> String {
     format!("/v1/executions/{id}/context-lineage?workspace_id={WORKSPACE}")
 }
 
-/// Which types of nodes the specification lets each relationship join.
+/// The relationships of the specification with the node types of their source and target.
 const RELATIONSHIPS: [(&str, &str, &str); 7] = [
     ("executed_under", "execution", "release"),
     ("belongs_to", "release", "workload"),
@@ -91,7 +91,7 @@ async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other
     let mut data: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for node in graph["nodes"].as_array().unwrap() {
         let (id, name) = (node["id"].as_str().unwrap().to_owned(), node["type"].as_str().unwrap().to_owned());
-        assert_eq!(types.insert(id, name.clone()), None, "two nodes of one id: {node}");
+        assert_eq!(types.insert(id, name.clone()), None, "duplicate node id: {node}");
         data.entry(name).or_default().push(node["data"].clone());
     }
     let mut joined: BTreeSet<(String, String, String)> = BTreeSet::new();
@@ -100,8 +100,8 @@ async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other
         joined.insert((edge["relationship"].as_str().unwrap().to_owned(), end("source"), end("target")));
     }
     let all = RELATIONSHIPS.map(|(name, from, to)| (name.to_owned(), from.to_owned(), to.to_owned()));
-    assert_eq!(joined, all.into(), "each relationship is there, between what it may join");
-    // The data of a node is the section of its type.
+    assert_eq!(joined, all.into(), "the graph has every relationship between the specified node types");
+    // The data of the nodes equal the sections of the flat format.
     for (section, name) in [
         ("bindings", "binding"),
         ("obligations", "obligation"),
@@ -114,18 +114,18 @@ async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other
         assert_eq!(json!([flat[section]]), json!(data[section]));
     }
     assert_eq!(data["asset"].len(), 4);
-    // Two decisions in the graph, the one that counts in the sections.
+    // The graph has both decisions, the flat format only the effective one.
     let decisions: Vec<&Value> = data["policy_decision"].iter().map(|decision| &decision["rules"]).collect();
     assert_eq!(decisions, [&json!(["watched"]), &json!(["watched", "told"])]);
     assert_eq!(flat["policy_decision"], data["policy_decision"][1]);
     assert_eq!(flat["release"]["release_id"], workload.release_id);
-    // Whoever imposes something is named.
+    // Every obligation is linked to the decisions that impose it.
     let requires = |edge: &&Value| edge["relationship"] == "requires";
     let required: Vec<&Value> = graph["edges"].as_array().unwrap().iter().filter(requires).collect();
-    assert_eq!(required.len(), 3, "the transcript twice, the word to the owner once: {required:?}");
+    assert_eq!(required.len(), 3, "both decisions impose the transcript, one the notification: {required:?}");
 }
 
-/// What a prompt includes stands in what the model is sent: evidence that leaves it out is not whole.
+/// The model receives what a prompt includes, so evidence names included assets as well.
 #[tokio::test]
 async fn what_a_bound_content_refers_to_is_bound_as_well() {
     let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
@@ -142,7 +142,7 @@ async fn what_a_bound_content_refers_to_is_bound_as_well() {
         given.policy("policy").await,
     ];
     let workload = given.active_with("main", versions).await;
-    // A version that is newer than the release is no part of what it ran with.
+    // A version that is newer than the release is not part of its evidence.
     let newer =
         given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
     let answer = run(&app, &workload).await.expect(200);
@@ -151,18 +151,23 @@ async fn what_a_bound_content_refers_to_is_bound_as_well() {
     let nodes = graph["nodes"].as_array().unwrap();
     let included: Vec<&Value> = nodes.iter().filter(|node| node["data"]["asset_slug"] == "tone").collect();
     let data = json!({ "asset_slug": "tone", "asset_kind": "skill", "asset_version_ids": [tone.asset_version_id] });
-    assert_eq!(included, [&json!({ "id": "asset:tone", "type": "asset", "data": data })], "once, and no binding");
+    assert_eq!(
+        included,
+        [&json!({ "id": "asset:tone", "type": "asset", "data": data })],
+        "one asset node and no binding"
+    );
     let release = format!("release:{}", workload.release_id);
     let edge = json!({ "source": release, "target": "asset:tone", "relationship": "binds" });
     assert_eq!(graph["edges"].as_array().unwrap().iter().filter(|known| **known == edge).count(), 1);
     let flat = app.get(path).await.expect(200);
-    assert_eq!(flat["bindings"].as_array().unwrap().len(), 3, "what has a role in the release is bound by it alone");
-    let said = json!([{ "asset_kind": "skill", "asset_slug": "tone", "asset_version_id": tone.asset_version_id }]);
-    assert_eq!(flat["references"], said, "once, though the prompt names it twice");
+    assert_eq!(flat["bindings"].as_array().unwrap().len(), 3, "only assets with a role are bindings");
+    let references =
+        json!([{ "asset_kind": "skill", "asset_slug": "tone", "asset_version_id": tone.asset_version_id }]);
+    assert_eq!(flat["references"], references, "a repeated reference is listed once");
     assert!(!graph.to_string().contains(&newer) && !flat.to_string().contains(&newer));
 }
 
-/// Two versions of one asset are two texts, and which of them the model was sent is what evidence is read for.
+/// Evidence identifies every version of an asset that the model received.
 #[tokio::test]
 async fn every_version_of_an_asset_is_there() {
     let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
@@ -188,19 +193,19 @@ async fn every_version_of_an_asset_is_there() {
     let asset = |slug: &str| {
         let id = format!("asset:{slug}");
         let found: Vec<&Value> = nodes.iter().filter(|node| node["id"] == id).collect();
-        assert_eq!(found.len(), 1, "an asset is one, however many versions: {found:?}");
+        assert_eq!(found.len(), 1, "an asset with several versions has one node: {found:?}");
         assert_eq!(found[0]["type"], "asset");
         found[0]["data"]["asset_version_ids"].clone()
     };
-    assert_eq!(asset("tone"), json!([tone.asset_version_id, longer]), "one named by its label, one left open");
-    assert_eq!(asset("manners"), json!([bound.asset_version_id, included]), "one bound, another included");
+    assert_eq!(asset("tone"), json!([tone.asset_version_id, longer]), "one reference with a label, one without");
+    assert_eq!(asset("manners"), json!([bound.asset_version_id, included]), "one version is bound, another included");
     assert_eq!(asset("outer"), json!([outer.asset_version_id]));
     let bindings: Vec<&Value> = nodes.iter().filter(|node| node["type"] == "binding").collect();
     assert_eq!(bindings.len(), 4, "{bindings:?}");
     let of_manners: Vec<&Value> =
         bindings.into_iter().filter(|node| node["data"]["asset_slug"] == "manners").map(|node| &node["data"]).collect();
     let role = json!({ "role": "skill", "asset_slug": "manners", "asset_version_id": bound.asset_version_id });
-    assert_eq!(of_manners, [&role], "a version that is only included has no role");
+    assert_eq!(of_manners, [&role], "an included version has no role");
 
     let flat = app.get(&path).await.expect(200);
     let named = |section: &str| -> BTreeSet<(String, String)> {
@@ -208,12 +213,12 @@ async fn every_version_of_an_asset_is_there() {
         let items = flat[section].as_array().unwrap();
         let named: BTreeSet<_> =
             items.iter().map(|item| (word(item, "asset_slug"), word(item, "asset_version_id"))).collect();
-        assert_eq!(named.len(), items.len(), "{section}: a version twice: {items:?}");
+        assert_eq!(named.len(), items.len(), "{section}: duplicate version: {items:?}");
         named
     };
     let expected = [("tone", &tone.asset_version_id), ("tone", &longer), ("manners", &included)];
     assert_eq!(named("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
-    // What the graph says of assets is what the sections say of versions.
+    // The versions of the asset nodes equal those of the flat sections.
     let mut told = named("bindings");
     told.extend(named("references"));
     let assets = nodes.iter().filter(|node| node["type"] == "asset").flat_map(|node| {
@@ -234,14 +239,14 @@ async fn what_a_run_owed_is_shown_with_when_it_was_done() {
         assert_eq!(obligation["obligation_name"], name);
         assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
     }
-    // The owner is told by the fact that tells the end.
+    // The fact of the run's end carries the notification of the owner.
     let owner = app.database().owner().await.unwrap();
     let sql = "SELECT convert_from(body, 'UTF8')::json FROM fact WHERE kind = 'execution.ended'";
     let fact: Value = owner.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(fact["detail"]["notify"], "team:tests");
     assert!(fact["categories"].as_array().unwrap().contains(&json!("reports")), "{fact}");
     assert!(!fact.to_string().contains("4111 1111"), "facts hold no payload");
-    // A run that failed shows what it still did.
+    // The run lists every completed step.
     let read = app.get(format!("/v1/executions/{id}")).await.expect(200);
     let steps: Vec<&Value> = read["steps"].as_array().unwrap().iter().map(|step| &step["step_id"]).collect();
     assert_eq!(steps, ["check", "sort", "shorten", "done"]);
@@ -272,20 +277,20 @@ async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators(
     assert_eq!((calls.len(), &calls[1]["answer"]), (2, &json!(SAID)));
     assert_eq!(calls[1]["messages"], json!([{ "role": "user", "content": SAID }]));
 
-    // What was said can go; that it was said stays.
+    // Payloads can be erased; the documents stay.
     let owner = app.database().owner().await.unwrap();
     owner.execute("DELETE FROM evidence_payload", &[]).await.unwrap();
     let erased = app.get(&transcript).as_actor("user:operator").await.expect(200);
     assert_eq!((&erased["payload"], &erased["content"]), (&Value::Null, &whole["content"]));
     assert_eq!(erased["payload_withheld"], false);
 
-    // A document belongs to one run.
+    // A document is found only under its own run.
     let other = run(&app, &workload).await.expect(200);
     let elsewhere = transcript.replace(&id, other["execution_id"].as_str().unwrap());
     app.get(elsewhere).await.refused(404, "not_found");
 }
 
-/// Masking a long answer takes its time, and nobody else's.
+/// Redaction of long output must not block other requests.
 #[tokio::test]
 async fn others_are_served_while_long_answers_are_masked() {
     let app = TestApp::start().await;
@@ -296,8 +301,8 @@ async fn others_are_served_while_long_answers_are_masked() {
     let workload = given.active_with("main", vec![given.policy_of("policy", rules).await, flow]).await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-    let long = || app.post(workload.execute_path(), body.clone());
-    let mut runs = std::pin::pin!(async { tokio::join!(long(), long(), long(), long()) });
+    let run_long = || app.post(workload.execute_path(), body.clone());
+    let mut runs = std::pin::pin!(async { tokio::join!(run_long(), run_long(), run_long(), run_long()) });
     let others = async {
         for _ in 0..10 {
             app.get("/healthz").await.expect(200);
@@ -306,7 +311,7 @@ async fn others_are_served_while_long_answers_are_masked() {
     tokio::select! {
         biased;
         () = others => {}
-        _ = &mut runs => panic!("four long answers were masked before ten short ones were given"),
+        _ = &mut runs => panic!("redaction of four long outputs blocked ten short requests"),
     }
     let (first, second, third, fourth) = runs.await;
     for answer in [first, second, third, fourth] {
@@ -345,7 +350,7 @@ async fn digests_are_of_what_was_sent_and_answered() {
     }
     owner.batch_execute("DELETE FROM execution_input; DELETE FROM execution_result").await.unwrap();
     let later = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
-    assert_eq!(later, evidence, "the evidence stays when what was said goes");
+    assert_eq!(later, evidence, "evidence does not change when payloads are erased");
 }
 
 #[tokio::test]
@@ -407,7 +412,7 @@ async fn the_lineage_names_what_went_into_the_answer() {
     app.get(format!("{}&offset=1000000000000000000", lineage(&id))).await.refused(422, "offset_too_deep");
     app.get(format!("/v1/executions/{id}/context-lineage")).await.refused(422, "validation_error");
 
-    // Without the inputs nobody can say what they were, and the lineage says that it cannot.
+    // After erasure of the inputs, the lineage marks its items as redacted.
     let owner = app.database().owner().await.unwrap();
     owner.execute("DELETE FROM execution_input", &[]).await.unwrap();
     let later = app.get(format!("{}&origin=user_input", lineage(&id))).await.expect(200);
@@ -428,21 +433,20 @@ async fn a_lineage_tells_operators_more_and_other_workspaces_nothing() {
     assert_eq!((&items[4]["untrusted_reason"], &items[4]["trust"]), (&Value::Null, &json!("trusted")));
     assert_eq!(items[0]["action_posture"], "allow_with_obligations");
     let refs = |item: &Value| item["decision_evidence_refs"].as_array().unwrap().len();
-    assert_eq!((refs(&items[5]), refs(&items[0])), (1, 2), "what was decided by then, and no later decision");
+    assert_eq!((refs(&items[5]), refs(&items[0])), (1, 2), "an item refers only to the decisions made before it");
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     assert_eq!(items[0]["decision_evidence_refs"][0], evidence["policy_decision"]["decision_id"]);
 
     let other = app.given().workspace("other", "default").await;
     app.given().role("user:elsewhere", "operator", ("workspace", Some(&other))).await;
-    let there = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
+    let foreign_path = format!("/v1/executions/{id}/context-lineage?workspace_id={other}");
     for actor in ["user:operator", "user:elsewhere"] {
-        app.get(&there).as_actor(actor).await.refused(404, "not_found");
+        app.get(&foreign_path).as_actor(actor).await.refused(404, "not_found");
     }
     app.get(lineage(&id)).as_actor("user:elsewhere").await.refused(404, "not_found");
 }
 
-/// The submitter sees its run, so it is told which permission the evidence needs; whoever does not see the run is told that
-/// there is none.
+/// The submitter can see its run, so the refusal names the permission. Callers that cannot see the run get 404.
 #[tokio::test]
 async fn submitters_are_told_which_permission_the_evidence_of_their_run_needs() {
     let app = TestApp::start().await;

@@ -1,4 +1,4 @@
-//! Runs: every way in which one can end, and who learns of it.
+//! Runs: every outcome, and the callers that can read it.
 
 mod waits;
 
@@ -18,10 +18,10 @@ async fn facts(app: &TestApp, kind: &str) -> i64 {
     owner.query_one("SELECT count(*) FROM fact WHERE kind LIKE $1", &[&kind]).await.unwrap().get(0)
 }
 
-/// Asks again until the run has ended; the client's patience bounds each request, the test's own bounds them all.
+/// Polls the run until it has an outcome, for at most 20 s.
 pub(crate) async fn ended(app: &TestApp, id: &Value) -> Value {
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
-    let asked = async {
+    let poll = async {
         loop {
             let read = app.get(&path).await.expect(200);
             if read["outcome"].is_string() {
@@ -29,7 +29,7 @@ pub(crate) async fn ended(app: &TestApp, id: &Value) -> Value {
             }
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(20), asked).await.unwrap()
+    tokio::time::timeout(std::time::Duration::from_secs(20), poll).await.unwrap()
 }
 
 #[tokio::test]
@@ -57,9 +57,9 @@ async fn a_provider_that_fails_fails_the_run() {
         assert_eq!(evidence["evidence_artifacts"][0]["artifact_kind"], "provider_call");
         assert_eq!(evidence["approvals"].as_array().unwrap().len(), 1);
     }
-    let asked = provider.calls();
-    assert_eq!(asked.len(), 4, "what may pass is asked for once more, the rest is not");
-    assert!(asked[0].conversation.system_prompt.ends_with("Ticket: a refund"), "{:?}", asked[0]);
+    let calls = provider.calls();
+    assert_eq!(calls.len(), 4, "only a transient error is retried, once");
+    assert!(calls[0].conversation.system_prompt.ends_with("Ticket: a refund"), "{:?}", calls[0]);
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn a_denial_leaves_its_evidence() {
     assert_eq!(evidence["release"]["release_id"], workload.release_id);
     assert_eq!(evidence["bindings"].as_array().unwrap().len(), 3);
     assert_eq!((provider.count(), facts(&app, "execution.%").await), (0, 1));
-    // An input that the rules did not think of is no reason to let it through.
+    // A policy that cannot be evaluated denies the run.
     let body = json!({ "environment": "dev", "inputs": {} });
     let refused = app.post(workload.execute_path(), body).await.refused(403, "policy_denied");
     assert_eq!(refused["reason_code"], "policy_evaluation_error");
@@ -152,7 +152,7 @@ async fn what_is_switched_off_does_not_run() {
     run(&app, &workload).await.refused(409, "workload_suspended");
     status("registered").await.expect(200);
     run(&app, &workload).await.expect(200);
-    // Another environment has nothing active, and another workload is not there.
+    // An environment without an active release, and a workload that does not exist.
     let body = json!({ "environment": "production", "inputs": {} });
     app.post(workload.execute_path(), body).await.refused(409, "no_active_release");
     let nowhere = app.post("/v1/workloads/by-slug/nowhere/execute", json!({ "environment": "dev" })).await;
@@ -163,7 +163,11 @@ async fn what_is_switched_off_does_not_run() {
     run(&app, &workload).await.refused(409, "workload_retired");
     let refused = status("registered").await.refused(409, "invalid_transition");
     assert_eq!((&refused["current_state"], &refused["valid_transitions"]), (&json!("retired"), &json!([])));
-    assert_eq!(status("retired").await.expect(200)["status"], "retired", "to the present status changes nothing");
+    assert_eq!(
+        status("retired").await.expect(200)["status"],
+        "retired",
+        "the current status is accepted and changes nothing"
+    );
 }
 
 #[tokio::test]
@@ -176,7 +180,7 @@ async fn a_release_without_a_flow_needs_a_prompt_and_a_model() {
     let prompt = given.prompt("prompt").await;
     let half = given.active_with("half", vec![policy.clone(), prompt]).await;
     run(&app, &half).await.refused(409, "nothing_to_run");
-    // A flow that asks no model needs neither.
+    // A flow without a model call needs neither.
     let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
     let echo = given.active_with("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
@@ -213,7 +217,7 @@ steps:
     app.post(path, late).await.refused(409, "release_not_editable");
 }
 
-/// A flow that asks a model by what the release binds in that role.
+/// A flow with one model call that uses the binding of `role`.
 pub(crate) fn asking(role: &str) -> String {
     format!(
         "\
@@ -249,13 +253,13 @@ async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
     let call = &provider.calls()[0];
     assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
     assert_eq!((call.conversation.temperature, call.conversation.max_tokens), (Some(0.25), Some(40)));
-    // Where a policy is bound as well, the policy counts: somebody has approved its route.
+    // A bound model policy takes precedence, because its route is approved.
     let flow = given.flow("both", &asking("model_policy")).await;
     let model = given.model_policy("model").await;
     let both = given.active_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
-    // Nor is one called whose asset is no longer active.
+    // Activation refuses a configuration whose asset is retired.
     let workload = given.workload("late").await;
     let late = given.approved(&workload, &versions).await;
     app.post(format!("/v1/assets/{}/retire?workspace_id={}", config.asset_id, crate::stage::WORKSPACE), json!({}))
@@ -271,20 +275,20 @@ async fn a_stored_version_runs_though_a_new_one_like_it_would_be_refused() {
     let app = TestApp::start().await;
     let given = app.given();
     let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
-    // As a server would find them that has become stricter, or has forgotten why a test was right.
+    // Simulates stored versions that later, stricter validation would refuse.
     let owner = app.database().owner().await.unwrap();
     let mut sql = "ALTER TABLE asset_version DISABLE TRIGGER append_only;".to_owned();
-    for (version, more) in [
+    for (version, extra) in [
         (&policy, json!({ "extra": 1, "tests": [{ "name": "no", "expect": { "outcome": "deny" } }] })),
         (&model, json!({ "extra": 1, "temperature": 99 })),
     ] {
         sql.push_str(&format!(
-            "UPDATE asset_version SET content = (content::jsonb || '{more}')::text WHERE asset_version_id = '{}';",
+            "UPDATE asset_version SET content = (content::jsonb || '{extra}')::text WHERE asset_version_id = '{}';",
             version.asset_version_id
         ));
         let path = format!("/v1/assets/{}/versions?workspace_id={}", version.asset_id, crate::stage::WORKSPACE);
         let mut content = app.get(path).await.expect(200)[0]["content"].clone();
-        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        content.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
         let path = format!("/v1/assets/{}/versions", version.asset_id);
         app.post(path, json!({ "content": content })).await.refused(400, "invalid_content");
     }
@@ -331,7 +335,7 @@ async fn an_argument_that_is_missing_is_the_callers_mistake() {
         assert_eq!(read["error"]["code"], code);
     }
     assert_eq!(provider.count(), 0);
-    // What stands in a value is text, and never a template.
+    // Input values are text and are never expanded.
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     app.post(workload.execute_path(), body).await.expect(200);
@@ -350,7 +354,7 @@ async fn only_the_submitter_reads_the_result() {
     let path = format!("/v1/executions/{}", ran["execution_id"].as_str().unwrap());
     let own = app.get(&path).as_actor("user:ada").await.expect(200);
     assert_eq!(own["queued_result"]["result"], ran["output"]);
-    // Its submitter needs no permission to see how it went, and has none to see what stands behind it.
+    // The submitter reads the outcome without a permission; the evidence needs `execution.view`.
     let refused = app.get(format!("{path}/evidence-graph")).as_actor("user:ada").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "execution.view");
     for actor in ["user:grace", "user:local"] {
@@ -377,7 +381,7 @@ async fn a_moved_lane_serves_the_next_run() {
     let workload = given.active_with("main", vec![policy.clone(), model.clone(), one]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
     let next = given.approved(&workload.workload_id, &[policy, model, two]).await;
-    // On one lane first: the general one still serves everybody.
+    // The release is active only on `restricted`; `standard` still serves the caller.
     let path = format!("/v1/releases/{next}/transition");
     app.post(&path, json!({ "to_state": "active", "lane": "restricted" })).await.expect(200);
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");

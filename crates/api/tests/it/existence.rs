@@ -1,5 +1,5 @@
-//! R15: whoever asks for something that it cannot see learns nothing about whether it exists. A foreign identifier and
-//! one that nobody has get the same answer, from the same statements, in the same time.
+//! R15: a caller cannot learn whether a resource that it cannot see exists. A foreign and an unknown identifier get the
+//! same response, from the same SQL statements, in the same time.
 
 use crate::{
     document::{Route, routes},
@@ -19,28 +19,28 @@ use std::{
 };
 use uuid::Uuid;
 
-/// Administers the default tenant and asks for what is another tenant's.
+/// Administers the default tenant and requests resources of another tenant.
 const BOSS: &str = "user:boss";
-/// Administers a workspace of the default tenant and asks for what is in another one.
+/// Administers a workspace of the default tenant and requests resources of another workspace.
 const NEIGHBOUR: &str = "user:neighbour";
-/// Placeholders that name nothing of anybody: kinds and tools are known to all, every word names an environment, and
-/// everybody has sessions of its own.
+/// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
+/// sessions are per caller.
 const NAMES_NOTHING: [&str; 4] = ["kind", "tool", "environment", "session_id"];
 
 /// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
 struct Pair {
     what: String,
     foreign: Request,
-    /// What stands for the identifier; a fresh one is put in for each request.
+    /// The identifier that [`PLACEHOLDER`] replaces; each request gets a new one of the same form.
     place: String,
 }
 
-/// Stands where an identifier that nobody has is put in.
+/// The placeholder of the identifier in the template request.
 const MARK: &str = "~nobodys~";
 
 impl Pair {
-    /// The same request for something that does not exist. Its identifier is as old as the others: the age tells which
-    /// partition is looked in.
+    /// The same request for a resource that does not exist. The identifier is as recent as the foreign one, because its
+    /// timestamp selects the partition.
     fn unknown(&self) -> Request {
         let fresh = Uuid::now_v7();
         let stand_in = match self.place.as_str() {
@@ -64,7 +64,7 @@ fn filled(request: &Request, path: String, body: &str) -> Request {
     if body.is_empty() { request } else { request.bytes("application/json", body.to_owned()) }
 }
 
-/// What a caller owns, and what it asks for and cannot see.
+/// A caller, the resources that it owns, and those that it cannot see.
 struct View<'a> {
     actor: &'static str,
     own: &'a Stage<'a>,
@@ -72,23 +72,23 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// The identifier that stands at a place of a route's path in a request of it.
+    /// The value of a path parameter in a request of the route.
     fn segment(route: &Route, request: &Request, name: &str) -> Option<String> {
         let path = request.path().split('?').next()?.to_owned();
         let at = route.path.split('/').position(|segment| segment == format!("{{{name}}}"))?;
         path.split('/').nth(at).map(str::to_owned)
     }
 
-    /// Whether a placeholder names something that the caller cannot see.
+    /// Whether a path parameter identifies a resource that the caller cannot see.
     fn is_hidden(&self, name: &str) -> bool {
-        // Workspaces and the tenant itself are known to everybody of the tenant.
+        // Every caller of a tenant can see the tenant and its workspaces.
         let is_known = self.actor == NEIGHBOUR && ["tenant_id", "workspace_id"].contains(&name);
         !is_known && !NAMES_NOTHING.contains(&name)
     }
 
-    /// A pair out of a request that names `place` somewhere.
+    /// A pair from a request that contains the identifier `place`.
     fn pair(&self, what: String, request: Request, place: &str) -> Pair {
-        // The caller looks from its own workspace: that it cannot see the other one is told by other requests.
+        // The query names the caller's own workspace; other pairs cover the foreign workspace.
         let here = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
         let mark = |text: &str| text.replace(place, MARK);
         let (path, body) = (request.path().to_owned(), request.text());
@@ -98,7 +98,7 @@ impl View<'_> {
         Pair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
     }
 
-    /// Every identifier of every path.
+    /// Pairs for every path parameter of every route.
     async fn of_paths(&self) -> Vec<Pair> {
         let mut pairs = Vec::new();
         for route in routes() {
@@ -112,7 +112,7 @@ impl View<'_> {
                 let place = Self::segment(&route, &request, name).unwrap();
                 pairs.push(self.pair(format!("{} {{{name}}}", route.id()), request.clone(), &place));
             }
-            // Something of one's own, and below it what belongs to somebody else.
+            // A parent of the caller, with a foreign resource below it.
             if let [_, .., last] = names[..]
                 && self.is_hidden(last)
             {
@@ -126,7 +126,7 @@ impl View<'_> {
         pairs
     }
 
-    /// Identifiers and slugs in queries and bodies.
+    /// Pairs for identifiers and slugs in queries and bodies.
     async fn of_bodies(&self) -> Vec<Pair> {
         let (app, own, theirs) = (self.own.app, self.own, self.foreign);
         let policy = theirs.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
@@ -187,7 +187,7 @@ impl View<'_> {
     }
 }
 
-/// Every pair of one caller, who asks from another tenant or from another workspace.
+/// Every pair of one caller of another tenant or another workspace.
 async fn pairs(app: &Client, actor: &'static str) -> Vec<Pair> {
     let home = Stage::set(app).await;
     let other = match actor {
@@ -207,7 +207,7 @@ async fn pairs(app: &Client, actor: &'static str) -> Vec<Pair> {
     pairs
 }
 
-/// The statements that each trace holds, by its identifier.
+/// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
 fn statements(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
     let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for span in spans {
@@ -240,7 +240,7 @@ async fn compare(actor: &'static str) {
         let send = async |request: Request, trace: String| {
             request.header("traceparent", format!("00-{trace}-00000000000000aa-01")).await
         };
-        // Once before, so that neither finds anything in a cache that the other does not.
+        // Both requests run once before, so that the caches are equally warm.
         let (first, _) = (pair.foreign().await, pair.unknown().await);
         let foreign = send(pair.foreign(), traced(2 * number)).await;
         let unknown = send(pair.unknown(), traced(2 * number + 1)).await;
@@ -250,13 +250,13 @@ async fn compare(actor: &'static str) {
             wrong.push(format!("{}: {foreign}\ninstead of {unknown}", pair.what));
         }
     }
-    let (said, _) = server.end().await;
-    let spans = said.traced.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+    let (telemetry, _) = server.end().await;
+    let spans = telemetry.traced.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     let traces = statements(spans.flat_map(|scope| scope.spans).collect());
     for (number, pair) in pairs.iter().enumerate() {
         let of = |number: usize| traces.get(&traced(number)).cloned().unwrap_or_default();
         let (foreign, unknown) = (of(2 * number), of(2 * number + 1));
-        assert!(!unknown.is_empty(), "{} was not traced", pair.what);
+        assert!(!unknown.is_empty(), "{} has no trace", pair.what);
         if foreign != unknown {
             wrong.push(format!("{}: {foreign:?}\ninstead of {unknown:?}", pair.what));
         }
@@ -264,13 +264,13 @@ async fn compare(actor: &'static str) {
     assert!(wrong.is_empty(), "{} of {} pairs differ\n{}", wrong.len(), pairs.len(), wrong.join("\n"));
 }
 
-/// Pairs of requests that are timed in a row, rounds until the medians have to agree, and how far they may be apart.
+/// The requests per round, the maximum number of rounds, and the maximum relative difference of the medians.
 fn measure() -> (usize, usize, f64) {
     if fairway_testkit::is_long() { (2_000, 3, 0.1) } else { (10, 24, 0.35) }
 }
 
-/// How far the medians of a round are apart, as a share of the lower one. Each of the two goes first as often as the
-/// other, so that whatever else the machine does meets both alike.
+/// The difference of the medians of a round, relative to the lower one. The order alternates, so that other load of the
+/// machine affects both requests alike.
 async fn apart(pair: &Pair, count: usize) -> f64 {
     let mut times = [Vec::with_capacity(count), Vec::with_capacity(count)];
     for turn in 0..count {
@@ -298,20 +298,20 @@ async fn another_workspaces_identifier_takes_the_time_of_an_unknown_one() {
     time(NEIGHBOUR).await;
 }
 
-/// A round may be disturbed; what takes longer in earnest takes longer in every round.
+/// Other load can disturb single rounds, so a pair fails only if its medians differ in every round.
 async fn time(actor: &'static str) {
     let app = TestApp::start().await;
-    let (count, rounds, most) = measure();
+    let (count, rounds, limit) = measure();
     let mut wrong = Vec::new();
     for pair in pairs(&app, actor).await {
-        let mut found = Vec::new();
-        while found.len() < rounds && !found.last().is_some_and(|apart| *apart < most) {
-            found.push(apart(&pair, count).await);
+        let mut differences = Vec::new();
+        while differences.len() < rounds && !differences.last().is_some_and(|apart| *apart < limit) {
+            differences.push(apart(&pair, count).await);
         }
-        if !found.last().is_some_and(|apart| *apart < most) {
-            let shares: Vec<String> = found.iter().map(|apart| format!("{:.0} %", apart * 100.0)).collect();
+        if !differences.last().is_some_and(|apart| *apart < limit) {
+            let shares: Vec<String> = differences.iter().map(|apart| format!("{:.0} %", apart * 100.0)).collect();
             wrong.push(format!("{}: {}", pair.what, shares.join(", ")));
         }
     }
-    assert!(wrong.is_empty(), "the medians are always apart:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "the medians differ in every round:\n{}", wrong.join("\n"));
 }

@@ -1,5 +1,5 @@
-//! R3: a server whose connections to its database break in front of commits, behind them and in between still does
-//! once what it is asked for once, and never refuses for good what it has done.
+//! R3: a server applies each request exactly once although its database connections break before, after and during
+//! commits. It never permanently refuses a request whose effect is committed.
 
 mod scene;
 
@@ -19,41 +19,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Of ten thousand requests to the database.
+/// The probability of a fault, in ten-thousandths of the requests to the database.
 const ONE_IN_A_HUNDRED: u64 = 100;
 
+/// The same unit as [`ONE_IN_A_HUNDRED`].
 const ONE_IN_TWENTY: u64 = 500;
 
-/// A client gives up only when something is wrong for good.
+/// The attempts after which a refusal counts as permanent.
 const TRIES: usize = 200;
 
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Everything that is under way has ended by then: the lease of a run that was lost is over, too.
+/// The time limit for all runs to end, which includes the expiry of a lost run's lease.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Clients that send at the same time, so that commits are gathered.
+/// Concurrent requests of each kind, so that commits are grouped.
 const AT_ONCE: usize = 24;
 
-/// Asks for what cannot be done twice in one go: what these change is what they are named for.
+/// Operations that run a workload; the test counts executions for them.
 const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 
-/// Asks for a run of the generator: what it writes is what runs write.
+/// Starts a run of the generator, which writes the same rows as other runs.
 const DRAFT: &str = "generate_asset_draft";
 
-/// Asks for a run like any other.
+/// Starts a run like any other.
 const TOOL: &str = "call_tool";
 
-/// Asks for a run that is under way, beside which nothing comes to rest: it has a test of its own.
+/// Needs a running run, so the database never becomes idle; a separate test covers it.
 const UNDER_WAY: &str = "cancel_execution";
 
-/// Asks for a script, which is handed over once and whose end may be lost for good: `code` has tests of its own.
+/// A script is dispatched once and its outcome can be lost; the module `scripts` tests it.
 const SCRIPT: &str = "run_code";
 
-/// What relays and caches do at times of their own.
+/// Tables that background tasks and caches write at any time.
 const BESIDE: &str = "fact_order fact_pending fact_log execution_lease evidence_snapshot chore";
 
-/// Where a walk starts, and how many there are.
+/// The seed and the odds of each pass. `FAIRWAY_TEST_SEED` sets the first seed.
 fn walks() -> Vec<(u64, u64)> {
     let start = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let seeds = if fairway_testkit::is_long() { 20 } else { 1 };
@@ -61,10 +62,10 @@ fn walks() -> Vec<(u64, u64)> {
     seeds.flat_map(|seed| [ONE_IN_A_HUNDRED, ONE_IN_TWENTY].map(|odds| (seed, odds))).collect()
 }
 
-/// How many rows each table has.
+/// The row count of each table.
 type Rows = BTreeMap<String, i64>;
 
-/// A server on a good line and one on a faulty one, over the same database.
+/// Two servers over one database: one with direct connections, one behind a fault proxy.
 struct Scene {
     calm: TestApp,
     shaky: TestApp,
@@ -72,20 +73,20 @@ struct Scene {
     owner: tokio_postgres::Client,
     count: String,
     fault: LineFault,
-    /// What each operation adds, where nothing breaks.
+    /// The status and the added rows of each operation without faults.
     expected: BTreeMap<String, (u16, Rows)>,
     keys: usize,
-    /// How often each status was answered over the faulty line.
+    /// The count of each response status of the server behind the proxy.
     answers: BTreeMap<u16, usize>,
 }
 
-/// A try, by the identifier under which the log would name it.
+/// One attempt and its request identifier.
 struct Sent {
     request_id: String,
     answer: Answer,
 }
 
-/// Everything that can be asked for and changes something, but for runs.
+/// Every route that changes state, except those that start or cancel runs.
 fn writing() -> Vec<Route> {
     let writes = |route: &Route| {
         route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT, SCRIPT].contains(&route.id())
@@ -100,7 +101,7 @@ fn with(key: Option<&str>, request: Request) -> Request {
     }
 }
 
-/// A request that changes something. Settings that are set to what they are would not, so they are turned back first.
+/// A request that changes state. Settings are first reset, because an unchanged setting writes nothing.
 async fn changing(stage: &Stage<'_>, operation: &str) -> Request {
     let request = stage.request(operation).await;
     let (back, forth) = match operation {
@@ -121,7 +122,7 @@ async fn changing(stage: &Stage<'_>, operation: &str) -> Request {
     request.json(forth)
 }
 
-/// The runs that refusals named.
+/// The runs that the responses name.
 fn named(sent: &[Sent]) -> BTreeSet<String> {
     let runs = sent.iter().map(|sent| sent.answer.json());
     let runs = runs.flat_map(|body| [body["execution_id"].clone(), body["detail"]["execution_id"].clone()]);
@@ -142,8 +143,8 @@ async fn denied(stage: &Stage<'_>) -> Request {
     stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
 
-/// The first workspace in a namespace makes that as well, the first settings of an environment their row, and the first
-/// documents of a knowledge base its index.
+/// Runs operations whose first call writes further rows: the namespace of a first workspace, the settings row of an
+/// environment, and the index of a knowledge base.
 async fn rehearse(stage: &Stage<'_>) {
     for operation in ["create_workspace", "change_environment_settings", "add_documents"] {
         let answer = stage.request(operation).await.await;
@@ -151,7 +152,7 @@ async fn rehearse(stage: &Stage<'_>) {
     }
 }
 
-/// Goes through everything that can be asked for. How often each cut was made, and each status answered.
+/// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
 async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usize>) {
     let mut scene = Scene::set(seed, LineFault::Drawn(odds)).await;
     let calm = Client::clone(&scene.calm);
@@ -182,7 +183,7 @@ async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usiz
     (cuts, std::mem::take(&mut scene.answers))
 }
 
-/// Each change, cut at its own commit in each way.
+/// Each change, with each fault point at its own commit.
 #[tokio::test]
 async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
     let mut scene = Scene::set(1, LineFault::None).await;
@@ -195,7 +196,7 @@ async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
         scene.fault = LineFault::Once("fairway_commit(", cut);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
-            assert!(scene.change(&stage, route.id(), keyed).await, "{cut:?} met no commit of {}", route.id());
+            assert!(scene.change(&stage, route.id(), keyed).await, "{cut:?} did not reach a commit of {}", route.id());
         }
         for commit in ["INTO execution (", "INTO execution_result ("] {
             scene.fault = LineFault::Once(commit, cut);
@@ -203,16 +204,16 @@ async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
             let cuts = scene.line.made().len();
             scene.run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
             scene.run(&request, None, (200, "")).await;
-            assert_eq!(scene.line.made().len(), cuts + 2, "{cut:?} met no {commit}");
+            assert_eq!(scene.line.made().len(), cuts + 2, "{cut:?} did not reach {commit}");
         }
         scene.fault = LineFault::Once("INTO execution (", cut);
         scene.run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
         scene.run(&denied, None, (403, "policy_denied")).await;
     }
     let cuts = scene.line.made().len();
-    println!("{cuts} cuts, {:?}", scene.answers);
-    assert_eq!(cuts, 3 * (changes.len() + 6), "each commit was cut in each way");
-    assert!(scene.answers[&503] > changes.len(), "cuts were felt: {:?}", scene.answers);
+    println!("{cuts} faults, {:?}", scene.answers);
+    assert_eq!(cuts, 3 * (changes.len() + 6), "each commit had each fault");
+    assert!(scene.answers[&503] > changes.len(), "faults caused refusals: {:?}", scene.answers);
 }
 
 #[tokio::test]
@@ -231,11 +232,11 @@ async fn what_was_committed_is_never_refused_for_good_and_never_done_twice() {
         }
     }
     println!("all: {cuts:?}, {answers:?}");
-    assert_eq!(cuts.len(), 3, "each kind of cut was made: {cuts:?}");
-    assert!(answers[&503] > 10, "cuts were felt: {answers:?}");
+    assert_eq!(cuts.len(), 3, "each fault point was injected: {cuts:?}");
+    assert!(answers[&503] > 10, "faults caused refusals: {answers:?}");
 }
 
-/// Where the rights cannot be read, nobody is let in on what was remembered of them, and nothing is told.
+/// If permissions cannot be read, the server refuses every request despite warm caches.
 #[tokio::test]
 async fn without_a_look_at_rights_nothing_is_told_or_done() {
     let mut scene = Scene::set(1, LineFault::None).await;
@@ -247,7 +248,7 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
     for fault in [LineFault::At("access_revision"), LineFault::Down] {
         for route in &ours {
             let request = stage.request(route.id()).await;
-            // The server has just answered such a request, so that it remembers what there is to remember.
+            // A successful request warms the caches.
             if route.method == "get" {
                 assert_eq!(request.clone().at(&scene.shaky).await.status, 200, "{}", route.id());
             }
@@ -258,7 +259,7 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
             if answer.status != 503 {
                 panic!("{fault:?}: {answer}");
             }
-            // A tool has a word of its own for a run of which nobody knows whether it was accepted.
+            // A tool call has its own code for a run whose acceptance is unknown.
             let is_lost = route.id() == TOOL && answer.json()["detail"].get("execution_id").is_some();
             answer.refused(503, if is_lost { "tool_response_lost" } else { "unavailable" });
             assert_eq!(scene.rows().await, before, "{}", route.id());
@@ -268,7 +269,7 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
     assert_eq!(scene.answers, [(503, 2 * ours.len())].into());
 }
 
-/// Whatever was answered first, the run ends once, and who asks again with the same key finds it ended.
+/// The run ends once, and a retry with the same key returns the ended run.
 #[tokio::test]
 async fn a_cancelling_that_is_cut_ends_its_run_once() {
     let scene = Scene::set(1, LineFault::None).await;
@@ -290,7 +291,7 @@ async fn a_cancelling_that_is_cut_ends_its_run_once() {
                 }
             }
             cuts += 1;
-            assert_eq!(scene.line.made().len(), cuts, "{cut:?} met no {commit}");
+            assert_eq!(scene.line.made().len(), cuts, "{cut:?} did not reach {commit}");
         }
     }
     scene.line.becomes(LineFault::None);

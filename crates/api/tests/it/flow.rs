@@ -1,4 +1,4 @@
-//! Flows: made from YAML, checked as a whole, kept as given.
+//! Flows: creation from YAML, validation with all errors, and the stored source text.
 
 use crate::{
     burden::bounded,
@@ -28,7 +28,7 @@ async fn a_flow_keeps_the_text_of_every_version() {
     assert_eq!((&flow["asset_kind"], &flow["content_yaml"]), (&json!("orchestration_flow"), &json!(first)));
     assert_eq!(flow["version"]["version_label"], "first");
     assert!(flow["version"]["content"]["steps"].is_array(), "{flow}");
-    // Its name is recorded, and promises nothing.
+    // The name is recorded and not enforced.
     let mut warnings = flow["version"]["warnings"].as_array().unwrap().iter();
     assert!(warnings.any(|one| one["code"] == "recorded_only" && one["pointer"] == "/name"), "{flow}");
 
@@ -45,7 +45,7 @@ async fn a_flow_keeps_the_text_of_every_version() {
     let labelled = json!({ "content_yaml": second, "version_label": "first" });
     app.post(&versions, labelled).await.refused(409, "duplicate_version_label");
 
-    // The newest version is the flow's; each one has its own text.
+    // The flow shows its newest version; each version keeps its own text.
     let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
     assert_eq!((&read["asset_version_id"], &read["content_yaml"]), (&version["asset_version_id"], &json!(second)));
     let one = format!("/v1/assets/{id}/versions/{}", version["asset_version_id"].as_str().unwrap());
@@ -56,7 +56,7 @@ async fn a_flow_keeps_the_text_of_every_version() {
     let listed = app.get(from("/v1/flows")).await.expect(200);
     assert_eq!((listed.as_array().unwrap().len(), &listed[0]["asset_id"]), (1, &flow["asset_id"]));
 
-    // A version that came as JSON has no text.
+    // A version that was created from JSON has no YAML text.
     let content = version["content"].clone();
     let made = app.post(format!("/v1/assets/{id}/versions"), json!({ "content": content })).await.expect(201);
     assert_eq!((&made["content"], &made["checksum"]), (&version["content"], &version["checksum"]));
@@ -77,7 +77,7 @@ async fn a_flow_may_be_made_before_its_first_version() {
     assert_eq!(made.expect(201)["version_label"], "v1");
 }
 
-/// A flow with a mistake on every line that can have one.
+/// A flow with an error on every line that can have one.
 const BROKEN: &str = "\
 name: [1]
 trigger: { type: api_request, inputs_schema: { ticket: string, __proto__: string } }
@@ -124,24 +124,24 @@ async fn a_dry_run_says_everything_at_once_and_keeps_nothing() {
     }
     for error in errors.as_array().unwrap() {
         assert!(error["line"].as_u64().unwrap() > 0 && error["column"].as_u64().unwrap() > 0, "{error}");
-        assert!(!error["message"].as_str().unwrap().contains("gone"), "nothing is echoed: {error}");
+        assert!(!error["message"].as_str().unwrap().contains("gone"), "errors must not echo content: {error}");
         assert_eq!(error.as_object().unwrap().len(), 4);
     }
     let at = |code: &str| errors.as_array().unwrap().iter().find(|error| error["code"] == code).unwrap().clone();
     assert_eq!((&at("unknown_key")["line"], &at("unknown_key")["column"]), (&json!(7), &json!(5)));
-    // Creating says the very same.
+    // Creation reports the same errors.
     let body = json!({ "slug": "broken", "owner_ref": "team:a", "content_yaml": BROKEN });
     let refused = app.post("/v1/flows", body).await.refused(400, "invalid_flow");
     assert_eq!(&refused["errors"], errors);
     let refused = app.post(format!("/v1/flows/{}/versions", flow.asset_id), json!({ "content_yaml": BROKEN })).await;
     assert_eq!(&refused.refused(400, "invalid_flow")["errors"], errors);
-    // What is mended is not told any more, and nothing takes its place.
+    // Corrected errors disappear and no new ones appear.
     let text = BROKEN.replace("name: [1]\n", "").replace("    colour: blue\n", "");
     let fewer = app.post(&path, json!({ "content_yaml": text })).await.expect(200);
     assert_eq!(codes(&fewer["errors"]).len() + 2, codes(errors).len(), "{fewer}");
     let listed = app.get(from(&format!("/v1/assets/{}/versions", flow.asset_id))).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 1);
-    // Only flows are validated, and only where they are seen.
+    // Validation accepts only flows that the workspace can see.
     let prompt = app.prompt("prompt").await;
     let body = json!({ "content_yaml": ECHO_FLOW });
     for path in [
@@ -159,7 +159,7 @@ fn steps(list: &str) -> String {
     format!("entry_step: a\nsteps:\n{list}")
 }
 
-/// Texts that are made to hurt a reader of YAML (T13), each with the code that refuses it.
+/// Texts that attack a YAML parser (T13), with the error code of each.
 fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
@@ -207,7 +207,7 @@ fn hostile_texts() -> Vec<(&'static str, String, &'static str)> {
     ]
 }
 
-/// Graphs that would hold a run for ever, or read what is not there (T14).
+/// Graphs that would run forever or read undefined values (T14), with the error code of each.
 fn hostile_graphs() -> Vec<(&'static str, String, &'static str)> {
     let task = |id: &str, rest: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{rest}}}\n");
     let end = "  - {id: end, type: return, output: x}\n";
@@ -253,7 +253,7 @@ async fn hostile_flows_are_refused_within_bounds() {
     }
     let long = json!({ "slug": "x", "owner_ref": "team:a", "content_yaml": "x".repeat(10 << 20) });
     bounded("ten megabytes", app.post("/v1/flows", long)).await.refused(413, "payload_too_large");
-    // As JSON, where the text is no bound.
+    // JSON content is bounded as well, without the limit on the text.
     let wide = json!({ "entry_step": "a", "steps": [{ "id": "a", "type": "return", "output": vec![0; 30_000] }] });
     let versions = format!("/v1/assets/{}/versions", flow.asset_id);
     let body = json!({ "content": wide });

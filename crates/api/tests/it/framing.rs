@@ -1,5 +1,5 @@
-//! T5: requests that two readers would cut differently are refused and end their connection, so that nothing of them is
-//! taken for a request of its own.
+//! T5: requests with ambiguous framing are refused and their connection is closed, so that no part of them is parsed as
+//! another request.
 
 use fairway_testkit::TestApp;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use tokio::{
     time::timeout,
 };
 
-/// The server closes the connection long before.
+/// The time limit for the server to close the connection.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything that the server sends until it closes the connection.
+/// Sends `bytes`, and returns everything that the server sends until it closes the connection.
 async fn spoken(app: &TestApp, bytes: &str) -> String {
     let mut stream = TcpStream::connect(app.address()).await.unwrap();
     stream.write_all(bytes.as_bytes()).await.unwrap();
     let mut received = Vec::new();
-    // A connection that is closed while bytes of the client wait ends in a reset.
+    // Closing a connection with unread bytes causes a reset, which `read_to_end` reports as an error.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut received)).await.unwrap();
     String::from_utf8_lossy(&received).into_owned()
 }
@@ -30,7 +30,7 @@ fn statuses(spoken: &str) -> Vec<&str> {
 async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
-    // A server that cuts the body where the first reader does not would answer this with 200.
+    // A server that frames the body differently would answer this request with 200.
     let smuggled = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let chunked = "Transfer-Encoding: chunked\r\n";
     for (what, request) in [
@@ -51,10 +51,10 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
         ("a chunk size beyond 64 bits", format!("{chunked}\r\n1ffffffffffffffff\r\n{{}}\r\n0\r\n\r\n")),
         ("a chunk that is longer than its size", format!("{chunked}\r\n1\r\n{{}}\r\n0\r\n\r\n")),
     ] {
-        let said = spoken(&app, &format!("{head}{request}{smuggled}")).await;
-        let statuses = statuses(&said);
-        assert_eq!(statuses.len(), 1, "{what}: {said}");
-        assert!(statuses[0].starts_with('4'), "{what}: {said}");
+        let received = spoken(&app, &format!("{head}{request}{smuggled}")).await;
+        let statuses = statuses(&received);
+        assert_eq!(statuses.len(), 1, "{what}: {received}");
+        assert!(statuses[0].starts_with('4'), "{what}: {received}");
     }
     app.get("/healthz").await.expect(200);
 }
@@ -65,18 +65,18 @@ async fn an_expectation_desynchronizes_no_connection() {
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
     let last = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());
     let body = r#"{"slug":"expected","asset_kind":"skill","owner_ref":"team:a"}"#;
-    // One request, one answer, and then the next request: an interim answer may stand before the first.
+    // Each request gets one final response; an interim 100 response can precede the first.
     let length = body.len();
     let sound =
         spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{body}{last}")).await;
-    let told: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
-    assert_eq!(told, ["201", "200"], "{sound}");
-    // What is refused by its head is refused without the body that the client holds back.
+    let final_statuses: Vec<&str> = statuses(&sound).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(final_statuses, ["201", "200"], "{sound}");
+    // A request that its head disqualifies is refused before the client sends the body.
     let long = spoken(&app, &format!("{head}Expect: 100-continue\r\nContent-Length: 50000000\r\n\r\n")).await;
-    let told: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
-    assert_eq!(told, ["413"], "{long}");
-    // Nothing is made of an expectation that no server knows.
+    let final_statuses: Vec<&str> = statuses(&long).into_iter().filter(|status| *status != "100").collect();
+    assert_eq!(final_statuses, ["413"], "{long}");
+    // An unknown expectation is refused and does not desynchronize the connection.
     let odd = spoken(&app, &format!("{head}Expect: the-moon\r\nContent-Length: 2\r\n\r\n{{}}{last}")).await;
-    let told: Vec<&str> = statuses(&odd).into_iter().filter(|status| *status != "100").collect();
-    assert!(told.first().is_some_and(|status| status.starts_with('4')) && told.len() <= 2, "{odd}");
+    let final_statuses: Vec<&str> = statuses(&odd).into_iter().filter(|status| *status != "100").collect();
+    assert!(final_statuses.first().is_some_and(|status| status.starts_with('4')) && final_statuses.len() <= 2, "{odd}");
 }

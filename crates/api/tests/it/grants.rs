@@ -1,4 +1,4 @@
-//! Who sees which assets: namespaces, grants, and what comes with Fairway.
+//! Visibility of assets: namespaces, grants, and built-in assets.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::TestApp;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const NOWHERE: &str = "0190f000-0000-7000-8000-00000000dead";
 
-/// Slugs of a list, newest first.
+/// The slugs of a list, in its order.
 fn slugs(listed: &Value) -> Vec<&str> {
     listed.as_array().unwrap().iter().map(|row| row["slug"].as_str().unwrap()).collect()
 }
@@ -33,7 +33,7 @@ async fn who_may_view_one_workspace_of_a_namespace_sees_from_all_of_them() {
     }
     let all = app.get("/v1/assets").as_actor("user:ada").await.expect(200);
     assert_eq!(slugs(&all), ["shared-skill"]);
-    // Seeing is not changing: that takes a role where the asset is at home.
+    // A change requires a role in the asset's own workspace.
     let retire =
         app.post(format!("/v1/assets/{asset}/retire?workspace_id={two}"), json!({})).as_actor("user:ada").await;
     assert_eq!(retire.refused(403, "forbidden")["permission"], "asset.edit");
@@ -51,9 +51,9 @@ async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() 
     let home = given.in_workspace(&here);
     let (shown, hidden) = (home.prompt("shown").await, home.prompt("hidden").await);
     given.role("user:ada", "viewer", ("workspace", Some(&there))).await;
-    // Had a role once, and holds nothing now.
-    let lost = given.role("user:bob", "viewer", ("workspace", Some(&there))).await;
-    app.delete(format!("/v1/role-bindings/{lost}")).await.expect(204);
+    // The only role of this caller was revoked.
+    let revoked = given.role("user:bob", "viewer", ("workspace", Some(&there))).await;
+    app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let read =
         |actor: &str, id: &str, from: &str| app.get(format!("/v1/assets/{id}?workspace_id={from}")).as_actor(actor);
     for actor in ["user:ada", "user:bob"] {
@@ -71,7 +71,7 @@ async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() 
         app.get(path).as_actor(actor).await.expect(200);
         assert_eq!(slugs(&app.get("/v1/assets").as_actor(actor).await.expect(200)), ["shown"]);
         app.get(format!("/v1/assets/{asset}/blast-radius")).as_actor(actor).await.expect(200);
-        // It lets nobody change anything, nor see whom else it is shown to.
+        // A grant permits neither changes nor the list of grants.
         for verb in ["retire", "archive", "activate", "grants"] {
             let path = format!("/v1/assets/{asset}/{verb}?workspace_id={there}");
             let body = if verb == "grants" { json!({ "principal": "user:x" }) } else { json!({}) };
@@ -164,10 +164,10 @@ async fn grants_are_made_once_listed_and_checked() {
         assert_eq!(refused["fields"][0]["path"], field, "{body}");
     }
     app.post(&path, json!({ "grantee_workspace_id": NOWHERE })).await.refused(404, "not_found");
-    let abroad = given.tenant("abroad").await;
-    let foreign = given.in_tenant(&abroad, WORKSPACE).workspace("foreign", "foreign").await;
+    let other_tenant = given.tenant("abroad").await;
+    let foreign = given.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
     app.post(&path, json!({ "grantee_workspace_id": foreign })).await.refused(404, "not_found");
-    // A grant is found under its own asset alone.
+    // A grant is found only under its own asset.
     let grant = expected["grant_id"].as_str().unwrap();
     app.delete(format!("/v1/assets/{other}/grants/{grant}?workspace_id={WORKSPACE}")).await.refused(404, "not_found");
     app.delete(format!("/v1/assets/{asset}/grants/{grant}")).await.refused(422, "validation_error");
@@ -204,9 +204,9 @@ async fn what_comes_with_fairway_is_seen_everywhere_and_changed_by_operators_alo
     }
     app.post(format!("/v1/assets/{}/retire?workspace_id={WORKSPACE}", builtin.asset_id), json!({})).await.expect(200);
     assert_eq!(own.slug, "own");
-    // Who has no part in the tenant sees none of it.
-    let lost = given.role("user:nobody", "viewer", ("workspace", Some(WORKSPACE))).await;
-    app.delete(format!("/v1/role-bindings/{lost}")).await.expect(204);
+    // A caller without a role in the tenant does not see built-in assets.
+    let revoked = given.role("user:nobody", "viewer", ("workspace", Some(WORKSPACE))).await;
+    app.delete(format!("/v1/role-bindings/{revoked}")).await.expect(204);
     let path = format!("/v1/assets/{}?workspace_id={WORKSPACE}", builtin.asset_id);
     app.get(path).as_actor("user:nobody").await.refused(404, "not_found");
 }

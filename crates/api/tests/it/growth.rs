@@ -1,4 +1,4 @@
-//! A year of runs, stored past the API for the benchmark, reads as if it had come through it.
+//! A year of runs, inserted by SQL for the benchmark, reads like runs that the API created.
 
 use crate::{
     execution::run,
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 const FILL: &str = include_str!("../../../bench/src/fill.sql");
 const RUNS: i64 = 8_000;
 
-/// A workload, and a year of runs of it and of others.
+/// A workload with one real run and, with other workloads, `RUNS` inserted runs of one year.
 async fn grown(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);
@@ -39,7 +39,7 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
         let list = app.get(format!("/v1/executions?limit=5&status={status}")).as_actor("user:fill").await.expect(200);
         let list = list.as_array().unwrap();
         assert!(list.len() > 1, "{status}");
-        // The one that came through the API is somebody else's.
+        // The run that came through the API has another submitter.
         for row in list.iter().filter(|row| row["submitted_by"] == "user:fill") {
             assert_eq!(row["status"], status);
             let path = format!("/v1/executions/{}", row["execution_id"].as_str().unwrap());
@@ -62,7 +62,7 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
             assert_eq!(items >= 2, status != "denied", "{items}");
         }
     }
-    // Of the first month everything is there but what people and models said.
+    // Runs beyond retention are complete except for their payloads.
     let until = "SELECT to_char((now() - interval '300 days') AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')";
     let until: String = owner.query_one(until, &[]).await.unwrap().get(0);
     let old = app.get(format!("/v1/executions?limit=3&status=completed&until={until}")).await.expect(200);
@@ -75,7 +75,7 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
     assert_eq!(old.as_array().unwrap().len(), 3);
     let advice = app.get(format!("/v1/releases/{}/rollback-recommendation", workload.release_id)).await.expect(200);
     assert_eq!(advice["recommended"], false);
-    // Months are cut as they would have been: no run lies where its identifier does not say.
+    // Every run is in the partition of its month, and there are at least twelve partitions.
     assert_eq!(number(&owner, "SELECT count(*) FROM execution").await, RUNS + 1);
     assert!(number(&owner, "SELECT count(DISTINCT tableoid) FROM execution").await >= 12);
     let tenants = "SELECT count(DISTINCT tenant_id) FROM execution";
@@ -86,15 +86,15 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
 async fn the_log_of_a_year_is_whole_and_goes_on() {
     let app = TestApp::start().await;
     let (workload, owner) = grown(&app).await;
-    let whole = "SELECT count(*) FROM fact_log WHERE size <> (
+    let wrong_sizes = "SELECT count(*) FROM fact_log WHERE size <> (
         SELECT count(*) FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id)";
     let gaps = "SELECT count(*) FROM fact_log WHERE size <> (
         SELECT coalesce(max(index), -1) + 1 FROM fact_order WHERE fact_order.tenant_id = fact_log.tenant_id)";
-    let alien = "SELECT count(*) FROM fact WHERE leaf_hash <> sha256('\\x00'::bytea || body)";
+    let wrong_hashes = "SELECT count(*) FROM fact WHERE leaf_hash <> sha256('\\x00'::bytea || body)";
     for sql in [
-        whole,
+        wrong_sizes,
         gaps,
-        alien,
+        wrong_hashes,
         "SELECT count(*) FROM fact_order LEFT JOIN fact USING (tenant_id, fact_id)
         WHERE fact.fact_id IS NULL OR fact.workspace_id IS DISTINCT FROM fact_order.workspace_id",
     ] {
@@ -102,7 +102,7 @@ async fn the_log_of_a_year_is_whole_and_goes_on() {
     }
     run(&app, &workload).await.expect(200);
     let mut newest = app.get("/v1/audit/events?limit=200").await.expect(200);
-    // The sequencer places the last run's entry in a moment.
+    // The sequencer assigns the last run's index after a short delay.
     let size = format!("SELECT size FROM fact_log WHERE tenant_id = '{TENANT}'");
     while number(&owner, "SELECT count(*) FROM fact_pending").await > 0 {
         tokio::task::yield_now().await;
@@ -122,8 +122,8 @@ async fn the_log_of_a_year_is_whole_and_goes_on() {
         let leaf = Sha256::new().chain_update([0]).chain_update(&body).finalize();
         let hex: String = leaf.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(event["leaf_hash"], hex);
-        let said: Value = serde_json::from_slice(&body).unwrap();
-        assert_eq!(said.to_string().as_bytes(), body, "what is hashed is canonical");
+        let fact: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(fact.to_string().as_bytes(), body, "the hashed bytes are canonical JSON");
     }
 }
 
@@ -143,7 +143,7 @@ async fn versions_of_a_year_are_counted_as_those_of_the_service() {
 
 const PIECES: &str = include_str!("../../../bench/src/million.sql");
 
-/// Looks up what it is asked and returns it.
+/// A flow that searches for the ticket and returns the found chunks.
 const LOOK_UP: &str = "\
 name: Look up
 description: Returns what it finds.
@@ -196,19 +196,19 @@ async fn pieces_of_documents_that_were_stored_are_found_as_those_that_were_added
         given.flow("flow", LOOK_UP).await,
     ];
     let workload = given.active_with("desk", versions).await;
-    let asked = async |query: &str| {
+    let search = async |query: &str| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
-        let told = app.post(workload.execute_path(), body).await.expect(200);
-        assert_eq!(told["status"], "completed", "{told}");
-        told["output"].as_array().unwrap().clone()
+        let response = app.post(workload.execute_path(), body).await.expect(200);
+        assert_eq!(response["status"], "completed", "{response}");
+        response["output"].as_array().unwrap().clone()
     };
     for query in ["rarely7", "sometimes7", "often", "rarely7 often"] {
-        let found = asked(query).await;
+        let found = search(query).await;
         assert_eq!(found.len(), 5, "{query}");
         let word = query.split(' ').next().unwrap();
         assert!(found.iter().all(|piece| piece["text"].as_str().unwrap().contains(word)), "{query}: {found:?}");
     }
-    assert_eq!(asked("unmistakable").await.len(), 1);
+    assert_eq!(search("unmistakable").await.len(), 1);
     let listed = app.get(&documents).await;
     assert_eq!(listed.header("x-total-count"), Some("31"));
 }

@@ -1,4 +1,4 @@
-//! Guardrails of runs: what they mask, stop and hand to a person, and what is evidence of it.
+//! Guardrails of runs: masking, blocking, human review, and their evidence.
 
 use crate::{
     burden::bounded,
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 const SENT: &str = "I am ada@example.com, my card is 4111 1111 1111 1111.";
 
-/// A workload under guardrails, and whoever answers for it.
+/// A workload with guardrails, its server and its stub provider.
 struct Desk {
     app: TestApp,
     provider: Arc<StubProvider>,
@@ -25,7 +25,7 @@ struct Desk {
 }
 
 impl Desk {
-    async fn set(guardrails: Value, more: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
+    async fn set(guardrails: Value, extra_versions: impl AsyncFnOnce(&TestApp) -> Vec<Version>) -> Self {
         let provider = StubProvider::new(Behaviour::Answers("write to bob@example.com".to_owned()));
         let app = TestApp::builder().provider(provider.clone()).start().await;
         let given = app.given();
@@ -39,7 +39,7 @@ impl Desk {
             given.version("model_policy", "models", models).await,
             given.version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
-        versions.extend(more(&app).await);
+        versions.extend(extra_versions(&app).await);
         let workload = given.active_with("desk", versions).await;
         Self { app, provider, workload }
     }
@@ -58,14 +58,14 @@ impl Desk {
         self.app.post(self.workload.execute_path(), body).key("once").await
     }
 
-    /// All that models were asked.
+    /// Every conversation that the provider received.
     fn asked(&self) -> String {
         let calls = self.provider.calls();
         calls.iter().map(|call| format!("{:?}\n", call.conversation)).collect()
     }
 }
 
-/// The documents of a kind that a run left, without what lies beside them.
+/// The contents of a run's evidence artifacts of one kind, without payloads.
 pub(crate) async fn documents(app: &Client, execution: &Value, kind: &str) -> Vec<Value> {
     let evidence = app.get(path(execution, "/evidence-graph")).await.expect(200);
     let mut documents = Vec::new();
@@ -86,12 +86,14 @@ fn pii(stage: &str, action: &str) -> Value {
 async fn what_is_sent_is_masked_before_a_model_sees_it() {
     let desk = Desk::of(json!([pii("input", "mask")])).await;
     let answer = desk.ask(SENT).await.expect(200);
-    assert_eq!(answer["output"], "write to bob@example.com", "what comes out is another stage");
+    assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
     let asked = desk.asked();
     assert!(asked.contains("I am [email], my card is [card]."), "{asked}");
     assert!(!asked.contains("ada@") && !asked.contains("4111"), "{asked}");
     let id = &answer["execution_id"];
-    let [found] = &documents(&desk.app, id, "guardrail").await[..] else { panic!("one look found something") };
+    let [found] = &documents(&desk.app, id, "guardrail").await[..] else {
+        panic!("expected exactly one guardrail document")
+    };
     assert_eq!(
         (&found["stage"], &found["verdict"], &found["masked"]),
         (&json!("input"), &json!("passed"), &json!(true))
@@ -120,7 +122,7 @@ async fn what_is_blocked_is_refused_before_anybody_is_asked() {
     let found = &documents(&desk.app, id, "guardrail").await[0];
     assert_eq!((&found["verdict"], &found["findings"][0]["reason_code"]), (&json!("blocked"), &json!("card_sent")));
     desk.ask("I am ada@example.com.").await.expect(200);
-    assert!(desk.asked().contains("ada@example.com"), "what is only flagged stays");
+    assert!(desk.asked().contains("ada@example.com"), "flagged text is not masked");
 }
 
 #[tokio::test]
@@ -129,8 +131,8 @@ async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
         "action": "block" }]))
     .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let told = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
-    assert!(!told.text().contains("bob"), "{told}");
+    let stream = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    assert!(!stream.text().contains("bob"), "{stream}");
     let refused = desk.ask("Whom?").await.refused(422, "guardrail_blocked");
     let id = &refused["execution_id"];
     for rest in ["", "/evidence-graph", "/events"] {
@@ -146,9 +148,9 @@ async fn what_only_watches_holds_nothing_back() {
     watching["mode"] = json!("logging_only");
     let desk = Desk::of(json!([watching])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let told = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
-    let said: String = events(&told).iter().filter_map(|event| event.data["delta"].as_str()).collect();
-    assert_eq!(said, "write to bob@example.com");
+    let stream = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    let output: String = events(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
+    assert_eq!(output, "write to bob@example.com");
     let answer = desk.ask("Whom?").await.expect(200);
     let found = &documents(&desk.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["effect"], &found["action"]), (&json!("logging_only"), &json!("block")));
@@ -182,7 +184,7 @@ async fn documents_are_looked_at_before_a_step_has_them() {
         let answer = desk.ask("leave").await;
         if blocked {
             let refused = answer.refused(422, "guardrail_blocked");
-            assert_eq!(desk.provider.count(), 0, "nobody is asked, and `on_failure` catches nothing");
+            assert_eq!(desk.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
             let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
@@ -193,13 +195,13 @@ async fn documents_are_looked_at_before_a_step_has_them() {
     }
 }
 
-/// A guardrail whose schema has nine thousand branches, of which each fails for every item.
+/// A guardrail whose schema has 9,000 branches, each of which fails for every item.
 fn failing_branches(stage: &str) -> Value {
     let schema = json!({ "properties": { "ticket": { "items": { "anyOf": vec![json!(false); 9_000] } } } });
     json!([{ "id": "shape", "detector": "json_schema", "schema": schema, "stage": stage, "action": "block" }])
 }
 
-/// The errors of all branches for all items took 280 MiB for 100 numbers, and the process for 1,000.
+/// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
 async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
     let desk = Desk::of(failing_branches("input")).await;
@@ -212,7 +214,7 @@ async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
         let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
-    // More than is checked: the guardrail fails closed.
+    // Beyond the evaluation budget, the guardrail fails closed.
     let failed = bounded("2 000 numbers", send(2_000)).await.expect(200);
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
     let found = &documents(&desk.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
@@ -220,7 +222,7 @@ async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
     assert_eq!(desk.provider.count(), 0);
 }
 
-/// Longer than what is looked through on a thread that serves.
+/// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn a_long_text_is_looked_at_too() {
     let desk = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
@@ -253,14 +255,14 @@ async fn what_this_server_cannot_do_is_not_activated() {
     let release = given.approved(&given.workload("guarded").await, &versions).await;
     let transition = app.post(format!("/v1/releases/{release}/transition"), json!({ "to_state": "active" })).await;
     let detail = transition.refused(422, "activation_blocked");
-    let told: Vec<(&str, &str)> = detail["missing"]
+    let missing: Vec<(&str, &str)> = detail["missing"]
         .as_array()
         .unwrap()
         .iter()
         .map(|one| (one["code"].as_str().unwrap(), one["message"].as_str().unwrap()))
         .collect();
     assert_eq!(
-        told,
+        missing,
         ["guardrails[0].detector", "guardrails[1].entities.PERSON"].map(|path| (
             "control_not_enforced",
             &*format!("this server does not support `content.{path}` of the `guardrail_config` `rails`").leak()

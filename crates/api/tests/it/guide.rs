@@ -1,4 +1,4 @@
-//! The guide's commands, run as a reader would run them.
+//! Runs the commands of the guide as a reader does.
 
 use fairway_sandbox::Embedded;
 use fairway_testkit::TestApp;
@@ -13,7 +13,7 @@ use std::{
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The chapters in the order of reading, and words that stand in what each of them shows at its end.
+/// The chapters in reading order, with texts that the output of each chapter contains.
 const CHAPTERS: [(&str, &[&str]); 9] = [
     ("first-answer.md", &["policy_decision", "approvals", "bindings", "evidence_artifacts"]),
     ("content.md", &["versions compared, 0 with something wrong"]),
@@ -29,10 +29,11 @@ const CHAPTERS: [(&str, &[&str]); 9] = [
     ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
 
-/// The Python that has the official client of the Model Context Protocol: the gateway of models brings it.
+/// The setting that names a Python interpreter with the official client of the Model Context Protocol. The interpreter of
+/// the model gateway has it.
 const MCP_PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
-/// All commands of a chapter, in order.
+/// The commands of the `sh` blocks of a chapter, in order.
 fn commands(chapter: &Path) -> String {
     let text = fs::read_to_string(chapter).unwrap();
     let mut script = String::new();
@@ -48,28 +49,28 @@ fn commands(chapter: &Path) -> String {
             (false, _) => {}
         }
     }
-    assert!(!script.is_empty(), "{} has commands", chapter.display());
+    assert!(!script.is_empty(), "{} has no commands", chapter.display());
     script
 }
 
-/// The search path with the interpreter itself in front: a version manager's shim takes longer than what it starts, and a
-/// chapter looks at a hundred answers.
+/// `PATH` with the folder of the Python interpreter in front. A version manager's shim takes longer than the interpreter,
+/// and a chapter starts it a hundred times.
 fn search_path() -> OsString {
-    let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
-    let python = PathBuf::from(String::from_utf8(asked.stdout).unwrap().trim());
-    let callers = env::var_os("PATH").unwrap_or_default();
-    let folders = python.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&callers));
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    let python = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+    let inherited = env::var_os("PATH").unwrap_or_default();
+    let folders = python.parent().map(Path::to_owned).into_iter().chain(env::split_paths(&inherited));
     env::join_paths(folders).unwrap()
 }
 
-/// Runs them in one shell, in a checkout, with the settings of the server that they speak to.
+/// Runs a script in one shell in the repository's root, with the settings of the server as environment variables.
 fn run(script: &str, settings: &[(&str, String)]) -> Output {
     let mut shell = Command::new("bash");
     shell.args(["-euc", script]).current_dir(ROOT).env("SERVER", env!("CARGO_BIN_EXE_fairway-server"));
     shell.env("PATH", search_path()).envs(settings.iter().map(|(name, value)| (name, value))).output().unwrap()
 }
 
-/// One server for all of them, as a reader has: no chapter takes a name that another needs.
+/// All chapters share one server, as they do for a reader, so their names must not collide.
 #[tokio::test]
 async fn every_chapter_runs_as_it_stands() {
     let guide = Path::new(ROOT).join("docs/guide");
@@ -82,22 +83,22 @@ async fn every_chapter_runs_as_it_stands() {
         ("MCP_PYTHON", env::var(MCP_PYTHON).expect("run the tests by `cargo xtask test`")),
     ];
     let files = fs::read_dir(&guide).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    // The chapter on the command line is run where that is built: `crates/cli/tests/it/guide.rs`.
+    // `crates/cli/tests/it/guide.rs` runs the chapter on the command line.
     let mut files: Vec<String> = files.filter(|file| file != "cli.md").collect();
     files.sort_by_key(|file| CHAPTERS.iter().position(|(chapter, _)| chapter == file));
-    assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is run");
+    assert_eq!(files, CHAPTERS.map(|(chapter, _)| chapter), "every chapter is listed");
     for (chapter, shown) in CHAPTERS {
         let (script, settings) = (commands(&guide.join(chapter)), settings.clone());
         let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
-        let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{chapter}: {said}\n{complained}");
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{chapter}: {stdout}\n{stderr}");
         for words in shown {
-            assert!(said.contains(words), "{chapter} shows {words}: {said}");
+            assert!(stdout.contains(words), "{chapter} shows {words}: {stdout}");
         }
     }
 }
 
-/// A port that nobody listens on at the moment.
+/// A port that is currently free.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -116,7 +117,7 @@ async fn two_servers_and_three_workers_share_one_database() {
         ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
     ];
     let output = tokio::task::spawn_blocking(move || run(&script, &settings)).await.unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{complained}");
-    assert!(said.contains("step.completed\n") && said.ends_with("execution.completed\n"), "{said}\n{complained}");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(stdout.contains("step.completed\n") && stdout.ends_with("execution.completed\n"), "{stdout}\n{stderr}");
 }

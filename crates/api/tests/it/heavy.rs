@@ -1,4 +1,4 @@
-//! Large content that keeps within every bound: what making, reading and comparing it takes of the process.
+//! Resource usage of creating, reading and comparing large content within the limits.
 
 use crate::{burden::bounded, stage::WORKSPACE};
 use fairway_testkit::TestApp;
@@ -9,15 +9,15 @@ use tokio::{
     net::TcpStream,
 };
 
-/// The status of an answer, and how it begins. The rest is not kept, nor a second copy of what is sent: memory is
-/// counted over the whole process, and what the client held would hide what the server takes.
+/// The status and the first 2,000 bytes of a response. The memory count covers the whole process, so the client keeps
+/// neither the rest of the response nor a copy of the request.
 struct Heard {
     status: u16,
     beginning: String,
 }
 
 impl Heard {
-    /// The new version's.
+    /// The identifier of the new version.
     fn id(&self) -> String {
         let (_, behind) = self.beginning.split_once("\"asset_version_id\":\"").unwrap();
         behind[..36].to_owned()
@@ -32,7 +32,7 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Hea
         body.len()
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The server may answer and close before it has read everything.
+    // The server can respond and close before it has read the whole body.
     let _ = stream.write_all(body).await;
     let (mut beginning, mut portion) = (Vec::new(), vec![0; 16 << 10]);
     loop {
@@ -46,8 +46,8 @@ async fn send(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Hea
     Heard { status, beginning }
 }
 
-/// A new version with a list of so many items. It is written at once, because what was only used to write it would lie
-/// there for the server to be used again, uncounted.
+/// A request body for a version with a list of items. It is built in one buffer, because the server could reuse freed
+/// memory of temporary buffers without an increase of the count.
 fn config(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) -> String {
     let mut body = String::with_capacity(4 << 20);
     body.push_str(r#"{"content":{"provider":"stub","model":"echo","params":{"l":["#);
@@ -59,7 +59,7 @@ fn config(items: impl Iterator<Item = usize>, item: impl Fn(usize) -> String) ->
     body
 }
 
-/// As many short texts as one content may hold.
+/// The maximum number of short texts in one content.
 fn texts(order: impl Iterator<Item = usize>) -> String {
     config(order, |number| format!("\"{number:070}\""))
 }

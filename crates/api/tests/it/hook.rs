@@ -1,4 +1,4 @@
-//! Hooks of runs: what they are told, what their answers do, and what a missing answer means.
+//! Hooks of runs: their requests, the effect of their responses, and failures.
 
 use crate::{dispatch::path, execution::ended, guardrail::documents};
 use fairway_testkit::{
@@ -8,7 +8,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A server that may call this machine, with somebody who answers for models.
+/// A server with a stub model provider, and a hook endpoint on this machine.
 struct Desk {
     app: TestApp,
     provider: Arc<StubProvider>,
@@ -22,11 +22,11 @@ impl Desk {
         Self { app, provider, endpoint: FaultyEndpoint::start().await }
     }
 
-    /// A workload under a hook that asks the endpoint.
-    async fn hooked(&self, slug: &str, event: &str, more: Value) -> ActiveWorkload {
+    /// A workload with a hook that calls the endpoint; `overrides` extends the content of the hook.
+    async fn hooked(&self, slug: &str, event: &str, overrides: Value) -> ActiveWorkload {
         let mut content =
             json!({ "event": event, "handler": { "type": "http", "ref": self.endpoint.url("/s3cret-path") } });
-        content.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        content.as_object_mut().unwrap().extend(overrides.as_object().unwrap().clone());
         self.under(slug, content).await
     }
 
@@ -58,8 +58,9 @@ const HERE: &str = "127.0.0.1/32";
 async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
     let desk = Desk::set(HERE).await;
     let workload = desk.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
-    let words = json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
-    let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": words });
+    let replacement =
+        json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
+    let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
     desk.endpoint.says_in_turn([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
     let answer = desk.ask(&workload, "a refund").await.expect(200);
     assert_eq!(answer["output"], "billing");
@@ -67,7 +68,7 @@ async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
     assert_eq!((call.system_prompt.as_str(), call.messages[0].content.as_str()), ("Be brief.", "Sort this."));
     let id = answer["execution_id"].as_str().unwrap();
     let request = &desk.endpoint.requests()[0];
-    let said = request.json();
+    let payload = request.json();
     let call_id = format!("{id}.1");
     assert_eq!((request.method.as_str(), request.header("idempotency-key")), ("POST", Some(call_id.as_str())));
     for (name, value) in [
@@ -81,12 +82,12 @@ async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
         ("lane", json!("standard")),
         ("actor", json!("user:local")),
     ] {
-        assert_eq!(said[name], value, "{name} of {said}");
+        assert_eq!(payload[name], value, "{name} of {payload}");
     }
-    assert!(said["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{said}");
-    let told = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
-    assert_eq!((&told["decision"], &told["reason_code"]), (&json!("modify"), &json!("shorter")));
-    assert!(!told.to_string().contains("brief") && !told.to_string().contains("s3cret-path"), "{told}");
+    assert!(payload["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{payload}");
+    let evidence = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+    assert_eq!((&evidence["decision"], &evidence["reason_code"]), (&json!("modify"), &json!("shorter")));
+    assert!(!evidence.to_string().contains("brief") && !evidence.to_string().contains("s3cret-path"), "{evidence}");
     desk.ask(&workload, "a refund").await.expect(200);
     assert!(desk.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
 }
@@ -100,8 +101,8 @@ async fn a_denial_ends_the_run_and_nobody_is_asked() {
     assert_eq!(desk.provider.count(), 0);
     let read = ended(&desk.app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
-    let told = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
-    assert_eq!((&told["event"], &told["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
+    let evidence = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    assert_eq!((&evidence["event"], &evidence["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
     let graph = desk.app.get(path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("hook"), "{graph}");
 }
@@ -116,7 +117,7 @@ async fn a_hook_may_want_a_person() {
     assert_eq!(desk.endpoint.requests()[0].json()["value"], "billing");
 }
 
-/// T35 to T37: whatever the address does, the run goes on or ends as its author said.
+/// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
 #[tokio::test]
 async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
     let desk = Desk::set(HERE).await;
@@ -142,10 +143,14 @@ async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
             (&json!("failed"), &json!("hook_unavailable")),
             "{code}"
         );
-        assert_eq!((desk.provider.count(), desk.endpoint.count()), (asked, called + 1), "{code}: nobody is asked");
-        let told = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
-        assert_eq!((&told["error"], &told["decision"]), (&json!(code), &Value::Null));
-        assert!(!told.to_string().contains("garbage") && !told.to_string().contains("127.0.0.1"), "{told}");
+        assert_eq!(
+            (desk.provider.count(), desk.endpoint.count()),
+            (asked, called + 1),
+            "{code}: the model is not called"
+        );
+        let evidence = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+        assert_eq!((&evidence["error"], &evidence["decision"]), (&json!(code), &Value::Null));
+        assert!(!evidence.to_string().contains("garbage") && !evidence.to_string().contains("127.0.0.1"), "{evidence}");
         desk.endpoint.says(script);
         let answer = desk.ask(&open, "a refund").await.expect(200);
         assert_eq!(answer["output"], "billing", "{code}");
@@ -163,7 +168,7 @@ async fn nothing_of_this_machine_is_asked_unless_somebody_said_so() {
     assert_eq!(answer["error"]["code"], "hook_unavailable");
     assert_eq!(documents(&desk.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
     assert_eq!(desk.ask(&open, "a refund").await.expect(200)["output"], "billing");
-    assert_eq!(desk.endpoint.count(), 0, "nobody comes there");
+    assert_eq!(desk.endpoint.count(), 0, "the endpoint is not called");
 }
 
 #[tokio::test]
@@ -177,12 +182,12 @@ async fn a_policy_that_a_hook_refers_to_decides_as_it_was_frozen() {
     let content = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "gate" } },
         "if": "actor.ref == 'user:local' && inputs.event.name == 'post_llm'" });
     let workload = desk.under("main", content).await;
-    // What is made later means nothing to a release that was approved before.
+    // A later version of the policy does not affect an approved release.
     let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
     desk.app.given().next_version(&gate.asset_id, allow).await;
     let refused = desk.ask(&workload, "a refund").await.refused(422, "hook_denied");
-    let told = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
-    assert_eq!((&told["handler"], &told["reason_code"]), (&json!("policy"), &json!("no_bills")));
+    let evidence = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));
     desk.provider.becomes(Behaviour::Answers("other".to_owned()));
     assert_eq!(desk.ask(&workload, "a refund").await.expect(200)["output"], "other");
 }

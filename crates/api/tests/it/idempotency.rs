@@ -1,4 +1,4 @@
-//! Idempotency keys: a request that is sent again finds the effect of the first, and makes no second one.
+//! Idempotency keys: a repeated request returns the first effect and causes no second one.
 
 use crate::{
     document::routes,
@@ -15,7 +15,7 @@ fn replayed(answer: &Answer) -> bool {
     answer.header("idempotency-replayed") == Some("true")
 }
 
-/// How many rows a table has.
+/// The row count of a table.
 async fn count(app: &TestApp, table: &str) -> i64 {
     let owner = app.database().owner().await.unwrap();
     owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap().get(0)
@@ -41,20 +41,20 @@ async fn every_keyed_request_has_one_effect() {
             assert_eq!(again.header("etag"), first.header("etag"), "{again}");
             let (mut once, twice) = (first.json(), again.json());
             if route.id() == "create_share_link" {
-                // A token is shown once.
+                // Only the first response shows the token.
                 assert!(once["token"].is_string() && twice["token"].is_null(), "{again}");
                 once["token"] = Value::Null;
             }
             assert_eq!(once, twice, "{}", route.id());
         }
-        assert_eq!(count(&app, "fact").await, facts, "{}: a replay leaves no fact", route.id());
-        // The key stands for that body alone.
+        assert_eq!(count(&app, "fact").await, facts, "{}: a replay writes no fact", route.id());
+        // The key belongs to one body.
         if !["bind_version", "advance_rollout", "cancel_execution"].contains(&route.id()) {
             let mut other = stage.body(route.id());
             match route.id() {
                 "transition_release" => other["to_state"] = json!("draft"),
                 "activate_asset" | "retire_asset" | "archive_asset" => {
-                    // Another body that means the same.
+                    // A different body with the same meaning.
                     other["workspace_id"] = json!(stage.workspace.to_uppercase());
                 }
                 "roll_back_release" => other["reason"] = json!("another"),
@@ -70,9 +70,9 @@ async fn every_keyed_request_has_one_effect() {
             }
             request.clone().json(other).await.refused(409, "idempotency_key_conflict");
         }
-        assert_eq!(count(&app, "fact").await, facts, "{}: a conflict leaves no fact", route.id());
+        assert_eq!(count(&app, "fact").await, facts, "{}: a conflict writes no fact", route.id());
     }
-    assert_eq!(keyed, 30, "the document lost keys");
+    assert_eq!(keyed, 30, "the number of routes with keys differs");
 }
 
 #[tokio::test]
@@ -92,7 +92,7 @@ async fn a_replayed_transition_tells_the_time_of_that_transition() {
     for field in ["transitioned_at", "transitioned_by", "previous_state"] {
         assert_eq!(again[field], first[field], "{field}");
     }
-    // The release itself is read as it is now.
+    // The release itself is returned in its current state.
     assert_eq!((&again["state"], &again["updated_at"]), (&json!("draft"), &reopened["updated_at"]));
 }
 
@@ -127,10 +127,11 @@ async fn a_key_belongs_to_its_caller_tenant_and_route() {
     let workload = json!({ "slug": "one", "owner_ref": "team:a", "invocation_mode": "api" });
     assert!(!replayed(&app.post("/v1/workloads", workload).as_actor("user:ada").key("shared").await));
     let workspaces = app.get("/v1/workspaces").in_tenant(&tenant).await.expect(200);
-    let there = workspaces[0]["workspace_id"].as_str().unwrap();
-    let abroad = app.post(format!("/v1/assets?workspace_id={there}"), asset("one")).in_tenant(&tenant).key("shared");
-    assert!(!replayed(&abroad.await));
-    // Two resources of one route are two keys.
+    let other_workspace = workspaces[0]["workspace_id"].as_str().unwrap();
+    let in_other_tenant =
+        app.post(format!("/v1/assets?workspace_id={other_workspace}"), asset("one")).in_tenant(&tenant).key("shared");
+    assert!(!replayed(&in_other_tenant.await));
+    // Keys are scoped to the resource.
     let (a, b) = (given.asset("prompt_template", "a").await, given.asset("prompt_template", "b").await);
     for asset in [a, b] {
         let body = json!({ "content": { "system_prompt": "x" } });
@@ -216,7 +217,7 @@ async fn a_replay_is_read_under_present_rights() {
     let refused = post().as_actor("user:ada").key("k").await;
     assert!([403, 404].contains(&refused.status), "{refused}");
     assert!(!refused.text().contains("asset_id"), "{refused}");
-    // What it may still do is answered as before; what it may not, is not.
+    // Operations that are still permitted are replayed; the others are refused.
     assert_eq!(run().await.expect(200), ran);
     let listed = app.get(format!("/v1/role-bindings?workspace_id={WORKSPACE}")).await.expect(200);
     for binding in listed.as_array().unwrap() {
@@ -224,7 +225,7 @@ async fn a_replay_is_read_under_present_rights() {
         app.delete(format!("/v1/role-bindings/{id}")).await.expect(204);
     }
     run().await.refused(404, "not_found");
-    // The resource is answered as it is now.
+    // A replay returns the current state of the resource.
     let workload = json!({ "slug": "moving", "owner_ref": "team:a", "invocation_mode": "api" });
     let first = app.post("/v1/workloads", workload.clone()).key("w").await.expect(201);
     let path = format!("/v1/workloads/{}", first["workload_id"].as_str().unwrap());
@@ -264,10 +265,10 @@ async fn every_keyed_change_sent_at_once_happens_once() {
         for answer in &answers {
             match answer.status {
                 200 | 201 => fresh += usize::from(!replayed(answer)),
-                // Twins wait for the same place as scripts of their own would.
+                // Concurrent duplicates of a script compete for permits like other scripts.
                 429 if route.id() == "run_code" => drop(answer.refused(429, "too_many_scripts")),
                 _ => {
-                    // What works outside the database reserves its key first.
+                    // Operations with external effects reserve their key first.
                     let reserving = [
                         "execute_workload",
                         "run_code",
@@ -282,7 +283,7 @@ async fn every_keyed_change_sent_at_once_happens_once() {
             }
         }
         assert_eq!(fresh, 1, "{}: {answers:?}", route.id());
-        // That a script is let in is a fact besides.
+        // Acceptance of a script is a further fact.
         let facts = if route.id() == "run_code" { 2 } else { 1 };
         assert_eq!(count(&app, "fact").await, before + facts, "{}", route.id());
     }
@@ -309,7 +310,7 @@ async fn many_runs_at_once_are_one_run() {
     }
     assert_eq!(provider.count(), 1);
     assert_eq!(count(&app, "execution").await, 1);
-    // Without the first being known: all at once, one of them runs.
+    // With all requests concurrent, exactly one of them runs.
     let body = json!({ "environment": "dev", "inputs": { "ticket": "y" } });
     let all = (0..100).map(|_| app.post(workload.execute_path(), body.clone()).key("other").into_future());
     let answers = join_all(all).await;
@@ -344,7 +345,7 @@ async fn refusals_that_name_a_run_are_kept() {
         let again = run().await;
         assert_eq!(again.refused(status, code), detail);
         assert!(replayed(&again), "{again}");
-        // Suspending the workload takes nothing back that was answered.
+        // A suspended workload does not change replays.
         let path = format!("/v1/workloads/{}", workload.workload_id);
         app.patch(&path, json!({ "status": "suspended" })).await.expect(200);
         assert_eq!(run().await.refused(status, code), detail);

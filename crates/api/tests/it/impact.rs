@@ -1,11 +1,10 @@
-//! Blast radius: what stands on an asset, and the ways that lead there.
+//! Blast radius: the releases and workloads that depend on an asset, and the reference paths to it.
 
 use crate::stage::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-/// Stores a version that refers to others. Written past the API, so that no kind's schema is needed for a chain of any
-/// shape; that creation extracts references is asked for below.
+/// Inserts a version with references by SQL, so that reference graphs of any shape need no valid content.
 async fn referring(app: &TestApp, asset: &str, label: &str, targets: &[(&str, Option<&str>)]) -> String {
     let owner = app.database().owner().await.unwrap();
     let sql = "INSERT INTO asset_version (tenant_id, asset_version_id, asset_id, version_label, content, artifact_ref,
@@ -66,7 +65,7 @@ async fn references_are_followed_backwards_pins_and_circles_included() {
     let given = app.given();
     let base = given.policy("base").await;
     let (middle, top) = (given.asset("skill", "middle").await, given.asset("agent", "top").await);
-    // The first version of `middle` refers to the base, the second no more; `top` pins either, or none.
+    // Only the first version of `middle` refers to the base; versions of `top` pin either version or none.
     let v1 = referring(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
     let v2 = referring(&app, &middle, "v2", &[]).await;
     let pinned = referring(&app, &top, "v1", &[("middle", Some("v1"))]).await;
@@ -81,17 +80,17 @@ async fn references_are_followed_backwards_pins_and_circles_included() {
     let hit = [&releases[4], &releases[2], &releases[0]];
     assert_eq!(ids(&found["releases"], "release_id"), hit, "{found:#}");
     assert_eq!(found["truncated"], false);
-    // Nearest first, and each once although `middle` refers to `top` in turn.
+    // Nearest first, and each version once despite the cycle from `middle` to `top`.
     let via = found["via"].as_array().unwrap();
     assert_eq!(via.len(), 3);
     assert_eq!(via[0]["asset_version_id"], json!(v1));
-    let way = &found["releases"][0]["path"];
-    assert_eq!(ids(way, "asset_version_id"), [&v1, &open]);
-    assert_eq!(way[0]["references"], json!({ "slug": "base", "version": "v1" }));
-    assert_eq!((&way[0]["towards"], &way[0]["pointer"]), (&json!(null), &json!("/refs/0")));
-    assert_eq!((&way[1]["towards"], &way[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
-    assert_eq!(way[1]["references"], json!({ "slug": "middle", "version": null }));
-    // From the middle of the circle, its own versions stand on it through the other.
+    let path_to_base = &found["releases"][0]["path"];
+    assert_eq!(ids(path_to_base, "asset_version_id"), [&v1, &open]);
+    assert_eq!(path_to_base[0]["references"], json!({ "slug": "base", "version": "v1" }));
+    assert_eq!((&path_to_base[0]["towards"], &path_to_base[0]["pointer"]), (&json!(null), &json!("/refs/0")));
+    assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
+    assert_eq!(path_to_base[1]["references"], json!({ "slug": "middle", "version": null }));
+    // Within the cycle, an asset is affected by itself through the other asset.
     let around = radius(&app, &middle).await;
     assert_eq!(around["truncated"], false);
     assert_eq!(ids(&around["via"], "asset_slug"), ["top", "top", "top"]);
@@ -118,18 +117,18 @@ async fn rows_of_others_are_left_out_and_ways_through_them_are_not_told() {
     assert_eq!(ids(&found["releases"], "release_id"), [&our_release]);
     assert_eq!(ids(&found["workloads"], "workload_id"), [&ours]);
     assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
-    let way = &found["releases"][0]["path"];
-    assert_eq!((&way[0], &way[1]["asset_slug"]), (&json!(null), &json!("top")));
+    let path_to_asset = &found["releases"][0]["path"];
+    assert_eq!((&path_to_asset[0], &path_to_asset[1]["asset_slug"]), (&json!(null), &json!("top")));
     for other in [&secret, &between, &theirs, &their_release, &hidden] {
-        let told = answer.text().replace(&format!("\"towards\":\"{secret}\""), "");
-        assert!(!told.contains(other.as_str()), "{other} in {told}");
+        let text = answer.text().replace(&format!("\"towards\":\"{secret}\""), "");
+        assert!(!text.contains(other.as_str()), "{other} in {text}");
     }
     let all = app.get(&path).await.expect(200);
     assert_eq!(all["releases"].as_array().unwrap().len(), 2);
-    // Never over the border of a tenant, whatever the slug.
-    let abroad = given.tenant("abroad").await;
-    let there = given.in_tenant(&abroad, WORKSPACE).workspace("there", "there").await;
-    let far = given.in_tenant(&abroad, &there).policy("base").await;
-    let found = app.get(format!("/v1/assets/{}/blast-radius", far.asset_id)).in_tenant(&abroad).await.expect(200);
+    // References never cross tenants, even for equal slugs.
+    let other_tenant = given.tenant("abroad").await;
+    let there = given.in_tenant(&other_tenant, WORKSPACE).workspace("there", "there").await;
+    let far = given.in_tenant(&other_tenant, &there).policy("base").await;
+    let found = app.get(format!("/v1/assets/{}/blast-radius", far.asset_id)).in_tenant(&other_tenant).await.expect(200);
     assert_eq!(found["via"], json!([]));
 }

@@ -1,4 +1,4 @@
-//! What models say and what authors embed is data: it is kept and told as it is, and nothing in it happens (T12, T33).
+//! Injection: model output and embedded schemas are data, returned unchanged and never interpreted (T12, T33).
 
 use crate::{
     dispatch::queued,
@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Much less than what anything here would take if it were done once for each part of it within each other part.
+/// The time limit of a response, far below the time of any quadratic algorithm for these inputs.
 const SOON: Duration = Duration::from_secs(10);
 
-/// Answers that would do something if somebody read them as more than text.
+/// Model outputs that attack consumers which interpret them.
 fn hostile() -> Vec<String> {
     let mut all: Vec<String> = [
         "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>",
@@ -54,7 +54,7 @@ async fn app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider
     (app, workload, provider)
 }
 
-/// A browser takes it for nothing but JSON, and runs nothing even then.
+/// Asserts the headers that make a browser treat the response as JSON and run nothing.
 #[track_caller]
 fn is_json_to_everybody(answer: &Answer) {
     assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
@@ -65,26 +65,26 @@ fn is_json_to_everybody(answer: &Answer) {
 #[tokio::test]
 async fn whatever_a_model_says_is_told_as_it_is() {
     let (app, workload, provider) = app(&[]).await;
-    for said in hostile() {
-        let what: String = said.chars().take(40).collect();
-        provider.becomes(Behaviour::Answers(said.clone()));
+    for output in hostile() {
+        let what: String = output.chars().take(40).collect();
+        provider.becomes(Behaviour::Answers(output.clone()));
         let since = Instant::now();
         let answer = run(&app, &workload).await;
         assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
         is_json_to_everybody(&answer);
-        let told = answer.expect(200);
-        assert_eq!((&told["status"], &told["error"]), (&json!("completed"), &Value::Null), "{what}");
-        assert!(told["output"] == said.as_str(), "{what}: it was told as something else");
-        let id = &told["execution_id"];
+        let body = answer.expect(200);
+        assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
+        assert!(body["output"] == output.as_str(), "{what}: the output was changed");
+        let id = &body["execution_id"];
         let path = format!("/v1/executions/{}", id.as_str().unwrap());
         let read = app.get(&path).await;
         is_json_to_everybody(&read);
-        assert!(read.expect(200)["queued_result"]["result"] == said.as_str(), "{what}");
+        assert!(read.expect(200)["queued_result"]["result"] == output.as_str(), "{what}");
         let evidence = app.get(format!("{path}/evidence-graph")).await;
         is_json_to_everybody(&evidence);
         assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
 
-        // As events: however many lines it has, it is one, and it ends nothing.
+        // As events: line breaks in the output create no further events.
         let stream = run(&app, &workload).header("accept", "text/event-stream").await;
         assert_eq!(stream.header("x-content-type-options"), Some("nosniff"));
         let stream = events(&stream);
@@ -94,29 +94,29 @@ async fn whatever_a_model_says_is_told_as_it_is() {
         assert_eq!(ends, ["execution.completed"], "{what}");
         let deltas = stream.iter().filter(|event| event.kind == "output.delta");
         let deltas: String = deltas.map(|event| event.data["delta"].as_str().unwrap()).collect();
-        assert!(deltas == said, "{what}: it was told as something else in parts");
+        assert!(deltas == output, "{what}: the streamed output was changed");
         let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
-        assert!(ended(&app, &id).await["queued_result"]["result"] == said.as_str(), "{what}, from the line");
+        assert!(ended(&app, &id).await["queued_result"]["result"] == output.as_str(), "{what}, queued");
     }
 }
 
 #[tokio::test]
 async fn whatever_a_model_says_is_masked_as_text() {
     let (app, workload, provider) = app(&["redact_output"]).await;
-    for said in hostile() {
-        let what: String = said.chars().take(40).collect();
-        let personal = |mail: &str| format!("{said} {mail} <a href=\"mailto:{mail}\">");
+    for output in hostile() {
+        let what: String = output.chars().take(40).collect();
+        let personal = |mail: &str| format!("{output} {mail} <a href=\"mailto:{mail}\">");
         provider.becomes(Behaviour::Answers(personal("ada@example.org")));
         let since = Instant::now();
-        let told = run(&app, &workload).await.expect(200);
+        let body = run(&app, &workload).await.expect(200);
         assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
-        assert_eq!(told["status"], "completed", "{what}");
-        let masked = told["output"].as_str().unwrap();
+        assert_eq!(body["status"], "completed", "{what}");
+        let masked = body["output"].as_str().unwrap();
         assert!(!masked.contains("ada@example.org") && masked.starts_with(&what), "{what}: {:.200}", masked);
     }
 }
 
-/// What comes over the wire is read within bounds, before anybody knows that it is an answer.
+/// Provider responses are parsed within bounds.
 #[tokio::test]
 async fn an_answer_that_is_made_to_hurt_is_none() {
     let endpoint = FaultyEndpoint::start().await;
@@ -148,16 +148,16 @@ async fn an_answer_that_is_made_to_hurt_is_none() {
     ] {
         endpoint.says(Script::status(200, &body));
         let since = Instant::now();
-        let told = run(&app, &workload).await.expect(200);
+        let run_result = run(&app, &workload).await.expect(200);
         assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
-        assert_eq!(told["output"], output, "{what}: {told}");
+        assert_eq!(run_result["output"], output, "{what}: {run_result}");
         if output.is_null() {
-            assert_eq!(told["error"]["code"], "provider_malformed_answer", "{what}: {told}");
+            assert_eq!(run_result["error"]["code"], "provider_malformed_answer", "{what}: {run_result}");
         }
     }
 }
 
-/// Schemas inside of content say `$ref`; nobody goes there (T12).
+/// `$ref` in embedded schemas is never fetched (T12).
 #[tokio::test]
 async fn nobody_fetches_what_a_schema_refers_to() {
     let endpoint = FaultyEndpoint::start().await;
@@ -166,16 +166,16 @@ async fn nobody_fetches_what_a_schema_refers_to() {
     let file = app.home().join("schema.json");
     std::fs::write(&file, "{\"type\":\"string\"}").unwrap();
     let binding = json!({ "kind": "x", "ref": "y" });
-    let places = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
-    for (turn, place) in places.iter().enumerate() {
+    let targets = [endpoint.url("/schema.json"), format!("file://{}", file.display()), "other.json".to_owned()];
+    for (target_index, target) in targets.iter().enumerate() {
         let refused = [
-            json!({ "$ref": place }),
-            json!({ "properties": { "a": { "$dynamicRef": place } } }),
-            json!({ "$id": "http://example.org/", "allOf": [{ "$ref": place }] }),
-            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": place } } }),
+            json!({ "$ref": target }),
+            json!({ "properties": { "a": { "$dynamicRef": target } } }),
+            json!({ "$id": "http://example.org/", "allOf": [{ "$ref": target }] }),
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "$ref": target } } }),
         ];
-        // What these say is no place to go to.
-        let names = [json!({ "$schema": place, "type": "object" }), json!({ "$id": place, "type": "object" })];
+        // `$schema` and `$id` are identifiers and are not fetched.
+        let names = [json!({ "$schema": target, "type": "object" }), json!({ "$id": target, "type": "object" })];
         let schemas = refused.iter().map(|schema| (schema, true)).chain(names.iter().map(|schema| (schema, false)));
         for (number, (schema, is_refused)) in schemas.enumerate() {
             for (kind, content) in [
@@ -186,12 +186,12 @@ async fn nobody_fetches_what_a_schema_refers_to() {
                     json!({ "dataset": { "items": [] }, "assertions": [{ "type": "is-json", "value": schema }] }),
                 ),
             ] {
-                let slug = format!("{}-{turn}-{number}", kind.replace('_', "-"));
+                let slug = format!("{}-{target_index}-{number}", kind.replace('_', "-"));
                 let asset = app.given().asset(kind, &slug).await;
                 let answer = app.post(format!("/v1/assets/{asset}/versions"), json!({ "content": content })).await;
                 if is_refused {
                     assert_eq!(answer.status, 400, "{kind}: {schema}: {answer}");
-                    assert!(!answer.text().contains(place.as_str()), "{answer}");
+                    assert!(!answer.text().contains(target.as_str()), "{answer}");
                 }
                 assert!(matches!(answer.status, 201 | 400), "{kind}: {schema}: {answer}");
             }
@@ -200,7 +200,7 @@ async fn nobody_fetches_what_a_schema_refers_to() {
     assert_eq!(endpoint.count(), 0, "{:?}", endpoint.requests());
 }
 
-/// Lists in lists, from whoever sends them to whoever reads the answer: what a flow makes of them can be read again.
+/// Nested input and nested output of a flow: every stored result can be read.
 #[tokio::test]
 async fn what_is_deep_on_both_sides_is_read_as_it_was_written() {
     let app = TestApp::start().await;
@@ -221,16 +221,16 @@ async fn what_is_deep_on_both_sides_is_read_as_it_was_written() {
     for depth in [1, 20, 40, 58] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });
         let answer = app.post(workload.execute_path(), body).await;
-        let told = answer.expect(200);
-        let path = format!("/v1/executions/{}", told["execution_id"].as_str().unwrap());
+        let run_result = answer.expect(200);
+        let path = format!("/v1/executions/{}", run_result["execution_id"].as_str().unwrap());
         let read = app.get(&path).await.expect(200);
-        assert_eq!(read["status"], told["status"], "{depth}");
+        assert_eq!(read["status"], run_result["status"], "{depth}");
         app.get(format!("{path}/evidence-graph")).await.expect(200);
-        if told["status"] == "completed" {
-            assert_eq!(told["output"], (0..48).fold(deep(depth), |inner, _| json!([inner])), "{depth}");
-            assert_eq!(read["queued_result"]["result"], told["output"], "{depth}");
+        if run_result["status"] == "completed" {
+            assert_eq!(run_result["output"], (0..48).fold(deep(depth), |inner, _| json!([inner])), "{depth}");
+            assert_eq!(read["queued_result"]["result"], run_result["output"], "{depth}");
         } else {
-            assert!(told["error"]["code"].is_string(), "{depth}: {told}");
+            assert!(run_result["error"]["code"].is_string(), "{depth}: {run_result}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Interfaces of workloads: kept whole, refused with every fault at its place, and held against what a run is given.
+//! Interfaces of workloads: replacement, validation with every error and its path, and validation of run inputs.
 
 use fairway_testkit::{
     TestApp,
@@ -6,7 +6,7 @@ use fairway_testkit::{
 };
 use serde_json::{Value, json};
 
-/// A flow that shows all that the run was given.
+/// A flow that returns its inputs.
 const SHOW: &str = "\
 name: Show
 description: Returns what it was given.
@@ -45,7 +45,7 @@ fn path(workload: &ActiveWorkload) -> String {
     format!("/v1/workloads/{}", workload.workload_id)
 }
 
-/// The refused fields with their codes, in order.
+/// The paths and codes of the refused fields, in order.
 fn fields(answer: &Answer) -> Vec<(String, String)> {
     let refused = answer.refused(422, "validation_error");
     let field = |field: &Value| {
@@ -65,13 +65,13 @@ async fn an_interface_is_replaced_whole_and_removed_by_null() {
     assert_eq!(first.expect(200)["interface_config"], interface());
     assert_eq!(first.header("etag"), Some("\"2\""));
     assert_eq!(app.get(&path).await.expect(200)["interface_config"], interface());
-    // Nothing of the former is left.
+    // The update replaces the whole interface.
     let small = json!({ "presentation_mode": "chat" });
     assert_eq!(set(small.clone()).await.expect(200)["interface_config"], small);
-    // The same once more changes nothing.
+    // An identical update changes nothing.
     let same = set(small.clone()).await;
     assert_eq!((same.status, same.header("etag")), (200, Some("\"3\"")));
-    // What is not named stays.
+    // Fields that the request omits stay unchanged.
     let named = app.patch(&path, json!({ "name": "Another" })).await.expect(200);
     assert_eq!((&named["interface_config"], &named["name"]), (&small, &json!("Another")));
     let moved = set(interface()).header("If-Match", "\"3\"").await;
@@ -102,8 +102,8 @@ async fn every_fault_is_told_at_its_place() {
         },
     });
     let answer = app.patch(&path, body).await;
-    let mut told = fields(&answer);
-    told.sort();
+    let mut reported = fields(&answer);
+    reported.sort();
     let expected = [
         ("interface_config.input_fields[0].type", "not_one_of"),
         ("interface_config.input_fields[1].min", "not_for_this_type"),
@@ -116,7 +116,7 @@ async fn every_fault_is_told_at_its_place() {
         ("owner_ref", "invalid"),
         ("status", "invalid"),
     ];
-    assert_eq!(told, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
+    assert_eq!(reported, expected.map(|(path, code)| (path.to_owned(), code.to_owned())));
     assert!(!answer.text().contains("canary"), "{answer}");
     let read = app.get(&path).await;
     assert_eq!((read.header("etag"), &read.expect(200)["interface_config"]), (Some("\"1\""), &Value::Null));
@@ -124,7 +124,7 @@ async fn every_fault_is_told_at_its_place() {
         let answer = app.patch(&path, json!({ "interface_config": wrong })).await;
         assert_eq!(fields(&answer), [("interface_config".to_owned(), "invalid".to_owned())]);
     }
-    // Fields that cannot be null say so, instead of staying as they are.
+    // `null` is refused for fields that cannot be null.
     for name in ["name", "description", "owner_ref", "invocation_mode", "status"] {
         let answer = app.patch(&path, json!({ name: null })).await;
         assert_eq!(fields(&answer), [(name.to_owned(), "invalid".to_owned())]);
@@ -166,7 +166,7 @@ async fn themes_hold_colours_fonts_and_lengths_alone() {
     ];
     for value in corpus {
         for property in ["accent_color", "background_color", "font_family", "border_radius"] {
-            // A word is a colour's or a font's name, so one of these is harmless there.
+            // A long word is a valid font name unless it exceeds the limit, which is tested below.
             if property == "font_family" && value == long {
                 continue;
             }
@@ -176,8 +176,8 @@ async fn themes_hold_colours_fonts_and_lengths_alone() {
                 "border_radius" => "invalid_length",
                 _ => "invalid_color",
             };
-            let told = [(format!("interface_config.theme.{property}"), code.to_owned())];
-            assert_eq!(fields(&answer), told, "{property}: {value:.40?}");
+            let expected = [(format!("interface_config.theme.{property}"), code.to_owned())];
+            assert_eq!(fields(&answer), expected, "{property}: {value:.40?}");
         }
     }
     assert_eq!(fields(&themed(json!({ "font_family": long })).await)[0].1, "invalid_font_family");
@@ -202,7 +202,7 @@ async fn who_may_come_is_for_those_to_say_who_may_expose() {
     let set =
         |actor: &str, config: Value| app.patch(path(&workload), json!({ "interface_config": config })).as_actor(actor);
     let with = |mode: &str| json!({ "presentation_mode": "form", "access_mode": mode });
-    // An author writes the interface; opening it is another matter.
+    // An author can edit the interface but cannot open access.
     set("user:ada", interface()).await.expect(200);
     set("user:ada", with("authenticated")).await.expect(200);
     for mode in ["public", "link_shared"] {
@@ -211,15 +211,15 @@ async fn who_may_come_is_for_those_to_say_who_may_expose() {
     }
     set("user:otto", with("public")).await.expect(200);
     set("user:ada", json!({ "presentation_mode": "chat", "access_mode": "public" })).await.expect(200);
-    // Closing it is a change of the same kind, by leaving the mode out or the interface itself.
+    // Removing the mode or the interface closes access, which needs the same permission.
     for config in [json!({ "presentation_mode": "form" }), Value::Null, with("authenticated")] {
         set("user:ada", config).await.refused(403, "forbidden");
     }
     set("user:otto", Value::Null).await.expect(200);
     let facts = "SELECT convert_from(body, 'UTF8') FROM fact WHERE kind = 'workload.changed' ORDER BY fact_id";
     let rows = app.database().owner().await.unwrap().query(facts, &[]).await.unwrap();
-    let told: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
-    let modes: Vec<_> = told
+    let recorded: Vec<Value> = rows.iter().map(|row| serde_json::from_str(row.get(0)).unwrap()).collect();
+    let modes: Vec<_> = recorded
         .iter()
         .map(|fact| (fact["actor"].as_str().unwrap(), &fact["detail"]))
         .filter(|(_, detail)| detail["keys"].as_array().unwrap().contains(&json!("access_mode")))
@@ -232,7 +232,7 @@ async fn who_may_come_is_for_those_to_say_who_may_expose() {
             ("user:otto", json!("public"), json!("authenticated")),
         ]
     );
-    assert!(told.iter().all(|fact| !fact.to_string().contains("Sorts tickets")), "facts hold no texts");
+    assert!(recorded.iter().all(|fact| !fact.to_string().contains("Sorts tickets")), "facts hold no texts");
 }
 
 #[tokio::test]
@@ -243,7 +243,7 @@ async fn what_is_reached_by_share_links_needs_one() {
     app.post(workload.execute_path(), body.clone()).await.expect(200);
     let shared = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "link_shared" } });
     app.patch(path(&workload), shared).await.expect(200);
-    // What was decided a moment ago is proved again, so nobody comes in by what is remembered.
+    // The cached decision is validated by revision, so the change takes effect at once.
     let refused = app.post(workload.execute_path(), body).await;
     refused.refused(401, "share_token_required");
     assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
@@ -257,7 +257,7 @@ async fn inputs_are_what_the_form_asks_for() {
     let workload = showing(&app, "main").await;
     app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
     let run = |inputs: Value| app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs }));
-    // A field that is left out gets its default.
+    // An omitted field gets its default.
     let ran = run(json!({ "ticket": "a refund", "due": "2028-02-29", "amount": 10, "urgent": true })).await;
     assert_eq!(ran.expect(200)["output"], json!({ "ticket": "a refund", "tone": "dry" }));
     let canary = "canary-value";
@@ -293,19 +293,19 @@ async fn inputs_are_what_the_form_asks_for() {
         assert_eq!(fields(&answer), expected);
         assert!(!answer.text().contains(canary), "{answer}");
     }
-    // As many unknown inputs as a body holds make no answer of that size.
+    // The number of reported errors is bounded.
     let many: serde_json::Map<String, Value> = (0..50_000).map(|at| (format!("k{at}"), json!(1))).collect();
     assert_eq!(fields(&run(Value::Object(many)).await).len(), 200);
     let owner = app.database().owner().await.unwrap();
     let runs: i64 = owner.query_one("SELECT count(*) FROM execution", &[]).await.unwrap().get(0);
-    assert_eq!(runs, 1, "nothing of what was refused ran");
-    // A change of the form holds for the next run, whatever is remembered of the former.
+    assert_eq!(runs, 1, "refused requests must not run");
+    // A changed form applies to the next run despite caches.
     let mut strict = interface();
     strict["input_fields"][1]["options"] = json!(["dry"]);
     run(json!({ "ticket": "x", "tone": "warm" })).await.expect(200);
     app.patch(path(&workload), json!({ "interface_config": strict })).await.expect(200);
     assert_eq!(fields(&run(json!({ "ticket": "x", "tone": "warm" })).await)[0].0, "inputs.tone");
-    // Without a form anything goes again.
+    // Without a form, inputs are not validated.
     app.patch(path(&workload), json!({ "interface_config": null })).await.expect(200);
     run(json!({ "ticket": "x", "tone": "loud", "extra": [1] })).await.expect(200);
 }

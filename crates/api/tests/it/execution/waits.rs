@@ -1,4 +1,4 @@
-//! How long a run is waited for, and what ends it: deadlines, clients that leave, servers that stop.
+//! Waiting for runs: the wait budget, deadlines, disconnected clients, and graceful shutdown.
 
 use super::{ended, facts, run};
 use fairway_testkit::{Behaviour, StubProvider, TestApp};
@@ -18,7 +18,7 @@ async fn asynchronous_runs_are_not_taken_where_nobody_works_on_them() {
     }
     app.post(format!("{path}?mode=later"), body.clone()).await.refused(422, "validation_error");
     app.post(&path, body).header("Prefer", "return=minimal").await.expect(200);
-    assert_eq!(facts(&app, "execution.%").await, 1, "what is refused leaves no run");
+    assert_eq!(facts(&app, "execution.%").await, 1, "a refused request creates no run");
 }
 
 #[tokio::test]
@@ -28,16 +28,16 @@ async fn a_run_goes_on_when_the_wait_is_over() {
     let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
     let workload = app.active_workload("main").await;
     let accepted = run(&app, &workload).key("k").await;
-    let queued = accepted.expect(202);
-    let id = queued["execution_id"].clone();
-    assert_eq!(queued, json!({ "execution_id": id, "state": "queued" }));
+    let body = accepted.expect(202);
+    let id = body["execution_id"].clone();
+    assert_eq!(body, json!({ "execution_id": id, "state": "queued" }));
     let location = accepted.header("location").unwrap();
     assert_eq!(location, format!("/v1/executions/{}", id.as_str().unwrap()));
     let read = app.get(location).await.expect(200);
     assert_eq!((&read["status"], &read["outcome"]), (&json!("running"), &Value::Null));
     assert_eq!((&read["queued_result"], &read["completed_at"]), (&Value::Null, &Value::Null));
     run(&app, &workload).key("k").await.refused(409, "request_in_progress");
-    // Suspending does not take away what runs already, and it can be read half-way.
+    // The evidence of a running run is readable.
     app.get(format!("{location}/evidence-graph")).await.expect(200);
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     let read = ended(&app, &id).await;
@@ -59,7 +59,7 @@ async fn a_run_ends_at_its_deadline() {
     assert_eq!(answer["error"]["code"], "deadline_exceeded");
     let read = ended(&app, &answer["execution_id"]).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("failed"), &json!("timeout")));
-    // What the provider says afterwards changes nothing.
+    // A response after the deadline changes nothing.
     provider.becomes(Behaviour::Answers("late".to_owned()));
     assert_eq!(ended(&app, &answer["execution_id"]).await, read);
     assert_eq!(facts(&app, "execution.%").await, 1);

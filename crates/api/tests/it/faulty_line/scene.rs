@@ -1,4 +1,4 @@
-//! One server behind a connection that is cut, and what its database holds before and after a request.
+//! A server behind a fault proxy, and the rows of its database before and after a request.
 
 use super::{AT_ONCE, BESIDE, PATIENCE, RETRY, Rows, Scene, Sent, TRIES, changing, named, with};
 use crate::stage::Stage;
@@ -14,10 +14,10 @@ use std::{
 };
 use uuid::Uuid;
 
-/// What is more.
+/// The differences of the row counts, without zeros.
 fn gained(before: &Rows, after: &Rows) -> Rows {
-    let more = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
-    more.filter(|(_, rows)| *rows != 0).collect()
+    let differences = after.iter().map(|(table, rows)| (table.clone(), rows - before[table]));
+    differences.filter(|(_, rows)| *rows != 0).collect()
 }
 
 impl Scene {
@@ -36,7 +36,7 @@ impl Scene {
         Self { calm, shaky, line, owner, count, fault, expected: BTreeMap::new(), keys: 0, answers: BTreeMap::new() }
     }
 
-    /// The rows, once nothing is under way any more.
+    /// The row counts after all runs have ended and all facts are sequenced.
     pub(super) async fn rows(&self) -> Rows {
         self.line.settled().await;
         let busy = "SELECT (SELECT count(*) FROM execution_lease) + (SELECT count(*) FROM fact_pending)
@@ -47,18 +47,19 @@ impl Scene {
             }
         };
         let settled = tokio::time::timeout(PATIENCE, quiet).await;
-        assert!(settled.is_ok(), "every run ends, and every fact has its place");
+        assert!(settled.is_ok(), "every run ends and every fact is sequenced");
         let rows = self.owner.query(&self.count, &[]).await.unwrap();
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// How many facts name one of these requests.
+    /// The number of facts that carry one of these request identifiers.
     pub(super) async fn facts(&self, requests: &[String]) -> i64 {
         let sql = "SELECT count(*) FROM fact WHERE convert_from(body, 'UTF8')::json ->> 'request_id' = ANY($1)";
         self.owner.query_one(sql, &[&requests]).await.unwrap().get(0)
     }
 
-    /// Sends it over the faulty line until it is answered, at most so often. All answers.
+    /// Sends the request to the proxied server until it gets a final response, with at most `tries` attempts. Returns
+    /// every attempt.
     pub(super) async fn send(&mut self, request: &Request, tries: usize) -> Vec<Sent> {
         let sent = persist(request, &self.shaky, tries).await;
         for Sent { answer, .. } in &sent {
@@ -69,16 +70,16 @@ impl Scene {
 }
 
 impl Drop for Scene {
-    #[expect(clippy::print_stdout, reason = "whoever looks for a fault wants to know what led to it")]
+    #[expect(clippy::print_stdout, reason = "the injected faults explain a failed test")]
     fn drop(&mut self) {
         if std::thread::panicking() {
             let made = self.line.made();
-            println!("the last cuts: {:#?}", &made[made.len().saturating_sub(12)..]);
+            println!("the last injected faults: {:#?}", &made[made.len().saturating_sub(12)..]);
         }
     }
 }
 
-/// Whether the answer says that the same may be sent again.
+/// Whether the response invites a retry of the same request.
 fn comes_back(answer: &Answer) -> bool {
     match answer.status {
         503 => {
@@ -96,9 +97,9 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
     loop {
         let request_id = Uuid::now_v7().to_string();
         let answer = request.clone().at(server).header("X-Request-Id", &request_id).await;
-        let over = !comes_back(&answer);
+        let is_final = !comes_back(&answer);
         all.push(Sent { request_id, answer });
-        if over || all.len() == tries {
+        if is_final || all.len() == tries {
             return all;
         }
         tokio::time::sleep(RETRY).await;
@@ -106,7 +107,7 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
 }
 
 impl Scene {
-    /// The status of an operation, and what it adds, seen once where nothing breaks.
+    /// The status and the added rows of an operation without faults, measured once.
     pub(super) async fn calmly(&mut self, stage: &Stage<'_>, operation: &str, key: Option<&str>) -> (u16, Rows) {
         let name = format!("{operation} {}", key.is_some());
         if let Some(known) = self.expected.get(&name) {
@@ -121,8 +122,8 @@ impl Scene {
         seen
     }
 
-    /// What is sent with a key until it is answered has its effect, once. What is sent without one, once, has it once
-    /// or, where nobody knows, at most once. Whether a cut was made on the way.
+    /// Sends a change through the proxy. With a key, retries make its effect happen exactly once. Without one, a single
+    /// attempt has its effect once, or at most once after 503. Returns whether a fault was injected.
     pub(super) async fn change(&mut self, stage: &Stage<'_>, operation: &str, keyed: bool) -> bool {
         self.keys += 1;
         let key = keyed.then(|| format!("shaky-{}", self.keys));
@@ -140,13 +141,13 @@ impl Scene {
         assert_eq!(self.facts(&requests).await, facts, "{operation}: {sent:?}");
         let last = &sent.last().unwrap().answer;
         if last.status == 503 {
-            assert!(!keyed, "{operation} is never answered: {sent:?}");
+            assert!(!keyed, "{operation} got no final response: {sent:?}");
             assert!(happened.is_empty() || happened == expected, "{operation}, all or nothing: {happened:?}");
             return cut;
         }
         assert_eq!((last.status, &happened), (status, &expected), "{operation}: {sent:?}");
         if keyed {
-            // What was told is there, for somebody on a good line as well.
+            // The direct server replays the same response.
             let again = request.at(&self.calm).await;
             assert_eq!(again.status, status, "{again}");
             assert_eq!(again.header("idempotency-replayed"), Some("true"), "{again}");
@@ -157,7 +158,7 @@ impl Scene {
         cut
     }
 
-    /// A run that may have been accepted is named, and one that was accepted ends.
+    /// Sends a run through the proxy. Every run that may be accepted is named, and every accepted run ends.
     pub(super) async fn run(&mut self, request: &Request, key: Option<&str>, (status, code): (u16, &str)) {
         let request = with(key, request.clone());
         let before = self.rows().await;
@@ -178,7 +179,7 @@ impl Scene {
         }
         assert_eq!(there, runs, "every run is named: {happened:?} {sent:?}");
         assert_eq!(happened.get("fact").copied().unwrap_or_default(), runs, "{happened:?} {sent:?}");
-        // A run that its server lost sight of is ended by whoever finds it, in nobody's request.
+        // Another server can end a lost run outside of any request.
         assert!(self.facts(&requests).await <= runs);
         if last.status != 503 {
             assert_eq!(runs, 1, "{sent:?}");
@@ -188,26 +189,26 @@ impl Scene {
         assert!(runs <= 1 && (key.is_none() || last.status != 503), "{sent:?}");
     }
 
-    /// A read tells what is so, or that it cannot tell.
+    /// Asserts that a read returns the current state or 503.
     pub(super) async fn read(&mut self, stage: &Stage<'_>, operation: &str) {
         let request = stage.request(operation).await;
         let timeless = |answer: &Answer| {
             assert_eq!(answer.status, 200, "{answer}");
-            // Events are no JSON as a whole.
-            let mut told = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
+            // An event stream is not JSON.
+            let mut body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| json!(answer.text()));
             if operation == "read_rollout" {
-                told["observed"]["soak_left_seconds"] = json!(null);
+                body["observed"]["soak_left_seconds"] = json!(null);
             }
-            told
+            body
         };
-        let calm = timeless(&request.clone().await);
+        let expected = timeless(&request.clone().await);
         self.line.becomes(self.fault.clone());
         let sent = self.send(&request, TRIES).await;
         self.line.becomes(LineFault::None);
-        assert_eq!(timeless(&sent.last().unwrap().answer), calm, "{operation}");
+        assert_eq!(timeless(&sent.last().unwrap().answer), expected, "{operation}");
     }
 
-    /// Many at once, whose commits go together: each has its effect once.
+    /// Sends concurrent requests whose commits are grouped, and asserts that each has its effect once.
     pub(super) async fn crowd(&mut self, stage: &Stage<'_>) {
         let asset = stage.placeholder("asset_id");
         let path = format!("/v1/assets/{asset}/versions");
@@ -239,6 +240,6 @@ impl Scene {
                 *self.answers.entry(answer.status).or_default() += 1;
             }
         }
-        assert_eq!(made.len(), 2 * AT_ONCE, "each is told of its own");
+        assert_eq!(made.len(), 2 * AT_ONCE, "each request gets its own resource");
     }
 }
