@@ -1,4 +1,4 @@
-//! R20: a version's row and its artifact never disagree.
+//! R20: every asset version has an artifact with matching bytes, under faults of the artifact store.
 
 use crate::{
     process::Place,
@@ -16,7 +16,7 @@ use std::{
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// Every row has its artifact, byte for byte and digest for digest. Artifacts without a row are allowed.
+/// Asserts that every version has its artifact, with equal bytes and digest. Artifacts without a row are allowed.
 pub(crate) async fn rows_and_artifacts_agree(owner: &Client, artifacts: &Path) {
     let rows = owner.query("SELECT artifact_ref, content, checksum FROM asset_version", &[]).await.unwrap();
     for row in rows {
@@ -31,25 +31,25 @@ async fn versions(owner: &Client) -> i64 {
     owner.query_one("SELECT count(*) FROM asset_version", &[]).await.unwrap().get(0)
 }
 
-fn asks_to_come_back(answer: &Answer) {
-    assert!(answer.asks_to_come_back(), "{answer:?}");
-    assert_eq!(answer.body.pointer("/detail/error").and_then(Value::as_str), Some("unavailable"), "{answer:?}");
+fn asks_to_come_back(response: &Answer) {
+    assert!(response.asks_to_come_back(), "{response:?}");
+    assert_eq!(response.body.pointer("/detail/error").and_then(Value::as_str), Some("unavailable"), "{response:?}");
 }
 
 #[tokio::test]
 async fn a_store_that_cannot_be_written_is_a_503_and_the_same_request_succeeds_later() {
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
-    let server = place.start().await;
+    let setup = Place::new(&database.url());
+    let server = setup.start().await;
     let remote: &Remote = &server.remote;
     let owner = database.owner().await.unwrap();
     let path = format!("/v1/assets/{}/versions", remote.asset("policy_bundle").await);
     let (body, key) = (json!({ "content": policy() }), Uuid::now_v7().to_string());
 
-    // A file where the directory was refuses everybody, root included, whom permissions would not.
-    let (there, aside) = (place.artifacts(), place.home.path().join("aside"));
-    fs::rename(&there, &aside).unwrap();
-    fs::write(&there, "no directory").unwrap();
+    // A file in place of the directory blocks root too; permissions would not.
+    let (artifacts, moved) = (setup.artifacts(), setup.home.path().join("aside"));
+    fs::rename(&artifacts, &moved).unwrap();
+    fs::write(&artifacts, "no directory").unwrap();
     for key in [Some(key.as_str()), None] {
         asks_to_come_back(&remote.post(&path, &body, key).await.unwrap());
     }
@@ -57,13 +57,13 @@ async fn a_store_that_cannot_be_written_is_a_503_and_the_same_request_succeeds_l
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
     assert_eq!(versions(&owner).await, 0);
 
-    fs::remove_file(&there).unwrap();
-    fs::rename(&aside, &there).unwrap();
+    fs::remove_file(&artifacts).unwrap();
+    fs::rename(&moved, &artifacts).unwrap();
     assert_eq!(remote.get("/readyz").await.unwrap().status, 200);
-    let made = remote.post(&path, &body, Some(&key)).await.unwrap();
-    assert_eq!(made.status, 201, "{made:?}");
+    let created = remote.post(&path, &body, Some(&key)).await.unwrap();
+    assert_eq!(created.status, 201, "{created:?}");
     assert_eq!(versions(&owner).await, 1);
-    rows_and_artifacts_agree(&owner, &there).await;
+    rows_and_artifacts_agree(&owner, &artifacts).await;
 }
 
 #[tokio::test]
@@ -73,9 +73,9 @@ async fn whatever_the_store_does_no_row_is_without_its_artifact() {
     let owner = app.database().owner().await.unwrap();
     let asset = app.given().asset("policy_bundle", "things").await;
     let path = format!("/v1/assets/{asset}/versions");
-    let (mut made, mut refused) = (0, 0);
-    for turn in 0..24 {
-        let fault = match turn % 4 {
+    let (mut versions_made, mut refused) = (0, 0);
+    for round in 0..24 {
+        let fault = match round % 4 {
             0 => ArtifactFault::Unavailable,
             1 => ArtifactFault::FailsAfterPut,
             _ => ArtifactFault::None,
@@ -91,15 +91,15 @@ async fn whatever_the_store_does_no_row_is_without_its_artifact() {
             faults.becomes(ArtifactFault::None);
             app.post(path.clone(), body).key(&key).await.expect(201);
         }
-        made += 1;
-        assert_eq!(versions(&owner).await, made);
+        versions_made += 1;
+        assert_eq!(versions(&owner).await, versions_made);
         rows_and_artifacts_agree(&owner, &app.home().join("artifacts")).await;
     }
     assert_eq!(refused, 12);
 }
 
-/// Identifiers that can be given out once more to requests, in the same order. What a server does beside them takes others
-/// whenever it likes.
+/// An identifier source that can rewind and repeat its identifiers for request threads. Other threads get fresh ones,
+/// because their order is not deterministic.
 #[derive(Default)]
 struct Again {
     given: Mutex<(Vec<Uuid>, usize)>,
@@ -117,8 +117,8 @@ impl Again {
 
 impl Ids for Again {
     fn fresh(&self) -> Uuid {
-        let serves = thread::current().name().is_some_and(|name| name.starts_with("actix"));
-        if !serves {
+        let is_request_thread = thread::current().name().is_some_and(|name| name.starts_with("actix"));
+        if !is_request_thread {
             return Uuid::now_v7();
         }
         let mut given = self.given.lock().unwrap();
@@ -139,7 +139,7 @@ impl Ids for Again {
     }
 }
 
-/// The artifacts below a folder.
+/// All artifact files below a directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -166,8 +166,8 @@ async fn other_bytes_at_the_path_are_never_taken_for_the_artifact() {
     faults.becomes(ArtifactFault::FailsAfterPut);
     app.post(path.clone(), body.clone()).await.refused(503, "unavailable");
     let orphans = files(&app.home().join("artifacts"));
-    assert_eq!(orphans.len(), 1, "it was stored all the same: {orphans:?}");
-    let right = fs::read(&orphans[0]).unwrap();
+    assert_eq!(orphans.len(), 1, "expected one stored artifact: {orphans:?}");
+    let original = fs::read(&orphans[0]).unwrap();
     fs::write(&orphans[0], b"{}").unwrap();
 
     faults.becomes(ArtifactFault::None);
@@ -176,9 +176,9 @@ async fn other_bytes_at_the_path_are_never_taken_for_the_artifact() {
     let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
     assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1);
     assert_eq!(versions(&owner).await, 0);
-    assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "what lies there is not overwritten either");
+    assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "the store overwrote the existing file");
 
-    fs::write(&orphans[0], right).unwrap();
+    fs::write(&orphans[0], original).unwrap();
     ids.back_to(mark);
     app.post(path, body).await.expect(201);
     assert_eq!(files(&app.home().join("artifacts")), orphans);

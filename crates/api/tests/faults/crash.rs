@@ -1,5 +1,5 @@
-//! R5: a server that dies in the middle of a change leaves all of it or nothing, and the same request sent again has
-//! one effect.
+//! R5: changes are atomic. A server that crashes during a change leaves the whole change or none of it. A retry with
+//! the same key has one effect.
 
 use crate::{
     artifacts::rows_and_artifacts_agree,
@@ -14,21 +14,21 @@ use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where the crash is, as the database sees it.
+/// The point of the crash, as the database sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Crash {
-    /// The connection dies with its server while the statement is under way: it never happened.
+    /// The connection closes during the statement, which is rolled back.
     BeforeCommit,
-    /// The statement goes on to its end, and nobody is left to answer.
+    /// The statement commits, and the server crashes before its response.
     AfterCommit,
 }
 
-/// A change that is about to be sent: what, where to, and the row that it cannot pass while somebody holds it.
+/// A change to send, with a statement that locks a row on which its commit waits.
 struct Attempt {
     path: String,
     body: Value,
     held: String,
-    /// Counts what the change makes or moves.
+    /// SQL that counts the complete effects of the change: 0 or 1, and -1 for a partial effect.
     effect: String,
     status: u16,
 }
@@ -62,7 +62,7 @@ async fn activation(remote: &Remote) -> Attempt {
         path: format!("/v1/releases/{release}/transition"),
         body: json!({ "to_state": "active" }),
         held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // Lanes, state and history are one change: 3 lanes held, 3 told of, one release active.
+        // One active release, three held lanes and three history entries.
         effect: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND state = 'active')
                 + (SELECT num_nonnulls(restricted_release_id, guided_release_id, standard_release_id) FROM deployment
@@ -74,7 +74,7 @@ async fn activation(remote: &Remote) -> Attempt {
     }
 }
 
-/// An activation that is over before anything crashes.
+/// Activates a release before the crash.
 async fn activate(remote: &Remote, release: Uuid, body: &Value) {
     let path = format!("/v1/releases/{release}/transition");
     assert_eq!(remote.post(&path, body, None).await.unwrap().status, 200);
@@ -90,7 +90,7 @@ async fn rollback(remote: &Remote) -> Attempt {
         path: format!("/v1/releases/{two}/rollback"),
         body: json!({ "reason": "It answers in riddles." }),
         held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // Both releases, three lanes, three moves told of, one document.
+        // Two release states, three lanes, three history entries and one artifact.
         effect: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE (release_id, state) IN (('{one}', 'active'), ('{two}', 'superseded')))
                 + (SELECT count(*) FROM deployment, unnest(ARRAY[restricted_release_id, guided_release_id,
@@ -112,7 +112,7 @@ async fn advance(remote: &Remote) -> Attempt {
         path: format!("/v1/releases/{release}/rollout/advance"),
         body: json!({}),
         held: format!("SELECT FROM deployment WHERE workload_id = '{workload}' FOR UPDATE"),
-        // The rollout, the lane that soaks, its holder, and the move told of.
+        // The rollout index, the soaking lane, its holder and one history entry.
         effect: format!(
             "SELECT CASE (SELECT count(*) FROM release WHERE release_id = '{release}' AND rollout_index = 1)
                 + (SELECT count(*) FROM deployment WHERE workload_id = '{workload}' AND soaking_lanes = '{{standard}}')
@@ -134,57 +134,57 @@ async fn connected(url: &str) -> Client {
     client
 }
 
-/// Sends the change, kills the server while the commit waits for the held row, and lets the row go.
-async fn crash(place: &Place, database: &TestDatabase, attempt: &Attempt, key: &str, crash: Crash) {
-    let mut server = place.start().await;
+/// Sends the change, kills the server while the commit waits for the locked row, and releases the lock.
+async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &str, crash: Crash) {
+    let mut server = setup.start().await;
     let owner = database.owner().await.unwrap();
-    let holder = connected(&database.url()).await;
-    holder.batch_execute("BEGIN").await.unwrap();
-    holder.batch_execute(&attempt.held).await.unwrap();
+    let lock_owner = connected(&database.url()).await;
+    lock_owner.batch_execute("BEGIN").await.unwrap();
+    lock_owner.batch_execute(&attempt.held).await.unwrap();
     let (remote, path, body, own_key) =
         (server.remote.clone(), attempt.path.clone(), attempt.body.clone(), key.to_owned());
-    let sent = tokio::spawn(async move { remote.post(&path, &body, Some(&own_key)).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    let request = tokio::spawn(async move { remote.post(&path, &body, Some(&own_key)).await });
+    let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
-    until("the commit waits", PATIENCE, async || count(&owner, waits).await == 1).await;
+    until("the commit waits for the lock", PATIENCE, async || count(&owner, waiting_commits).await == 1).await;
     server.kill();
-    let unheard = sent.await.unwrap();
-    assert!(unheard.is_err(), "the server answered before its commit: {unheard:?}");
+    let response = request.await.unwrap();
+    assert!(response.is_err(), "the server answered before its commit: {response:?}");
     if crash == Crash::BeforeCommit {
-        let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+        let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
             AND application_name = 'fairway'";
-        owner.query(cut, &[]).await.unwrap();
+        owner.query(terminate, &[]).await.unwrap();
     }
-    holder.batch_execute("ROLLBACK").await.unwrap();
-    let gone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    lock_owner.batch_execute("ROLLBACK").await.unwrap();
+    let connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name = 'fairway'";
-    until("the server's connections end", PATIENCE, async || count(&owner, gone).await == 0).await;
+    until("the server's connections end", PATIENCE, async || count(&owner, connections).await == 0).await;
 }
 
 async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
+    let setup = Place::new(&database.url());
     let owner = database.owner().await.unwrap();
-    for at in [Crash::BeforeCommit, Crash::AfterCommit] {
-        let mut server = place.start().await;
+    for crash_point in [Crash::BeforeCommit, Crash::AfterCommit] {
+        let mut server = setup.start().await;
         let attempt = decide(&server.remote).await;
         server.kill();
         let key = Uuid::now_v7().to_string();
         let (facts, keys) = ("SELECT count(*) FROM fact", "SELECT count(*) FROM idempotency_key");
         let before = (count(&owner, facts).await, count(&owner, keys).await);
-        crash(&place, &database, &attempt, &key, at).await;
-        let happened = i64::from(at == Crash::AfterCommit);
-        assert_eq!(count(&owner, &attempt.effect).await, happened, "{at:?}");
-        assert_eq!(count(&owner, facts).await, before.0 + happened, "{at:?}");
-        assert_eq!(count(&owner, keys).await, before.1 + happened, "{at:?}");
-        rows_and_artifacts_agree(&owner, &place.artifacts()).await;
+        crash(&setup, &database, &attempt, &key, crash_point).await;
+        let effects = i64::from(crash_point == Crash::AfterCommit);
+        assert_eq!(count(&owner, &attempt.effect).await, effects, "{crash_point:?}");
+        assert_eq!(count(&owner, facts).await, before.0 + effects, "{crash_point:?}");
+        assert_eq!(count(&owner, keys).await, before.1 + effects, "{crash_point:?}");
+        rows_and_artifacts_agree(&owner, &setup.artifacts()).await;
 
-        let server = place.start().await;
-        let mut first: Option<Answer> = None;
+        let server = setup.start().await;
+        let mut first_response: Option<Answer> = None;
         for _ in 0..2 {
-            let again = server.remote.post(&attempt.path, &attempt.body, Some(&key)).await.unwrap();
-            assert_eq!(again.status, attempt.status, "{at:?}: {again:?}");
-            let told = first.get_or_insert_with(|| again.clone());
+            let response = server.remote.post(&attempt.path, &attempt.body, Some(&key)).await.unwrap();
+            assert_eq!(response.status, attempt.status, "{crash_point:?}: {response:?}");
+            let expected = first_response.get_or_insert_with(|| response.clone());
             for name in [
                 "asset_version_id",
                 "version_label",
@@ -194,12 +194,12 @@ async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
                 "artifact_id",
                 "rollout_state",
             ] {
-                assert_eq!(told.body.get(name), again.body.get(name), "{at:?}: {name}");
+                assert_eq!(expected.body.get(name), response.body.get(name), "{crash_point:?}: {name}");
             }
         }
-        assert_eq!(count(&owner, &attempt.effect).await, 1, "{at:?}");
-        assert_eq!(count(&owner, facts).await, before.0 + 1, "{at:?}");
-        rows_and_artifacts_agree(&owner, &place.artifacts()).await;
+        assert_eq!(count(&owner, &attempt.effect).await, 1, "{crash_point:?}");
+        assert_eq!(count(&owner, facts).await, before.0 + 1, "{crash_point:?}");
+        rows_and_artifacts_agree(&owner, &setup.artifacts()).await;
     }
 }
 

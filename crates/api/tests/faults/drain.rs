@@ -1,4 +1,4 @@
-//! R22: a server that is told to end answers what it has begun, and then ends.
+//! R22: graceful shutdown. The server completes the requests in progress, then exits.
 
 use crate::{
     process::{Place, until},
@@ -15,12 +15,12 @@ use tokio::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the whole end may take.
+/// Time limit for the whole shutdown.
 const END: Duration = Duration::from_secs(30);
-/// Requests under way.
+/// Concurrent requests in progress.
 const UNDER_WAY: usize = 12;
 
-/// A connection that has sent a request but for its last bytes.
+/// A connection with a request whose last bytes are not yet sent.
 struct Begun {
     stream: TcpStream,
     rest: Vec<u8>,
@@ -40,7 +40,7 @@ impl Begun {
         Self { stream, rest: rest.to_vec() }
     }
 
-    /// Sends the rest and reads the answer; the connection stays open unless the server closes it.
+    /// Sends the rest and reads the response. The connection stays open unless the server closes it.
     async fn end(mut self) -> (String, TcpStream) {
         self.stream.write_all(&self.rest).await.unwrap();
         let text = read_answer(&mut self.stream).await;
@@ -48,7 +48,7 @@ impl Begun {
     }
 }
 
-/// Head and body of one answer.
+/// Reads the head and body of one response.
 async fn read_answer(stream: &mut TcpStream) -> String {
     let mut received = Vec::new();
     loop {
@@ -64,7 +64,7 @@ async fn read_answer(stream: &mut TcpStream) -> String {
         }
         let mut buffer = [0; 4096];
         let read = stream.read(&mut buffer).await.unwrap();
-        assert!(read > 0, "closed in the middle of an answer: {text}");
+        assert!(read > 0, "closed in the middle of a response: {text}");
         received.extend_from_slice(&buffer[..read]);
     }
 }
@@ -72,76 +72,79 @@ async fn read_answer(stream: &mut TcpStream) -> String {
 #[tokio::test]
 async fn what_has_begun_is_answered_and_then_the_server_ends_well() {
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
-    let mut server = place.start().await;
+    let setup = Place::new(&database.url());
+    let mut server = setup.start().await;
     let path = server.remote.runnable().await;
     let versions = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
 
-    // One connection lies idle after its answer, one never finishes its head: neither may hold the end up.
-    let (answer, _idle) = Begun::new(place.address, &path).await.end().await;
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    let mut stuck = TcpStream::connect(place.address).await.unwrap();
+    // An idle connection and an incomplete request head must not delay the shutdown.
+    let (response, _idle) = Begun::new(setup.address, &path).await.end().await;
+    assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+    let mut stuck = TcpStream::connect(setup.address).await.unwrap();
     stuck.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
 
-    let mut begun = Vec::new();
+    let mut requests = Vec::new();
     for _ in 0..UNDER_WAY {
-        begun.push(Begun::new(place.address, &path).await);
+        requests.push(Begun::new(setup.address, &path).await);
     }
-    // And one is in the middle of its commit.
-    let holder = database.owner().await.unwrap();
-    holder.batch_execute("BEGIN; SELECT FROM asset FOR UPDATE").await.unwrap();
+    // One more request waits in its commit.
+    let lock_owner = database.owner().await.unwrap();
+    lock_owner.batch_execute("BEGIN; SELECT FROM asset FOR UPDATE").await.unwrap();
     let (remote, body) = (server.remote.clone(), json!({ "content": policy() }));
     let committing = tokio::spawn(async move { remote.post(&versions, &body, None).await });
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    let waiting_commits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
         AND wait_event_type = 'Lock' AND application_name = 'fairway'";
     let owner = database.owner().await.unwrap();
-    until("the commit waits", PATIENCE, async || owner.query_one(waits, &[]).await.unwrap().get::<_, i64>(0) == 1)
-        .await;
+    until("the commit waits for the lock", PATIENCE, async || {
+        owner.query_one(waiting_commits, &[]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
 
     server.terminate();
-    until("nobody new is let in", PATIENCE, async || TcpStream::connect(place.address).await.is_err()).await;
-    holder.batch_execute("ROLLBACK").await.unwrap();
-    let mut answers = JoinSet::new();
-    for request in begun {
-        answers.spawn(request.end());
+    until("new connections are refused", PATIENCE, async || TcpStream::connect(setup.address).await.is_err()).await;
+    lock_owner.batch_execute("ROLLBACK").await.unwrap();
+    let mut responses = JoinSet::new();
+    for request in requests {
+        responses.spawn(request.end());
     }
-    for (answer, _) in answers.join_all().await {
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        assert!(answer.contains("\"completed\""), "{answer}");
+    for (response, _) in responses.join_all().await {
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        assert!(response.contains("\"completed\""), "{response}");
     }
-    let made = committing.await.unwrap().unwrap();
-    assert_eq!(made.status, 201, "{made:?}");
+    let created = committing.await.unwrap().unwrap();
+    assert_eq!(created.status, 201, "{created:?}");
     let status = server.ended_within(END).await;
     assert!(status.success(), "{status}: {}", server.said());
-    let open = "SELECT count(*) FROM execution_lease";
-    assert_eq!(owner.query_one(open, &[]).await.unwrap().get::<_, i64>(0), 0, "nothing is left for recovery");
+    let leases = "SELECT count(*) FROM execution_lease";
+    assert_eq!(owner.query_one(leases, &[]).await.unwrap().get::<_, i64>(0), 0, "no lease is left for recovery");
 }
 
 #[tokio::test]
 async fn clients_are_told_to_go_before_they_are_cut_off() {
     const LOOK: Question<'static> = Question { path: "/readyz", posts: None };
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
-    let mut server = place.start().await;
-    let (mut idle, mut busy) = (Wire::open(place.address).await.unwrap(), Wire::open(place.address).await.unwrap());
+    let setup = Place::new(&database.url());
+    let mut server = setup.start().await;
+    let (mut idle, mut busy) = (Wire::open(setup.address).await.unwrap(), Wire::open(setup.address).await.unwrap());
     let ready = idle.ask(&LOOK).await.unwrap();
     assert_eq!((ready.status, ready.says_goodbye), (200, false), "{ready:?}");
 
     server.terminate();
-    let goodbye = loop {
-        let answer = busy.ask(&LOOK).await.expect("closed without a word");
-        assert_eq!(answer.status == 503, answer.says_goodbye, "{answer:?}");
-        if answer.says_goodbye {
-            break answer;
+    let announcement = loop {
+        let response = busy.ask(&LOOK).await.expect("closed without an announcement");
+        assert_eq!(response.status == 503, response.says_goodbye, "{response:?}");
+        if response.says_goodbye {
+            break response;
         }
     };
-    assert_eq!(goodbye.body["status"], "leaving", "{goodbye:?}");
+    assert_eq!(announcement.body["status"], "leaving", "{announcement:?}");
     busy.ends().await;
-    // Who was silent until now is heard all the same, and so is who comes only now.
-    let mut late = Wire::open(place.address).await.expect("nobody listens any more");
+    // An idle connection and a new connection still get a response, with `Connection: close`.
+    let mut late = Wire::open(setup.address).await.expect("connection refused during the announcement");
     for wire in [&mut idle, &mut late] {
-        let answer = wire.ask(&Question { path: "/v1/workspaces", posts: None }).await.expect("closed without a word");
-        assert_eq!((answer.status, answer.says_goodbye), (200, true), "{answer:?}");
+        let response =
+            wire.ask(&Question { path: "/v1/workspaces", posts: None }).await.expect("closed without an announcement");
+        assert_eq!((response.status, response.says_goodbye), (200, true), "{response:?}");
     }
     idle.ends().await;
     late.ends().await;
@@ -152,8 +155,8 @@ async fn clients_are_told_to_go_before_they_are_cut_off() {
 #[tokio::test]
 async fn an_idle_server_ends_at_once() {
     let database = TestDatabase::create().await.unwrap();
-    let place = Place::new(&database.url());
-    let mut server = place.start().await;
+    let setup = Place::new(&database.url());
+    let mut server = setup.start().await;
     server.terminate();
     let status = server.ended_within(PATIENCE).await;
     assert!(status.success(), "{status}: {}", server.said());

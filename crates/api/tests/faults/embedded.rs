@@ -1,4 +1,5 @@
-//! `serve` alone on an empty directory: it brings its own PostgreSQL, takes a stale one over, and stops it.
+//! The managed PostgreSQL of `serve`: it starts in an empty directory, keeps its data when the server is killed, and
+//! stops with its server.
 
 use crate::{
     process::Place,
@@ -11,14 +12,14 @@ use serde_json::json;
 use std::{fs, path::Path, time::Duration};
 
 const END: Duration = Duration::from_secs(30);
-/// As many as connections of two threads, and some more.
+/// More clients than two threads have connections.
 const CLIENTS: usize = 24;
-/// What they may cost the server's processor together: half of what hashing alone takes where it is not optimised.
+/// Limit of the server's processor time for all of them: half the time that unoptimised password hashing takes.
 const COLD: Duration = Duration::from_millis(500);
 
-/// The process of the PostgreSQL in a data directory, while its file is there.
-fn postgres_of(place: &Place) -> Option<Pid> {
-    let file = place.home.path().join("data/postgres/cluster/postmaster.pid");
+/// The process of the managed PostgreSQL; `None` without its PID file.
+fn postgres_of(setup: &Place) -> Option<Pid> {
+    let file = setup.home.path().join("data/postgres/cluster/postmaster.pid");
     read_pid(&file)
 }
 
@@ -33,79 +34,80 @@ fn lives(process: Pid) -> bool {
 
 #[tokio::test]
 async fn an_empty_directory_is_enough_and_a_killed_server_s_database_is_taken_over() {
-    let place = Place::new("embedded");
-    let mut server = place.start().await;
+    let setup = Place::new("embedded");
+    let mut server = setup.start().await;
     let body = json!({ "slug": "kept", "name": "Kept", "namespace": "kept" });
     let workspace = server.remote.make("/v1/workspaces", &body).await.id("workspace_id");
     let path = format!("/v1/workspaces/{workspace}");
-    assert!(postgres_of(&place).is_some_and(lives));
+    assert!(postgres_of(&setup).is_some_and(lives));
     server.kill();
 
-    let mut server = place.start().await;
+    let mut server = setup.start().await;
     let found = server.remote.get(&path).await.unwrap();
     assert_eq!((found.status, found.body["slug"].as_str()), (200, Some("kept")), "{found:?}");
-    let postgres = postgres_of(&place).unwrap();
+    let postgres = postgres_of(&setup).unwrap();
     assert!(lives(postgres));
     server.terminate();
     let status = server.ended_within(END).await;
     assert!(status.success(), "{status}: {}", server.said());
-    assert!(!lives(postgres), "PostgreSQL outlived its server");
-    assert_eq!(postgres_of(&place), None);
+    assert!(!lives(postgres), "PostgreSQL still runs after its server");
+    assert_eq!(postgres_of(&setup), None);
 }
 
-/// `verify-artifacts` with its exit code, what it printed and what it complained of.
-fn verify(place: &Place) -> (Option<i32>, String, String) {
-    let output = place.command("verify-artifacts");
+/// Runs `verify-artifacts`. Returns the exit code, standard output and standard error.
+fn verify(setup: &Place) -> (Option<i32>, String, String) {
+    let output = setup.command("verify-artifacts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 #[tokio::test]
 async fn artifacts_are_verified_beside_a_running_server_and_after_it() {
-    let sound = (Some(0), "1 versions compared, 0 with something wrong\n".to_owned(), String::new());
-    let place = Place::new("embedded");
-    let mut server = place.start().await;
+    let success = (Some(0), "1 versions compared, 0 with something wrong\n".to_owned(), String::new());
+    let setup = Place::new("embedded");
+    let mut server = setup.start().await;
     let path = format!("/v1/assets/{}/versions", server.remote.asset("policy_bundle").await);
     server.remote.make(&path, &json!({ "content": policy() })).await;
-    assert_eq!(verify(&place), sound);
-    // It was a look, and the server goes on.
+    assert_eq!(verify(&setup), success);
+    // Verification does not disturb the server.
     assert_eq!(server.remote.get("/readyz").await.unwrap().status, 200);
     server.terminate();
     assert!(server.ended_within(END).await.success());
-    assert_eq!(verify(&place), sound);
-    assert_eq!(postgres_of(&place), None);
+    assert_eq!(verify(&setup), success);
+    assert_eq!(postgres_of(&setup), None);
 }
 
 #[tokio::test]
 async fn where_nothing_is_verified_nothing_is_made() {
-    let place = Place::new("embedded");
-    let (code, told, complained) = verify(&place);
-    assert_eq!((code, told.as_str()), (Some(1), ""));
-    assert!(complained.contains("FAIRWAY_DATA_DIR") && complained.contains("holds no PostgreSQL"), "{complained}");
-    assert!(!place.home.path().join("data").exists());
+    let setup = Place::new("embedded");
+    let (code, stdout, stderr) = verify(&setup);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("FAIRWAY_DATA_DIR") && stderr.contains("has no PostgreSQL cluster"), "{stderr}");
+    assert!(!setup.home.path().join("data").exists());
 
-    // A database without anything in it, likewise; what its roles are called is nobody's business here.
+    // An empty database is refused too.
     let database = TestDatabase::create().await.unwrap();
     database.owner().await.unwrap().batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await.unwrap();
-    let place = Place::new(&database.url());
-    let (code, told, complained) = verify(&place);
-    assert_eq!((code, told.as_str()), (Some(1), ""));
-    assert!(complained.contains("holds nothing of Fairway"), "{complained}");
-    assert!(!place.home.path().join("data").exists());
+    let setup = Place::new(&database.url());
+    let (code, stdout, stderr) = verify(&setup);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("holds nothing of Fairway"), "{stderr}");
+    assert!(!setup.home.path().join("data").exists());
 }
 
-/// The first requests of all find no connections, and each new one exchanges a password by thousands of hashes. Where those
-/// are not optimised, a thread has no time for anything else until most of those who wait have given up.
+/// The first requests open connections, and each authentication takes thousands of hash rounds. Unoptimised hashing
+/// blocks a thread until most waiting requests time out.
 #[tokio::test]
 async fn connections_cost_a_cold_server_little() {
-    let place = Place::new("embedded");
-    let server = place.start().await;
+    let setup = Place::new("embedded");
+    let server = setup.start().await;
     let before = server.processor_time();
     let body = |number| json!({ "slug": format!("a{number}"), "asset_kind": "skill", "owner_ref": "team:x", "workspace_id": WORKSPACE });
     let (server, body) = (&server, &body);
-    let made = (0..CLIENTS).map(|number| async move { server.remote.post("/v1/assets", &body(number), None).await });
-    let answers = join_all(made).await;
-    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
-    let taken = server.processor_time() - before;
-    assert!(taken < COLD, "{taken:?}");
+    let requests =
+        (0..CLIENTS).map(|number| async move { server.remote.post("/v1/assets", &body(number), None).await });
+    let responses = join_all(requests).await;
+    assert!(responses.iter().all(Result::is_ok), "{responses:?}");
+    let used = server.processor_time() - before;
+    assert!(used < COLD, "{used:?}");
 }

@@ -1,4 +1,4 @@
-//! The generator is there soon after the start, also where several servers start at once, and once.
+//! The generator is provisioned exactly once soon after the start, also when several servers start concurrently.
 
 use crate::process::{Place, until};
 use fairway_testkit::TestDatabase;
@@ -10,16 +10,16 @@ async fn servers_that_start_at_once_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
     let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
-    let (one, other) = tokio::join!(first.start(), second.start());
+    let (first_server, second_server) = tokio::join!(first.start(), second.start());
     let owner = database.owner().await.unwrap();
-    // Nobody has asked for anything.
+    // The servers provision it without a request.
     let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
         WHERE slug = 'fairway-generator' AND state = 'active'";
     let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
     until("a generator is active", Duration::from_secs(30), provisioned).await;
     let path = "/v1/asset-drafts/generate?workspace_id=00000000-0000-7000-8000-000000000003";
     let body = json!({ "description": "Sort letters by their urgency." });
-    for server in [&one, &other] {
+    for server in [&first_server, &second_server] {
         let drafted = server.remote.post(path, &body, None).await.unwrap();
         assert_eq!(drafted.status, 200, "{drafted:?}");
     }
@@ -27,5 +27,5 @@ async fn servers_that_start_at_once_provision_one_generator() {
         let counted = owner.query_one(&format!("SELECT count(*) FROM {table}"), &[]).await.unwrap();
         assert_eq!(counted.get::<_, i64>(0), rows, "{table}");
     }
-    drop((one, other));
+    drop((first_server, second_server));
 }

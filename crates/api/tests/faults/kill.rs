@@ -1,4 +1,4 @@
-//! R1, R2: what was acknowledged survives and ends once, whichever server is killed whenever, with its workers.
+//! R1, R2: every acknowledged run survives kills of servers and their workers, and ends exactly once.
 
 use crate::{
     artifacts::rows_and_artifacts_agree,
@@ -19,14 +19,14 @@ use uuid::Uuid;
 
 const CLIENTS: usize = 6;
 const KILLS: usize = 12;
-/// Answers between two kills.
+/// Mean number of responses between two kills.
 const BETWEEN: usize = 30;
-/// How long after the last fault every run must have an end, as is promised.
+/// Documented time limit for every run to end after the last fault.
 const SETTLED: Duration = Duration::from_secs(60);
-/// Decides who is killed, the same in every run.
+/// Fixed seed of the choice of victims.
 const SEED: u64 = 0x5EED;
 
-/// Keeps a row of each run that a worker took over from one that fell silent.
+/// Records each run whose expired lease another worker reclaimed.
 const NOTE_TAKEOVERS: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE FUNCTION note_takeover() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
@@ -36,7 +36,7 @@ const NOTE_TAKEOVERS: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE TRIGGER noted AFTER UPDATE ON execution_lease FOR EACH ROW
     WHEN (NEW.takeovers > OLD.takeovers) EXECUTE FUNCTION note_takeover();";
 
-/// What the clients wrote down: each key that they sent, and the runs that they were ever told of under it.
+/// The record of the clients: each idempotency key with the runs in its responses.
 #[derive(Default)]
 struct Book {
     told: Mutex<BTreeMap<String, BTreeSet<Uuid>>>,
@@ -50,8 +50,7 @@ impl Book {
     }
 }
 
-/// Sends runs, each with a key of its own, now to one server and now to the other, half of them into the line, and writes
-/// down what it hears.
+/// Sends runs to the servers in turn, each with its own key and half of them asynchronously, and records the responses.
 async fn client(number: usize, remotes: [Remote; 2], path: String, book: Arc<Book>) {
     let mut turn = number;
     while !book.closed.load(Ordering::SeqCst) {
@@ -60,11 +59,11 @@ async fn client(number: usize, remotes: [Remote; 2], path: String, book: Arc<Boo
         let path = if turn % 4 < 2 { path.clone() } else { format!("{path}?mode=async") };
         for _ in 0..2 {
             turn += 1;
-            let Ok(answer) = remotes[turn % 2].post(&path, &inputs(), Some(&key)).await else { continue };
-            assert!(matches!(answer.status, 200 | 202 | 409 | 503), "{answer:?}");
-            book.write(&key, answer.execution());
+            let Ok(response) = remotes[turn % 2].post(&path, &inputs(), Some(&key)).await else { continue };
+            assert!(matches!(response.status, 200 | 202 | 409 | 503), "{response:?}");
+            book.write(&key, response.execution());
             book.answers.fetch_add(1, Ordering::SeqCst);
-            if answer.status == 200 {
+            if response.status == 200 {
                 break;
             }
         }
@@ -83,8 +82,8 @@ fn next(state: &mut u64) -> usize {
 async fn every_run_ever_told_of_survives_kills_and_has_one_end() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url());
-    let places = [Place::beside(&first), first];
-    let mut servers: Vec<Server> = vec![places[0].start().await, places[1].start().await];
+    let setups = [Place::beside(&first), first];
+    let mut servers: Vec<Server> = vec![setups[0].start().await, setups[1].start().await];
     let path = servers[0].remote.runnable().await;
     let remotes = [servers[0].remote.clone(), servers[1].remote.clone()];
     let owner = database.owner().await.unwrap();
@@ -95,57 +94,61 @@ async fn every_run_ever_told_of_survives_kills_and_has_one_end() {
     for number in 0..CLIENTS {
         clients.spawn(client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
     }
-    let mut chance = SEED;
+    let mut random = SEED;
     for _ in 0..KILLS {
-        let heard = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut chance) % BETWEEN;
-        until("answers", SETTLED, async || book.answers.load(Ordering::SeqCst) >= heard).await;
-        let victim = next(&mut chance) % servers.len();
+        let target = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut random) % BETWEEN;
+        until("enough responses arrived", SETTLED, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        let victim = next(&mut random) % servers.len();
         servers[victim].kill();
-        servers[victim] = places[victim].spawn();
+        servers[victim] = setups[victim].spawn();
     }
     book.closed.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
-    let open = "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    until("every run has an end", SETTLED, async || owner.query_one(open, &[]).await.unwrap().get::<_, i64>(0) == 0)
+    let unfinished =
+        "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
+    until("every run ended", SETTLED, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
         .await;
     for server in &mut servers {
         let remote = server.remote.clone();
-        until("ready", SETTLED, async || remote.get("/readyz").await.is_ok_and(|answer| answer.status == 200)).await;
+        until("the server is ready", SETTLED, async || {
+            remote.get("/readyz").await.is_ok_and(|response| response.status == 200)
+        })
+        .await;
     }
 
-    let told = book.told.lock().unwrap().clone();
+    let runs_by_key = book.told.lock().unwrap().clone();
     let mut runs = BTreeSet::new();
-    for (number, (key, executions)) in told.iter().enumerate() {
-        assert!(executions.len() <= 1, "the key {key} names {executions:?}");
+    for (number, (key, executions)) in runs_by_key.iter().enumerate() {
+        assert!(executions.len() <= 1, "the key {key} has several runs: {executions:?}");
         let remote = &remotes[number % 2];
         for execution in executions {
-            let answer = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
-            assert_eq!(answer.status, 200, "{execution} was acknowledged: {answer:?}");
-            assert!(answer.body["outcome"].is_string(), "{answer:?}");
+            let response = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
+            assert_eq!(response.status, 200, "{execution} was acknowledged: {response:?}");
+            assert!(response.body["outcome"].is_string(), "{response:?}");
         }
-        let again = remote.post(&path, &inputs(), Some(key)).await.unwrap();
-        assert_eq!(again.status, 200, "{again:?}");
-        let run = again.execution().unwrap();
-        assert!(executions.iter().all(|told| *told == run), "{key}: {run} is not {executions:?}");
+        let replayed = remote.post(&path, &inputs(), Some(key)).await.unwrap();
+        assert_eq!(replayed.status, 200, "{replayed:?}");
+        let run = replayed.execution().unwrap();
+        assert!(executions.iter().all(|other| *other == run), "{key}: {run} is not {executions:?}");
         runs.insert(run);
     }
-    assert_eq!(runs.len(), told.len(), "each key has a run of its own");
+    assert_eq!(runs.len(), runs_by_key.len(), "keys and runs do not match");
 
     let count = async |sql: &str| owner.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
-    assert_eq!(count("SELECT count(*) FROM execution").await, i64::try_from(told.len()).unwrap());
-    let ends = "SELECT count(*) FROM execution LEFT JOIN (
+    assert_eq!(count("SELECT count(*) FROM execution").await, i64::try_from(runs_by_key.len()).unwrap());
+    let wrong_ends = "SELECT count(*) FROM execution LEFT JOIN (
             SELECT (convert_from(body, 'UTF8')::json -> 'subject' ->> 'id')::uuid AS execution_id, count(*) AS told
             FROM fact WHERE kind LIKE 'execution.%' GROUP BY 1) AS ended USING (execution_id)
         WHERE told IS DISTINCT FROM 1";
-    assert_eq!(count(ends).await, 0, "each run has one end in the log");
+    assert_eq!(count(wrong_ends).await, 0, "runs without exactly one end in the log");
     assert_eq!(
         count("SELECT count(*) FROM execution WHERE outcome <> 'success'").await,
         0,
-        "somebody goes on with each"
+        "runs without success after reclaim"
     );
     let taken_over = count("SELECT count(*) FROM taken_over").await;
-    assert!(taken_over > 0, "no kill met a run under way: {KILLS} kills, {} runs", told.len());
+    assert!(taken_over > 0, "no kill interrupted an active run: {KILLS} kills, {} runs", runs_by_key.len());
     assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0);
-    rows_and_artifacts_agree(&owner, &places[1].artifacts()).await;
+    rows_and_artifacts_agree(&owner, &setups[1].artifacts()).await;
 }

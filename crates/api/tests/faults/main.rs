@@ -1,10 +1,10 @@
-//! What happens when something dies: real processes, killed, stopped and cut off, and what is left of what was said.
+//! Fault tests: server processes are killed, paused and disconnected, and no acknowledged work may be lost.
 
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
-    reason = "a test ends at the first surprise, helpers included"
+    reason = "tests and their helpers fail by panicking"
 )]
 
 mod artifacts;

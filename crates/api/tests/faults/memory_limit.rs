@@ -1,4 +1,4 @@
-//! The memory limit of a process, with a limit below what an idle server takes.
+//! The memory limit of a process, set below the resident memory of an idle server.
 
 use crate::{
     process::{Place, Server},
@@ -7,31 +7,31 @@ use crate::{
 use fairway_testkit::TestDatabase;
 use serde_json::json;
 
-/// Small work, which also brings the memory of a young server to what it takes when it is idle. The workload's path.
+/// Executes small work, which also raises the memory of a new server to its idle level. Returns the execute path.
 async fn work(server: &Server) -> String {
     let run = server.remote.runnable().await;
     server.remote.make(&run, &inputs()).await;
     run
 }
 
-/// A server whose limit is so many hundredths of what it takes when it is idle.
+/// Starts a server whose memory limit is `hundredths` percent of its idle resident memory.
 async fn start_limited(database: &TestDatabase, hundredths: u64) -> (Place, Server) {
-    let place = Place::new(&database.url());
-    // The first one migrates, which takes memory that later ones do not take.
-    drop(place.start().await);
-    let idle = place.start().await;
+    let setup = Place::new(&database.url());
+    // The first server migrates the schema, which takes additional memory.
+    drop(setup.start().await);
+    let idle = setup.start().await;
     work(&idle).await;
     let mebibytes = (idle.memory().now >> 10) * hundredths / 100;
     drop(idle);
-    let place = place.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
-    let server = place.start().await;
-    (place, server)
+    let setup = setup.setting("FAIRWAY_MEMORY_LIMIT_MIB", mebibytes.to_string());
+    let server = setup.start().await;
+    (setup, server)
 }
 
 #[tokio::test]
 async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     let database = TestDatabase::create().await.unwrap();
-    // An idle server is above every part of its limit.
+    // The idle server already exceeds every share of its limit.
     let (_place, server) = start_limited(&database, 90).await;
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.remote.get(path).await.unwrap().status, 200, "{path}");

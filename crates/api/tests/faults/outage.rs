@@ -1,4 +1,4 @@
-//! R21: while the database is away every request is refused at once and honestly, and afterwards all is there.
+//! R21: during a database outage every request gets an immediate 503, and afterwards no acknowledged data is missing.
 
 use crate::{
     postgres::Postgres,
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// How long a refusal may take.
+/// Time limit for a refusal.
 const PROMPT: Duration = Duration::from_secs(2);
-/// How long after the database is back the first success may take.
+/// Time limit for the first success after the database is back.
 const BACK: Duration = Duration::from_secs(5);
-/// How long the server is watched while the database is away.
+/// Time during which the server's processor use is measured without a database.
 const WATCHED: Duration = Duration::from_secs(2);
-/// Between two requests of a client that does not give up meanwhile.
+/// Pause between two requests of a client during the outage.
 const RETRY: Duration = Duration::from_millis(100);
-/// A server that waits takes less than one of so many parts of a processor.
+/// A waiting server uses less than 1/`SHARE` of a processor.
 const SHARE: u32 = 5;
-/// Requests of each of the six kinds at the same time: together more than there are connections.
+/// Concurrent requests of each of the six kinds; in total more than the pool has connections.
 const AT_ONCE: usize = 6;
 
-/// What a request of each kind hears.
+/// Sends a request of the kind `number % 6`.
 async fn ask(remote: &Remote, number: usize, paths: &Paths) -> Heard {
     match number % 6 {
         0 => remote.post(&paths.execute, &inputs(), None).await,
@@ -44,7 +44,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Makes what they name.
+    /// Creates the resources of the paths.
     async fn of(remote: &Remote) -> Self {
         let execute = remote.runnable().await;
         let (workload, _) = remote.workload().await;
@@ -61,64 +61,64 @@ impl Paths {
     }
 }
 
-/// Asks everything one after the other; nothing stands against any of it. Answers with the runs that it was told of.
+/// Sends 12 requests, two of each kind, one after the other; each must succeed. Returns the runs in the responses.
 async fn gets_everything(server: &Server, paths: &Paths) -> Vec<Uuid> {
-    let mut told = Vec::new();
+    let mut runs = Vec::new();
     for number in 0..12 {
-        let answer = ask(&server.remote, number, paths).await.unwrap();
-        assert!(matches!(answer.status, 200 | 201), "{answer:?}: {}", server.said());
-        told.extend(answer.execution());
+        let response = ask(&server.remote, number, paths).await.unwrap();
+        assert!(matches!(response.status, 200 | 201), "{response:?}: {}", server.said());
+        runs.extend(response.execution());
     }
-    told
+    runs
 }
 
-/// Asks everything at once, and says how long each answer took.
+/// Sends all kinds of requests concurrently. Returns each response with its duration.
 async fn ask_everything(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Duration, Answer)> {
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     for number in 0..6 * at_once {
         let (remote, paths) = (remote.clone(), paths.clone());
-        asked.spawn(async move {
+        requests.spawn(async move {
             let since = Instant::now();
-            let answer = ask(&remote, number, &paths).await.unwrap();
-            (since.elapsed(), answer)
+            let response = ask(&remote, number, &paths).await.unwrap();
+            (since.elapsed(), response)
         });
     }
-    asked.join_all().await
+    requests.join_all().await
 }
 
 async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
-    for (took, answer) in ask_everything(remote, paths, AT_ONCE).await {
-        assert!(answer.asks_to_come_back(), "{answer:?}");
-        assert!(took < PROMPT, "{took:?}: {answer:?}");
+    for (elapsed, response) in ask_everything(remote, paths, AT_ONCE).await {
+        assert!(response.asks_to_come_back(), "{response:?}");
+        assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
     }
     let since = Instant::now();
-    let unready = remote.get("/readyz").await.unwrap();
-    assert_eq!((unready.status, unready.body["database"].as_str()), (503, Some("unavailable")));
+    let readiness = remote.get("/readyz").await.unwrap();
+    assert_eq!((readiness.status, readiness.body["database"].as_str()), (503, Some("unavailable")));
     assert!(since.elapsed() < PROMPT, "{:?}", since.elapsed());
     assert_eq!(remote.get("/healthz").await.unwrap().status, 200);
 }
 
-/// Relays and pools try again in their own time: while nothing can be done, next to nothing is done.
+/// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
 async fn waits_quietly(server: &Server, paths: &Paths) {
     let (since, before) = (Instant::now(), server.processor_time());
     let mut pace = tokio::time::interval(RETRY);
     let mut number = 0;
     while since.elapsed() < WATCHED {
         pace.tick().await;
-        let answer = ask(&server.remote, number, paths).await.unwrap();
-        assert!(answer.asks_to_come_back(), "{answer:?}");
+        let response = ask(&server.remote, number, paths).await.unwrap();
+        assert!(response.asks_to_come_back(), "{response:?}");
         number += 1;
     }
-    let (elapsed, taken) = (since.elapsed(), server.processor_time() - before);
-    assert!(taken * SHARE < elapsed, "{taken:?} of processor time in {elapsed:?} without a database");
+    let (elapsed, used) = (since.elapsed(), server.processor_time() - before);
+    assert!(used * SHARE < elapsed, "used {used:?} of processor time in {elapsed:?} without a database");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
     fairway_testkit::init();
     let mut postgres = Postgres::new();
-    let place = postgres.place().await;
-    let server = place.start().await;
+    let setup = postgres.place().await;
+    let server = setup.start().await;
     let remote = &server.remote;
     let paths = Paths::of(remote).await;
 
@@ -129,14 +129,14 @@ async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
         waits_quietly(&server, &paths).await;
         postgres.start();
         let since = Instant::now();
-        until("the first success", BACK, async || {
-            let answer = remote.post(&paths.execute, &inputs(), None).await.unwrap();
-            assert!(answer.status == 200 || answer.asks_to_come_back(), "{answer:?}");
-            answer.status == 200
+        until("the first request succeeds", BACK, async || {
+            let response = remote.post(&paths.execute, &inputs(), None).await.unwrap();
+            assert!(response.status == 200 || response.asks_to_come_back(), "{response:?}");
+            response.status == 200
         })
         .await;
         assert!(since.elapsed() < BACK);
-        until("ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
+        until("the server is ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
         gets_everything(&server, &paths).await;
         for execution in acknowledged {
             let found = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
@@ -149,19 +149,19 @@ async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
 async fn a_database_that_hangs_keeps_nobody_waiting_for_those_in_front() {
     fairway_testkit::init();
     let postgres = Postgres::new();
-    let place = postgres.place().await;
-    let server = place.start().await;
+    let setup = postgres.place().await;
+    let server = setup.start().await;
     let remote = &server.remote;
     let paths = Paths::of(remote).await;
     gets_everything(&server, &paths).await;
 
     let frozen = postgres.freeze();
-    // More than several statements together take in, so that some wait behind others.
-    for (took, answer) in ask_everything(remote, &paths, 6 * AT_ONCE).await {
-        assert!(answer.asks_to_come_back(), "{answer:?}");
-        assert!(took < PROMPT, "{took:?}: {answer:?}");
+    // More requests than several batches hold, so that some wait behind others.
+    for (elapsed, response) in ask_everything(remote, &paths, 6 * AT_ONCE).await {
+        assert!(response.asks_to_come_back(), "{response:?}");
+        assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
     }
     drop(frozen);
-    until("ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
+    until("the server is ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
     gets_everything(&server, &paths).await;
 }

@@ -1,4 +1,5 @@
-//! The rollout pilot as a process: it dies, its database goes away and comes back elsewhere, and each step is taken once.
+//! The rollout controller as a process: it takes each step once, even if it is killed or its database moves to another
+//! port.
 
 use crate::{
     process::{Place, until},
@@ -11,7 +12,8 @@ use uuid::Uuid;
 const PATIENCE: Duration = Duration::from_secs(60);
 const END: Duration = Duration::from_secs(30);
 
-/// A release whose rollout advances by itself once one run has ended on `standard`, and the slug of its workload.
+/// Creates a release whose rollout advances automatically after one run on `standard`. Returns it with the slug of its
+/// workload.
 async fn rolling(remote: &Remote) -> (Uuid, String) {
     let (workload, slug) = remote.workload().await;
     let config = json!({ "interface_config": {
@@ -22,8 +24,8 @@ async fn rolling(remote: &Remote) -> (Uuid, String) {
     let release = remote.approved(workload).await;
     let plan = json!({ "lane_sequence": ["standard", "guided"], "soak_duration_minutes": 0, "auto_advance": true });
     let body = json!({ "to_state": "active", "rollout_plan": plan });
-    let moved = remote.post(&format!("/v1/releases/{release}/transition"), &body, None).await.unwrap();
-    assert_eq!(moved.status, 200, "{moved:?}");
+    let activated = remote.post(&format!("/v1/releases/{release}/transition"), &body, None).await.unwrap();
+    assert_eq!(activated.status, 200, "{activated:?}");
     (release, slug)
 }
 
@@ -37,53 +39,62 @@ async fn lane(remote: &Remote, release: Uuid) -> Value {
     remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap().body["current_lane"].clone()
 }
 
-/// The private PostgreSQL is the server's: a pilot that came first would keep the server out.
+/// The server owns the managed PostgreSQL. A rollout controller that started it would lock the server out.
 #[tokio::test]
 async fn a_pilot_starts_no_database() {
-    let place = Place::new("embedded");
-    let mut server = place.start().await;
+    let setup = Place::new("embedded");
+    let mut server = setup.start().await;
     server.terminate();
     assert!(server.ended_within(END).await.success());
-    let mut pilot = place.pilot();
-    assert!(!pilot.ended_within(END).await.success());
-    assert!(pilot.said().contains("no server runs here"), "{}", pilot.said());
-    place.start().await;
+    let mut controller = setup.pilot();
+    assert!(!controller.ended_within(END).await.success());
+    assert!(controller.said().contains("no server runs here"), "{}", controller.said());
+    setup.start().await;
 }
 
 #[tokio::test]
 async fn a_pilot_finds_its_database_again_and_goes_on() {
-    let place = Place::new("embedded");
-    let mut server = place.start().await;
-    let mut pilot = place.pilot();
-    // One that finds no server when it begins ends at once.
-    until("the pilot looks around", PATIENCE, async || pilot.said().contains("looks around")).await;
+    let setup = Place::new("embedded");
+    let mut server = setup.start().await;
+    let mut controller = setup.pilot();
+    // A rollout controller without a server exits at its start, so the test waits before it kills the server.
+    until("the rollout controller started", PATIENCE, async || {
+        controller.said().contains("rollout controller started")
+    })
+    .await;
     server.kill();
-    let server = place.start().await;
+    let server = setup.start().await;
     let (release, slug) = rolling(&server.remote).await;
     run(&server.remote, &slug).await;
-    until("the pilot goes on", PATIENCE, async || lane(&server.remote, release).await == "guided").await;
-    pilot.terminate();
-    assert!(pilot.ended_within(END).await.success(), "{}", pilot.said());
+    until("the rollout controller advances the rollout", PATIENCE, async || {
+        lane(&server.remote, release).await == "guided"
+    })
+    .await;
+    controller.terminate();
+    assert!(controller.ended_within(END).await.success(), "{}", controller.said());
 }
 
 #[tokio::test]
 async fn killed_pilots_leave_the_rest_to_others() {
-    let place = Place::new("embedded");
-    let server = place.start().await;
+    let setup = Place::new("embedded");
+    let server = setup.start().await;
     let mut releases = Vec::new();
     for _ in 0..3 {
         let (release, slug) = rolling(&server.remote).await;
         run(&server.remote, &slug).await;
         releases.push(release);
     }
-    let mut first = place.pilot();
-    until("it has begun", PATIENCE, async || lane(&server.remote, releases[0]).await == "guided").await;
+    let mut first = setup.pilot();
+    until("the first rollout advanced", PATIENCE, async || lane(&server.remote, releases[0]).await == "guided").await;
     first.kill();
-    let others = [place.pilot(), place.pilot()];
+    let others = [setup.pilot(), setup.pilot()];
     for release in &releases {
-        until("somebody went on", PATIENCE, async || lane(&server.remote, *release).await == "guided").await;
-        let history = server.remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap();
-        assert_eq!((&history.body["status"], &history.body["current_lane_index"]), (&json!("in_progress"), &json!(1)));
+        until("another rollout controller advances the rollout", PATIENCE, async || {
+            lane(&server.remote, *release).await == "guided"
+        })
+        .await;
+        let rollout = server.remote.get(&format!("/v1/releases/{release}/rollout")).await.unwrap();
+        assert_eq!((&rollout.body["status"], &rollout.body["current_lane_index"]), (&json!("in_progress"), &json!(1)));
     }
     drop(others);
 }

@@ -1,4 +1,4 @@
-//! A durable PostgreSQL of a test's own, which may die.
+//! A durable PostgreSQL for one test, which the test can crash or freeze.
 
 use crate::process::Place;
 use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
@@ -12,7 +12,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// Started on the same port and data each time.
+/// A PostgreSQL server that restarts on the same port and data.
 pub(crate) struct Postgres {
     options: Options,
     running: Option<PrivateServer>,
@@ -36,8 +36,8 @@ impl Postgres {
         postgres
     }
 
-    /// Without passwords: checking one is thousands of rounds of hashing, which a build for tests does a hundred times
-    /// slower than a real one, and a pool that fills again after an outage checks many at once.
+    /// Disables password authentication. SCRAM takes thousands of hash rounds, about 100 times slower in a test build.
+    /// A pool that reconnects after an outage authenticates many connections at once.
     fn believe_everybody(&mut self) {
         let rules = self.running.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
         let text = fs::read_to_string(&rules).unwrap();
@@ -59,28 +59,28 @@ impl Postgres {
         self.running.as_ref().unwrap().url(database)
     }
 
-    /// Somebody who may see and do everything.
+    /// Connects as superuser.
     pub(crate) async fn client(&self, database: &str) -> tokio_postgres::Client {
         let (client, connection) = tokio_postgres::connect(&self.url(database), tokio_postgres::NoTls).await.unwrap();
-        // Ends with the client, or with the database.
+        // The task ends with the client or the database.
         tokio::spawn(connection);
         client
     }
 
-    /// A server's place over an empty database.
+    /// Creates an empty database and the settings of a server on it.
     pub(crate) async fn place(&self) -> Place {
         fairway_postgres::create_database(&self.url("postgres"), "fairway").await.unwrap();
         Place::new(&self.url("fairway"))
     }
 
-    /// Stops all of its processes where they are: nothing answers, and nothing is closed either.
+    /// Pauses all its processes (`SIGSTOP`): connections stay open, but nothing answers.
     pub(crate) fn freeze(&self) -> Frozen {
         let server = self.running.as_ref().unwrap().process_id();
         let mut frozen = Frozen(vec![process(server)]);
         kill(frozen.0[0], Signal::SIGSTOP).unwrap();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // Processes end while the folder is read.
+            // A process may exit while `/proc` is read.
             let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
             let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
             if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
@@ -95,13 +95,13 @@ fn process(id: u32) -> Pid {
     Pid::from_raw(i32::try_from(id).unwrap())
 }
 
-/// Processes that go on when this is dropped.
+/// Paused processes; dropping this resumes them.
 pub(crate) struct Frozen(Vec<Pid>);
 
 impl Drop for Frozen {
     fn drop(&mut self) {
         for process in &self.0 {
-            // One that is gone refuses, rightly.
+            // The signal fails if the process has exited.
             let _ = kill(*process, Signal::SIGCONT);
         }
     }

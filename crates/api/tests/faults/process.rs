@@ -1,4 +1,4 @@
-//! `fairway-server` as a process of its own, and its end.
+//! Starts, signals and observes `fairway-server` processes.
 
 use crate::remote::Remote;
 use fairway_private_postgres::deathbound::{self, Farewell};
@@ -17,18 +17,18 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long a started server may take until it is ready.
+/// Time limit for a started server to become ready.
 const START: Duration = Duration::from_secs(60);
-/// Between two looks at something that is waited for.
+/// Poll interval of [`until`] and of waits for a process.
 const LOOK: Duration = Duration::from_millis(5);
-/// One tick of the kernel's accounting: Linux shows processor times in hundredths of a second on every machine.
+/// The unit of processor times in `/proc`: 1/100 s (`USER_HZ`) on Linux.
 const TICK: Duration = Duration::from_millis(10);
-/// The settings file, where there is one.
+/// Name of the optional settings file.
 const FILE: &str = "fairway.toml";
-/// Variables that say where this machine keeps PostgreSQL; a server that starts its own needs them.
+/// Inherited variables: they locate PostgreSQL, which a server needs to start its managed one.
 const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
-/// How a server is started, again and again on the same address.
+/// The settings to start a server, repeatedly and on the same address.
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
     pub(crate) home: TempDir,
@@ -36,45 +36,45 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A free port and an empty data directory, over this database.
+    /// A free port and an empty data directory, with this database.
     pub(crate) fn new(database_url: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
-        // Root's private PostgreSQL runs under an account that must be able to enter.
+        // Under root, the managed PostgreSQL runs under another account, which needs access.
         fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
         let settings = vec![
             ("FAIRWAY_DATABASE_URL", database_url.to_owned()),
             ("FAIRWAY_DATA_DIR", home.path().join("data").display().to_string()),
             ("FAIRWAY_WORKER_LEASE", "2s".to_owned()),
-            // What comes with Fairway would be among what is counted here.
+            // The generator would add rows to the counted tables.
             ("FAIRWAY_GENERATOR", "off".to_owned()),
-            // Whatever a busy machine makes of it, what is looked for here is no refusal for load.
+            // On a busy machine, load shedding must not affect these tests.
             ("FAIRWAY_WAITING_LINE", "10000".to_owned()),
             ("FAIRWAY_MEMORY_LIMIT_MIB", "8192".to_owned()),
         ];
         Self { address: free_address(), home, settings }
     }
 
-    /// Another server's port and directory, over the same database and artifacts.
+    /// Another server with its own port and directory, with the same database and artifacts.
     pub(crate) fn beside(other: &Self) -> Self {
-        let mut place = Self::new(&other.settings[0].1);
+        let mut setup = Self::new(&other.settings[0].1);
         let artifacts = format!("file://{}", other.artifacts().display());
-        place.settings.push(("FAIRWAY_ARTIFACTS_URL", artifacts));
-        place
+        setup.settings.push(("FAIRWAY_ARTIFACTS_URL", artifacts));
+        setup
     }
 
-    /// With this setting besides.
+    /// Adds an environment variable.
     pub(crate) fn setting(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.settings.push((name, value.into()));
         self
     }
 
-    /// With a settings file.
+    /// Writes the settings file.
     pub(crate) fn file(self, text: &str) -> Self {
         fs::write(self.home.path().join(FILE), text).unwrap();
         self
     }
 
-    /// Runs another command of the program to its end, with the server's settings.
+    /// Runs a subcommand of the server binary to completion, with these settings.
     pub(crate) fn command(&self, name: &str) -> Output {
         let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
         self.prepare(&mut command);
@@ -92,27 +92,27 @@ impl Place {
         command.envs(self.settings.iter().map(|(name, value)| (name, value)));
     }
 
-    /// Where the artifacts lie.
+    /// The directory of the artifacts.
     pub(crate) fn artifacts(&self) -> PathBuf {
         self.home.path().join("data/artifacts")
     }
 
-    /// Starts the server; it may not be ready yet.
+    /// Starts the server without waiting until it is ready.
     pub(crate) fn spawn(&self) -> Server {
         self.spawn_as(&["serve"])
     }
 
-    /// Starts a rollout pilot beside the servers.
+    /// Starts a rollout controller (`fairway-server rollout-pilot`).
     pub(crate) fn pilot(&self) -> Server {
         self.spawn_as(&["rollout-pilot"])
     }
 
-    /// Starts a server that runs nothing out of the line.
+    /// Starts a server without workers: it executes no queued runs.
     pub(crate) fn front(&self) -> Server {
         self.spawn_as(&["serve", "--no-worker"])
     }
 
-    /// Starts a worker beside the servers.
+    /// Starts a worker process.
     pub(crate) fn worker(&self) -> Server {
         self.spawn_as(&["worker"])
     }
@@ -138,7 +138,7 @@ impl Place {
     }
 }
 
-/// A running server. Killed when dropped.
+/// A server process. It is killed when dropped.
 pub(crate) struct Server {
     child: Child,
     address: SocketAddr,
@@ -147,38 +147,41 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits until it is ready.
+    /// Waits until `/readyz` answers 200.
+    ///
+    /// # Panics
+    /// When the process exits first, or after [`START`].
     pub(crate) async fn ready(&mut self) {
         let since = Instant::now();
         loop {
-            if self.remote.get("/readyz").await.is_ok_and(|answer| answer.status == 200) {
+            if self.remote.get("/readyz").await.is_ok_and(|response| response.status == 200) {
                 return;
             }
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("the server ended with {status} before it was ready: {}", self.said());
+                panic!("the server exited with {status} before it was ready: {}", self.said());
             }
-            assert!(since.elapsed() < START, "the server does not get ready: {}", self.said());
+            assert!(since.elapsed() < START, "the server is not ready after {START:?}: {}", self.said());
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Where it listens.
+    /// The listening address.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Everything that it said.
+    /// The log: standard output and standard error of every process with this role and port.
     pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
 
-    /// Ends it at once, as the kernel does when memory runs out.
+    /// Kills the process (`SIGKILL`), as the OOM killer does.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// How much memory it holds, and the most it held since it was last told to forget that.
+    /// Current resident memory, and its peak since the last [`Self::forget_peak`].
     pub(crate) fn memory(&self) -> Memory {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = |name: &str| -> u64 {
@@ -188,22 +191,22 @@ impl Server {
         Memory { now: line("VmRSS:"), peak: line("VmHWM:") }
     }
 
-    /// Makes the most that it held what it holds now.
+    /// Resets the peak of the resident memory to the current value.
     pub(crate) fn forget_peak(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
 
-    /// Asks it to end.
+    /// Requests a graceful shutdown (`SIGTERM`).
     pub(crate) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Stops it where it is, as a machine that swaps does.
+    /// Pauses the process (`SIGSTOP`), as a swapping machine does.
     pub(crate) fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process (`SIGCONT`).
     pub(crate) fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -212,24 +215,26 @@ impl Server {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
-    /// Processor time that it has taken so far, in user and kernel mode together, as the kernel accounts for it
-    /// (proc(5), fields 14 and 15).
+    /// Total processor time in user and kernel mode (proc(5), fields 14 and 15).
     pub(crate) fn processor_time(&self) -> Duration {
         let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        // The program's name is in parentheses and may hold anything, so fields are counted behind it.
+        // The program name in parentheses may contain any character, so fields are counted after it.
         let (_, fields) = line.rsplit_once(')').unwrap();
         let ticks = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u32>().unwrap());
         TICK * ticks.sum::<u32>()
     }
 
-    /// Waits for its end.
+    /// Waits until the process exits.
+    ///
+    /// # Panics
+    /// When it still runs after `patience`.
     pub(crate) async fn ended_within(&mut self, patience: Duration) -> ExitStatus {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(since.elapsed() < patience, "still there after {patience:?}: {}", self.said());
+            assert!(since.elapsed() < patience, "the process still runs after {patience:?}: {}", self.said());
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -243,17 +248,20 @@ pub(crate) struct Memory {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // One that has ended refuses both, rightly.
+        // Both fail if the process has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Looks until it is so.
-pub(crate) async fn until(what: &str, patience: Duration, mut so: impl AsyncFnMut() -> bool) {
+/// Polls until `condition` returns true.
+///
+/// # Panics
+/// When it is still false after `patience`.
+pub(crate) async fn until(what: &str, patience: Duration, mut condition: impl AsyncFnMut() -> bool) {
     let since = Instant::now();
-    while !so().await {
-        assert!(since.elapsed() < patience, "not within {patience:?}: {what}");
+    while !condition().await {
+        assert!(since.elapsed() < patience, "condition not met within {patience:?}: {what}");
         tokio::time::sleep(LOOK).await;
     }
 }

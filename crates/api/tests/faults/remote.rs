@@ -1,4 +1,4 @@
-//! A client that is told of broken connections instead of ending the test, and what tests make through it.
+//! An API client that returns connection errors instead of failing the test, with helpers that create resources.
 
 use fairway_testkit::assert_documented;
 use reqwest::{Client, Method, RequestBuilder, header::HeaderMap};
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use std::{net::SocketAddr, time::Duration};
 use uuid::Uuid;
 
-/// The workspace that the first start makes.
+/// The workspace that the first start of a server creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
-/// Nothing waits this long unless it hangs.
+/// Request timeout; only a hanging request takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Idle connections are left before the server closes them, or a request could meet the closing.
+/// The client closes idle connections before the server does; otherwise a request could race with the close.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// Speaks to one address, whoever listens there.
+/// A client for one address, whichever process listens there.
 #[derive(Clone)]
 pub(crate) struct Remote {
     client: Client,
     base: String,
 }
 
-/// What was answered.
+/// A response with its JSON body; null if the body is not JSON.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -34,13 +34,13 @@ impl Answer {
         text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no `{name}` in {self:?}"))
     }
 
-    /// The identifier, if it names one: refusals sometimes do.
+    /// The execution id, if the response has one; some error responses do.
     pub(crate) fn execution(&self) -> Option<Uuid> {
         let found = self.body.get("execution_id").or_else(|| self.body.pointer("/detail/execution_id"))?;
         Uuid::parse_str(found.as_str()?).ok()
     }
 
-    /// Whether it asks to come back later, and says when.
+    /// Whether it is a 503 with a `Retry-After` in seconds.
     pub(crate) fn asks_to_come_back(&self) -> bool {
         let when = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
         self.status == 503 && when.is_some_and(|seconds| seconds.parse::<u32>().is_ok())
@@ -69,7 +69,7 @@ impl Remote {
         self.send(Method::PATCH, path, Some(body), None).await
     }
 
-    /// Bytes that claim to be JSON.
+    /// Sends raw bytes with the content type `application/json`.
     pub(crate) async fn post_bytes(&self, path: &str, body: Vec<u8>) -> Heard {
         let request = self.client.post(format!("{}{path}", self.base)).header("Content-Type", "application/json");
         Self::heard(request.body(body)).await
@@ -90,18 +90,21 @@ impl Remote {
         let (client, request) = request.build_split();
         let request = request?;
         let (method, path) = (request.method().clone(), request.url().path().to_owned());
-        let answer = client.execute(request).await?;
-        assert_documented(method.as_str(), &path, answer.status().as_u16(), answer.headers());
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        let body = answer.bytes().await?;
+        let response = client.execute(request).await?;
+        assert_documented(method.as_str(), &path, response.status().as_u16(), response.headers());
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let body = response.bytes().await?;
         Ok(Answer { status, headers, body: serde_json::from_slice(&body).unwrap_or_default() })
     }
 
-    /// Makes something that nothing stands against.
+    /// Creates a resource.
+    ///
+    /// # Panics
+    /// When the status is neither 200 nor 201.
     pub(crate) async fn make(&self, path: &str, body: &Value) -> Answer {
-        let answer = self.post(path, body, None).await.unwrap();
-        assert!(matches!(answer.status, 200 | 201), "{path}: {answer:?}");
-        answer
+        let response = self.post(path, body, None).await.unwrap();
+        assert!(matches!(response.status, 200 | 201), "{path}: {response:?}");
+        response
     }
 
     pub(crate) async fn asset(&self, kind: &str) -> Uuid {
@@ -110,7 +113,7 @@ impl Remote {
         self.make("/v1/assets", &body).await.id("asset_id")
     }
 
-    /// An asset with a version; the version's identifier.
+    /// Creates an asset with one version. Returns the version id.
     pub(crate) async fn version(&self, kind: &str, content: Value) -> Uuid {
         let asset = self.asset(kind).await;
         let body = json!({ "content": content });
@@ -125,12 +128,12 @@ impl Remote {
         (self.make("/v1/workloads", &body).await.id("workload_id"), slug)
     }
 
-    /// A release of the workload that may be activated.
+    /// Creates an approved release of the workload.
     pub(crate) async fn approved(&self, workload: Uuid) -> Uuid {
         self.approved_by(workload, "local").await
     }
 
-    /// The same, whose model is asked through this account.
+    /// Like [`Self::approved`], with a route through this account.
     async fn approved_by(&self, workload: Uuid, account: &str) -> Uuid {
         let prompt = json!({
             "system_prompt": "One of: billing (refund), other.\nTicket: $arg:ticket",
@@ -157,12 +160,12 @@ impl Remote {
         release
     }
 
-    /// The path at which a workload with an active release is executed.
+    /// Creates a workload with an active release. Returns its execute path.
     pub(crate) async fn runnable(&self) -> String {
         self.runnable_by("local").await
     }
 
-    /// The same for one whose model is asked through this account.
+    /// Like [`Self::runnable`], with a route through this account.
     pub(crate) async fn runnable_by(&self, account: &str) -> String {
         let (workload, slug) = self.workload().await;
         let release = self.approved_by(workload, account).await;
@@ -171,12 +174,12 @@ impl Remote {
     }
 }
 
-/// Inputs that every run here takes.
+/// The body of an execute request.
 pub(crate) fn inputs() -> Value {
     json!({ "environment": "dev", "inputs": { "ticket": "I want a refund" } })
 }
 
-/// A policy that lets everything through; no two are the same.
+/// A policy that allows every run, with unique content.
 pub(crate) fn policy() -> Value {
     json!({
         "description": Uuid::now_v7().to_string(),

@@ -1,4 +1,4 @@
-//! R22: two servers and two workers over one database are restarted in turn under load, and nobody who speaks to them notices.
+//! R22: two servers and two workers on one database restart in turn under load, without a failed request.
 
 use crate::{
     process::{Place, Server, until},
@@ -20,34 +20,34 @@ use tokio::task::JoinSet;
 use uuid::Uuid;
 
 const CLIENTS: usize = 6;
-/// Answers between two restarts.
+/// Mean number of responses between two restarts.
 const BETWEEN: usize = 40;
-/// Decides when the next server is restarted, the same in every run.
+/// Fixed seed of the times of restarts.
 const SEED: u64 = 0x0C0F_FEE5;
-/// Requests that a client sends on one connection before it opens another one, to the other server.
+/// Requests per connection; the next connection goes to the other server.
 const ON_ONE_CONNECTION: usize = 16;
-/// How long a server's end may take.
+/// Time limit for the shutdown of a server.
 const END: Duration = Duration::from_secs(30);
-/// How long a client looks for a server that takes its connection; one of them always should.
+/// Time limit of a client to get a response from either server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at a run in line.
+/// Poll interval for a queued run.
 const LOOK: Duration = Duration::from_millis(20);
-/// A lease that nobody sees the end of: a run that is left to lapse is missed.
+/// A lease longer than [`PATIENCE`]: a run that waits for its lease to expire fails the test.
 const LEASE: &str = "60s";
 
-/// What the clients wrote down.
+/// The record of the clients.
 #[derive(Default)]
 struct Book {
-    /// The run that each key was answered with.
+    /// The run of each idempotency key.
     runs: Mutex<BTreeMap<String, Uuid>>,
     answers: AtomicUsize,
-    /// Answers that said that their connection ends.
+    /// Number of responses with `Connection: close`.
     goodbyes: AtomicUsize,
     closed: AtomicBool,
 }
 
-/// A client behind a balancer: it speaks to either server, and where a connection is refused or was closed between
-/// requests, it takes the same request to the other one.
+/// A client with a simple load balancer. If a connection is refused, or closed between requests, the client sends the
+/// same request to the other server.
 struct Caller {
     servers: [SocketAddr; 2],
     at: usize,
@@ -59,8 +59,8 @@ impl Caller {
     async fn get(&mut self, question: Question<'_>) -> Spoken {
         let since = Instant::now();
         loop {
-            assert!(since.elapsed() < PATIENCE, "neither server takes {}", question.path);
-            let (mut wire, asked) = match self.wire.take() {
+            assert!(since.elapsed() < PATIENCE, "no server answers {}", question.path);
+            let (mut wire, sent_requests) = match self.wire.take() {
                 Some(open) => open,
                 None => match Wire::open(self.servers[self.at % 2]).await {
                     Some(wire) => (wire, 0),
@@ -70,70 +70,70 @@ impl Caller {
                     }
                 },
             };
-            let Some(spoken) = wire.ask(&question).await else {
+            let Some(response) = wire.ask(&question).await else {
                 self.at += 1;
                 continue;
             };
-            assert!(spoken.status < 500, "{}: {spoken:?}", question.path);
+            assert!(response.status < 500, "{}: {response:?}", question.path);
             self.book.answers.fetch_add(1, Ordering::SeqCst);
-            if spoken.says_goodbye {
+            if response.says_goodbye {
                 self.book.goodbyes.fetch_add(1, Ordering::SeqCst);
                 wire.ends().await;
                 self.at += 1;
-            } else if asked + 1 == ON_ONE_CONNECTION {
+            } else if sent_requests + 1 == ON_ONE_CONNECTION {
                 self.at += 1;
             } else {
-                self.wire = Some((wire, asked + 1));
+                self.wire = Some((wire, sent_requests + 1));
             }
-            return spoken;
+            return response;
         }
     }
 
-    /// Runs the workload under a key of its own, and reads the run, until the book is closed. Every other run waits in line,
-    /// and its end comes long before a lease would lapse.
+    /// Executes the workload with new keys and reads each run, until the test stops. Every other run is queued; it must
+    /// end long before a lease expires.
     async fn work(mut self, path: String) {
         let body = inputs();
-        let in_line = format!("{path}?mode=async");
-        let mut waits = self.at.is_multiple_of(2);
+        let async_path = format!("{path}?mode=async");
+        let mut is_queued = self.at.is_multiple_of(2);
         while !self.book.closed.load(Ordering::SeqCst) {
             let key = Uuid::now_v7().to_string();
-            waits = !waits;
-            if waits {
-                let accepted = self.get(Question { path: &in_line, posts: Some((&body, &key)) }).await;
+            is_queued = !is_queued;
+            if is_queued {
+                let accepted = self.get(Question { path: &async_path, posts: Some((&body, &key)) }).await;
                 assert_eq!(accepted.status, 202, "{accepted:?}");
                 let run = id(&accepted);
                 self.book.runs.lock().unwrap().insert(key, run);
                 let since = Instant::now();
                 loop {
-                    let read = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
-                    if read.body["outcome"] == "success" {
+                    let run_state = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
+                    if run_state.body["outcome"] == "success" {
                         break;
                     }
-                    assert!(since.elapsed() < PATIENCE && read.body["outcome"].is_null(), "{read:?}");
+                    assert!(since.elapsed() < PATIENCE && run_state.body["outcome"].is_null(), "{run_state:?}");
                     tokio::time::sleep(LOOK).await;
                 }
                 continue;
             }
-            let ran = loop {
-                let spoken = self.get(Question { path: &path, posts: Some((&body, &key)) }).await;
-                // A request that was sent twice may find itself still under way.
-                match spoken.status {
-                    200 => break spoken,
+            let executed = loop {
+                let response = self.get(Question { path: &path, posts: Some((&body, &key)) }).await;
+                // A request that was sent twice may find its first run still active.
+                match response.status {
+                    200 => break response,
                     202 | 409 => {}
-                    _ => panic!("{spoken:?}"),
+                    _ => panic!("{response:?}"),
                 }
             };
-            let run = id(&ran);
+            let run = id(&executed);
             self.book.runs.lock().unwrap().insert(key, run);
-            let read = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
-            assert_eq!((read.status, read.body["outcome"].as_str()), (200, Some("success")), "{read:?}");
+            let run_state = self.get(Question { path: &format!("/v1/executions/{run}"), posts: None }).await;
+            assert_eq!((run_state.status, run_state.body["outcome"].as_str()), (200, Some("success")), "{run_state:?}");
         }
     }
 }
 
-fn id(spoken: &Spoken) -> Uuid {
-    let text = spoken.body.get("execution_id").and_then(Value::as_str);
-    text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no run in {spoken:?}"))
+fn id(response: &Spoken) -> Uuid {
+    let text = response.body.get("execution_id").and_then(Value::as_str);
+    text.and_then(|text| Uuid::parse_str(text).ok()).unwrap_or_else(|| panic!("no execution_id in {response:?}"))
 }
 
 /// A pseudo-random sequence (xorshift64).
@@ -148,55 +148,58 @@ fn next(state: &mut u64) -> usize {
 async fn servers_are_restarted_in_turn_and_nobody_notices() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
-    let beside = || Place::beside(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
-    let homes = [beside(), beside()];
-    let places = [beside(), first];
+    let new_setup = || Place::beside(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);
+    let worker_setups = [new_setup(), new_setup()];
+    let setups = [new_setup(), first];
     let mut servers: Vec<Server> = Vec::new();
-    for place in &places {
-        let mut server = place.front();
+    for setup in &setups {
+        let mut server = setup.front();
         server.ready().await;
         servers.push(server);
     }
-    let mut workers: Vec<Server> = homes.iter().map(Place::worker).collect();
+    let mut workers: Vec<Server> = worker_setups.iter().map(Place::worker).collect();
     let path = servers[0].remote.runnable().await;
 
     let book = Arc::new(Book::default());
     let mut clients = JoinSet::new();
     for at in 0..CLIENTS {
-        let addresses = [places[0].address, places[1].address];
+        let addresses = [setups[0].address, setups[1].address];
         let caller = Caller { servers: addresses, at, wire: None, book: Arc::clone(&book) };
         clients.spawn(caller.work(path.clone()));
     }
-    let mut chance = SEED;
-    let heard = async |clients: &mut JoinSet<()>, more: usize| {
-        let wanted = book.answers.load(Ordering::SeqCst) + more;
-        until("answers", END, async || {
-            // A client that ended has something to say.
-            if let Some(ended) = clients.try_join_next() {
-                ended.unwrap();
+    let mut random = SEED;
+    let wait_for_responses = async |clients: &mut JoinSet<()>, more: usize| {
+        let target = book.answers.load(Ordering::SeqCst) + more;
+        until("enough responses arrived", END, async || {
+            // Propagate the panic of a client.
+            if let Some(finished) = clients.try_join_next() {
+                finished.unwrap();
             }
-            book.answers.load(Ordering::SeqCst) >= wanted
+            book.answers.load(Ordering::SeqCst) >= target
         })
         .await;
     };
     let rounds = if is_long() { 20 } else { 2 };
     for turn in 0..rounds * servers.len() {
-        heard(&mut clients, BETWEEN / 2 + next(&mut chance) % BETWEEN).await;
-        let (server, place) = (turn % servers.len(), &places[turn % places.len()]);
+        wait_for_responses(&mut clients, BETWEEN / 2 + next(&mut random) % BETWEEN).await;
+        let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
         let goodbyes = book.goodbyes.load(Ordering::SeqCst);
         servers[server].terminate();
         let status = servers[server].ended_within(END).await;
         assert!(status.success(), "{status}: {}", servers[server].said());
-        until("a goodbye", PATIENCE, async || book.goodbyes.load(Ordering::SeqCst) > goodbyes).await;
-        servers[server] = place.front();
+        until("a client received `Connection: close`", PATIENCE, async || {
+            book.goodbyes.load(Ordering::SeqCst) > goodbyes
+        })
+        .await;
+        servers[server] = setup.front();
         servers[server].ready().await;
-        heard(&mut clients, BETWEEN / 4).await;
+        wait_for_responses(&mut clients, BETWEEN / 4).await;
         workers[server].terminate();
         let status = workers[server].ended_within(END).await;
         assert!(status.success(), "{status}: {}", workers[server].said());
-        workers[server] = homes[server].worker();
+        workers[server] = worker_setups[server].worker();
     }
-    heard(&mut clients, BETWEEN).await;
+    wait_for_responses(&mut clients, BETWEEN).await;
     book.closed.store(true, Ordering::SeqCst);
     clients.join_all().await;
 
@@ -207,13 +210,13 @@ async fn servers_are_restarted_in_turn_and_nobody_notices() {
     for (key, run) in &runs {
         assert_eq!(stored.get(run), Some(&Some("success".to_owned())), "{key}");
     }
-    assert_eq!(stored.len(), runs.len(), "each key has a run of its own, and there is no other");
+    assert_eq!(stored.len(), runs.len(), "keys and runs do not match");
     let count = async |sql: &str| owner.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
-    let ends = "SELECT count(*) FROM execution LEFT JOIN (
+    let wrong_ends = "SELECT count(*) FROM execution LEFT JOIN (
             SELECT (convert_from(body, 'UTF8')::json -> 'subject' ->> 'id')::uuid AS execution_id, count(*) AS told
             FROM fact WHERE kind LIKE 'execution.%' GROUP BY 1) AS ended USING (execution_id)
         WHERE told IS DISTINCT FROM 1";
-    assert_eq!(count(ends).await, 0, "each run has one end in the log");
-    assert_eq!(count("SELECT count(*) FROM execution_lease").await, 0, "nothing is left for recovery");
-    assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0, "nothing is left in line");
+    assert_eq!(count(wrong_ends).await, 0, "runs without exactly one end in the log");
+    assert_eq!(count("SELECT count(*) FROM execution_lease").await, 0, "no lease is left for recovery");
+    assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0, "no run is left in the queue");
 }

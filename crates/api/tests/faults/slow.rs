@@ -1,5 +1,5 @@
-//! R2 with providers that take their time: who waits for one and says that it lives keeps its run, however long that takes;
-//! who stood still meanwhile has lost it, and what it hears afterwards is written nowhere.
+//! R2 with slow providers. A worker that renews its lease keeps its run for as long as the call takes. A paused worker
+//! loses its run, and the response that it receives afterwards is discarded.
 
 use crate::{
     process::{Place, Server, until},
@@ -11,19 +11,20 @@ use std::time::Duration;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-/// Runs that wait for a provider at the same time.
+/// Concurrent runs that wait for a provider.
 const RUNS: usize = 3;
-/// How many leases of a worker, as [`Place`] sets them, a call takes.
+/// Duration of a call, in worker leases.
 const LEASES: u32 = 10;
+/// The lease that [`Place`] configures.
 const LEASE: Duration = Duration::from_secs(2);
-/// Much longer than anything here takes.
+/// Much longer than any step of these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An answer that begins at once, and of which the rest comes when the test says so.
+/// A response that starts immediately and pauses half way until the test releases it.
 fn slowly(text: &str) -> Script {
     let answer = answer(text).to_string();
-    let (beginning, rest) = answer.split_at(answer.len() / 2);
-    Script::events([beginning, rest]).pausing()
+    let (start, rest) = answer.split_at(answer.len() / 2);
+    Script::events([start, rest]).pausing()
 }
 
 fn answer(text: &str) -> Value {
@@ -31,7 +32,7 @@ fn answer(text: &str) -> Value {
     json!({ "model": "rules", "choices": [choice], "usage": { "prompt_tokens": 40, "completion_tokens": 2 } })
 }
 
-/// A server that runs nothing by itself, over an account at an endpoint.
+/// A server without workers, with an account at a scripted endpoint.
 struct Scene {
     database: TestDatabase,
     endpoint: FaultyEndpoint,
@@ -44,17 +45,17 @@ impl Scene {
     async fn set() -> Self {
         let database = TestDatabase::create().await.unwrap();
         let endpoint = FaultyEndpoint::start().await;
-        let place = Place::new(&database.url()).file(&account(&endpoint));
-        let mut front = place.front();
+        let setup = Place::new(&database.url()).file(&account(&endpoint));
+        let mut front = setup.front();
         front.ready().await;
         let owner = database.owner().await.unwrap();
-        Self { database, endpoint, place, front, owner }
+        Self { database, endpoint, place: setup, front, owner }
     }
 
     fn worker(&self) -> (Place, Server) {
-        let place = Place::beside(&self.place).file(&account(&self.endpoint));
-        let worker = place.worker();
-        (place, worker)
+        let setup = Place::beside(&self.place).file(&account(&self.endpoint));
+        let worker = setup.worker();
+        (setup, worker)
     }
 
     fn remote(&self) -> &Remote {
@@ -67,10 +68,10 @@ impl Scene {
         answer.execution().unwrap()
     }
 
-    /// The run, once it has an end.
+    /// Waits until the run ends. Returns it.
     async fn ended(&self, run: Uuid) -> Value {
         let mut read = Value::Null;
-        until("the run's end", PATIENCE, async || {
+        until("the run ended", PATIENCE, async || {
             read = self.remote().get(&format!("/v1/executions/{run}")).await.unwrap().body;
             !read["completed_at"].is_null()
         })
@@ -98,26 +99,29 @@ async fn a_call_of_ten_leases_is_nobody_else_s() {
     for _ in 0..RUNS {
         runs.push(scene.queued(&path).await);
     }
-    until("every run is asked for", PATIENCE, async || scene.endpoint.count() == RUNS).await;
-    // Leases that are prolonged often enough, and by the database's clock: as many as if nothing had happened for so long.
-    let lived = format!(
+    until("every run called its provider", PATIENCE, async || scene.endpoint.count() == RUNS).await;
+    // Counts leases renewed for at least ten lease durations, by the database's clock.
+    let renewed_leases = format!(
         "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
          WHERE lapses_at > started_at + interval '{} seconds'",
         (LEASE * LEASES).as_secs()
     );
-    let all = i64::try_from(RUNS).unwrap();
-    until("ten leases", PATIENCE, async || scene.count(&lived).await == all).await;
+    let expected = i64::try_from(RUNS).unwrap();
+    until("every lease was renewed for ten durations", PATIENCE, async || {
+        scene.count(&renewed_leases).await == expected
+    })
+    .await;
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers > 0").await, 0);
-    assert_eq!(scene.endpoint.count(), RUNS, "nobody was asked for again");
+    assert_eq!(scene.endpoint.count(), RUNS, "a provider was called twice");
     scene.endpoint.release(RUNS);
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for run in runs {
-        let read = scene.ended(run).await;
-        assert_eq!(read["status"], "completed", "{read}");
-        said.push(read["queued_result"]["result"].as_str().unwrap().to_owned());
+        let ended_run = scene.ended(run).await;
+        assert_eq!(ended_run["status"], "completed", "{ended_run}");
+        results.push(ended_run["queued_result"]["result"].as_str().unwrap().to_owned());
     }
-    said.sort();
-    assert_eq!(said, ["answer 0", "answer 1", "answer 2"]);
+    results.sort();
+    assert_eq!(results, ["answer 0", "answer 1", "answer 2"]);
     assert_eq!(scene.endpoint.count(), RUNS);
     drop(workers);
 }
@@ -127,24 +131,24 @@ async fn what_a_worker_hears_after_it_stood_still_is_written_nowhere() {
     let scene = Scene::set().await;
     let path = scene.remote().runnable_by("slow").await;
     scene.endpoint.says_in_turn([slowly("late"), slowly("in time")]);
-    let (_, mut sleeper) = scene.worker();
+    let (_, mut paused) = scene.worker();
     let run = scene.queued(&path).await;
-    until("the first is asked", PATIENCE, async || scene.endpoint.count() == 1).await;
-    sleeper.freeze();
+    until("the first worker called the provider", PATIENCE, async || scene.endpoint.count() == 1).await;
+    paused.freeze();
     let (_, other) = scene.worker();
-    until("the second is asked", PATIENCE, async || scene.endpoint.count() == 2).await;
+    until("the second worker called the provider", PATIENCE, async || scene.endpoint.count() == 2).await;
 
-    // The other one has the run and waits. Pauses end in the order in which they began.
-    sleeper.thaw();
+    // The second worker owns the run now and waits. The endpoint releases pauses in their order.
+    paused.thaw();
     scene.endpoint.release(1);
-    // It ends when it has done with what it had.
-    sleeper.terminate();
-    assert!(sleeper.ended_within(PATIENCE).await.success(), "{}", sleeper.said());
+    // The worker exits after it has finished its run.
+    paused.terminate();
+    assert!(paused.ended_within(PATIENCE).await.success(), "{}", paused.said());
     assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
     scene.endpoint.release(1);
-    let read = scene.ended(run).await;
-    assert_eq!((&read["status"], &read["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
+    let ended_run = scene.ended(run).await;
+    assert_eq!((&ended_run["status"], &ended_run["queued_result"]["result"]), (&json!("completed"), &json!("in time")));
     let ends = "SELECT count(*) FROM fact WHERE kind LIKE 'execution.%'";
     assert_eq!(scene.count(ends).await, 1);
     let calls = "SELECT count(*) FROM evidence_artifact WHERE artifact_kind = 'provider_call'";

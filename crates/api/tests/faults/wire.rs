@@ -1,4 +1,4 @@
-//! One connection, read byte by byte: a test can tell how it ended, and a client library would hide that.
+//! A raw HTTP/1.1 connection. It shows how a connection ends, which client libraries hide.
 
 use serde_json::Value;
 use std::{net::SocketAddr, time::Duration};
@@ -8,74 +8,78 @@ use tokio::{
     time::timeout,
 };
 
-/// Nothing is waited for this long unless it hangs.
+/// Response timeout; only a hanging connection takes this long.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A connection that is kept alive from answer to answer.
+/// A keep-alive connection.
 pub(crate) struct Wire {
     stream: TcpStream,
     address: SocketAddr,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Spoken {
     pub(crate) status: u16,
     pub(crate) body: Value,
-    /// Whether it said that the connection ends with it.
+    /// Whether it has `Connection: close`.
     pub(crate) says_goodbye: bool,
 }
 
-/// What is asked.
+/// A request.
 pub(crate) struct Question<'a> {
     pub(crate) path: &'a str,
-    /// A POST with this body and idempotency key; without, a GET.
+    /// Body and idempotency key of a POST; `None` for a GET.
     pub(crate) posts: Option<(&'a Value, &'a str)>,
 }
 
 impl Wire {
-    /// `None` when nobody listens, or whoever did was just leaving.
+    /// Connects. Returns `None` if the connection is refused.
     pub(crate) async fn open(address: SocketAddr) -> Option<Self> {
         let stream = TcpStream::connect(address).await.ok()?;
         stream.set_nodelay(true).unwrap();
         Some(Self { stream, address })
     }
 
-    /// The answer. `None` when the connection ended without a byte of one: it had been closed between requests.
+    /// Sends a request and reads the response. Returns `None` if the server closed the connection before the first byte
+    /// of a response, as it may between requests.
+    ///
+    /// # Panics
+    /// When the connection ends within a response, or after [`PATIENCE`].
     pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Option<Spoken> {
         let request = question.written(self.address);
         timeout(PATIENCE, async {
-            // Where the other side has closed, writing may fail or not; reading tells.
+            // A write to a closed connection may succeed; the read detects the close.
             let _ = self.stream.write_all(request.as_bytes()).await;
             self.read_answer().await
         })
         .await
-        .unwrap_or_else(|_| panic!("{} hangs", question.path))
+        .unwrap_or_else(|_| panic!("timeout waiting for {}", question.path))
     }
 
     async fn read_answer(&mut self) -> Option<Spoken> {
         let mut received = Vec::new();
         loop {
-            if let Some(spoken) = Spoken::parse(&received) {
-                return Some(spoken);
+            if let Some(response) = Spoken::parse(&received) {
+                return Some(response);
             }
             let mut buffer = [0; 4096];
             match self.stream.read(&mut buffer).await {
                 Ok(0) | Err(_) if received.is_empty() => return None,
-                Ok(0) => panic!("closed in the middle of an answer: {}", String::from_utf8_lossy(&received)),
+                Ok(0) => panic!("closed in the middle of a response: {}", String::from_utf8_lossy(&received)),
                 Ok(read) => received.extend_from_slice(&buffer[..read]),
-                Err(error) => panic!("{error} in the middle of an answer: {}", String::from_utf8_lossy(&received)),
+                Err(error) => panic!("{error} in the middle of a response: {}", String::from_utf8_lossy(&received)),
             }
         }
     }
 
-    /// Waits until the other side closes, in order: no byte more, and no reset.
+    /// Waits for an orderly close: no further byte and no reset.
     pub(crate) async fn ends(mut self) {
         match timeout(PATIENCE, self.stream.read(&mut [0; 1])).await {
             Ok(Ok(0)) => {}
-            Ok(Ok(_)) => panic!("more than the last answer came"),
-            Ok(Err(error)) => panic!("{error} after the last answer"),
-            Err(_) => panic!("it said goodbye and stays"),
+            Ok(Ok(_)) => panic!("received data after the last response"),
+            Ok(Err(error)) => panic!("{error} after the last response"),
+            Err(_) => panic!("the server announced the close but keeps the connection open"),
         }
     }
 }
@@ -98,7 +102,7 @@ impl Question<'_> {
 }
 
 impl Spoken {
-    /// `None` while something is still missing.
+    /// Parses a complete response; `None` while it is incomplete.
     fn parse(received: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(received).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;

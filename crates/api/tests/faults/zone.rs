@@ -1,4 +1,4 @@
-//! T50: neither the zone of the process nor that of the database is in any answer.
+//! T50: responses contain UTC times, whatever the time zones of the process and the database are.
 
 use crate::{
     process::Place,
@@ -27,20 +27,20 @@ async fn moments_are_told_in_utc_wherever_the_server_thinks_it_is() {
         )
         .await
         .unwrap();
-    let place = Place::new(&database.url()).setting("TZ", "Asia/Kathmandu");
-    let server = place.start().await;
+    let setup = Place::new(&database.url()).setting("TZ", "Asia/Kathmandu");
+    let server = setup.start().await;
     let remote = &server.remote;
     let path = remote.runnable().await;
     let before = OffsetDateTime::now_utc() - Duration::SECOND;
     let run = remote.make(&path, &inputs()).await.id("execution_id");
     let after = OffsetDateTime::now_utc() + Duration::SECOND;
 
-    let read = remote.get(&format!("/v1/executions/{run}")).await.unwrap().body;
-    for text in [&read["started_at"], &read["completed_at"]] {
+    let run_state = remote.get(&format!("/v1/executions/{run}")).await.unwrap().body;
+    for text in [&run_state["started_at"], &run_state["completed_at"]] {
         let text = text.as_str().unwrap();
         assert!(text.ends_with('Z'), "{text}");
-        let told = OffsetDateTime::parse(text, &Rfc3339).unwrap();
-        assert!(before <= told && told <= after, "{text} is not now");
+        let time = OffsetDateTime::parse(text, &Rfc3339).unwrap();
+        assert!(before <= time && time <= after, "{text} is not now");
     }
     let (before, after) = (moment(before), moment(after));
     assert_eq!(found(remote, &format!("since={before}&until={after}")).await, 1);
