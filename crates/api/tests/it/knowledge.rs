@@ -421,8 +421,8 @@ async fn an_ingest_that_cannot_be_read_back_says_that_it_may_have_happened() {
     let keyed = || shaky.post(documents(&base), text("travel", "Take the train.")).header("idempotency-key", "one");
     assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
     line.becomes(LineFault::None);
-    let told = keyed().await.expect(201);
-    assert_eq!(told["index_revision"], 2);
+    let ingest = keyed().await.expect(201);
+    assert_eq!(ingest["index_revision"], 2);
     let listed = calm.get(documents(&base)).await.expect(200);
     assert_eq!(listed.as_array().unwrap().len(), 2, "each ingest took effect once: {listed}");
 }

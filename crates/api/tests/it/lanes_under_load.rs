@@ -64,12 +64,12 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
         6 => vec![("activate all", activate(json!({ "to_state": "active" })).await)],
         7..13 => {
             // The client advances its rollout until another client stops it.
-            let mut asked =
+            let mut responses =
                 vec![("roll out", activate(json!({ "to_state": "active", "rollout_plan": draw.plan() })).await)];
             for _ in 0..draw.below(4) {
-                asked.push(("advance", app.post(format!("{path}/rollout/advance"), json!({})).await));
+                responses.push(("advance", app.post(format!("{path}/rollout/advance"), json!({})).await));
             }
-            asked
+            responses
         }
         13..19 => {
             // A rollback names a release that currently holds a lane.
@@ -95,12 +95,12 @@ async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Dr
 
 /// Classifies a response by its status or code. A refusal must name the release's current state and valid transitions.
 #[track_caller]
-fn judge(asked: &str, answer: &Answer) -> String {
+fn judge(request: &str, answer: &Answer) -> String {
     if answer.status == 200 {
         return "200".to_owned();
     }
     let code = answer.code();
-    let expected = match (asked, code.as_str()) {
+    let expected = match (request, code.as_str()) {
         (_, "invalid_transition") => {
             let detail = answer.refused(409, &code);
             let valid: &[&[&str]] = match detail["current_state"].as_str().unwrap() {
@@ -118,7 +118,7 @@ fn judge(asked: &str, answer: &Answer) -> String {
         ("retire", "precondition_failed") => answer.status == 412,
         _ => false,
     };
-    assert!(expected, "{asked}: unexpected refusal\n{answer}");
+    assert!(expected, "{request}: unexpected refusal\n{answer}");
     code
 }
 
@@ -131,7 +131,7 @@ async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, ove
         FROM deployment WHERE workload_id = $1::text::uuid";
     let mut glances = tokio::time::interval(GLANCE);
     glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut looked = 0;
+    let mut checks = 0;
     while !over.load(Ordering::Relaxed) {
         glances.tick().await;
         let row = owner.query_one(holders, &[&workload]).await.unwrap();
@@ -144,20 +144,20 @@ async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, ove
             "exactly the releases that hold lanes are active"
         );
 
-        let told = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
-        let told: Vec<(&Value, bool)> =
-            told.as_array().unwrap().iter().map(|lane| (&lane["lane"], lane["holder"].is_string())).collect();
+        let rows = app.get(format!("/v1/workloads/{workload}/lanes?environment=dev")).await.expect(200);
+        let rows: Vec<(&Value, bool)> =
+            rows.as_array().unwrap().iter().map(|lane| (&lane["lane"], lane["holder"].is_string())).collect();
         assert_eq!(
-            told,
+            rows,
             LANES.map(|lane| (json!(lane), true)).iter().map(|(lane, held)| (lane, *held)).collect::<Vec<_>>()
         );
-        let lane = LANES[looked % LANES.len()];
+        let lane = LANES[checks % LANES.len()];
         let path = format!("/v1/workloads/{workload}/active-release?environment=dev&lane={lane}");
         let serving = app.get(path).await.expect(200);
         assert_eq!(serving["state"], "active", "{serving}");
-        looked += 1;
+        checks += 1;
     }
-    looked
+    checks
 }
 
 struct Moved {
@@ -243,27 +243,27 @@ async fn whatever_many_ask_for_each_lane_has_one_holder() {
         }
         let in_play = &releases[releases.len().saturating_sub(IN_PLAY)..];
         let attempts = (0..clients).map(|client| {
-            let place = u64::try_from(round * clients + client).unwrap();
-            ask(&app, (&workload, in_play), Draw(seed.wrapping_add(place.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+            let client_index = u64::try_from(round * clients + client).unwrap();
+            ask(&app, (&workload, in_play), Draw(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
         });
-        for (asked, answer) in join_all(attempts).await.into_iter().flatten() {
-            *answers.entry((asked, judge(asked, &answer))).or_default() += 1;
+        for (request, answer) in join_all(attempts).await.into_iter().flatten() {
+            *answers.entry((request, judge(request, &answer))).or_default() += 1;
         }
         assert!(!watcher.is_finished(), "seed {seed}, round {round}: {:?}", watcher.await);
     }
     let took = started.elapsed();
     over.store(true, Ordering::Relaxed);
-    let looked = watcher.await.unwrap();
-    let moved = is_sound(&app, &workload).await;
+    let checks = watcher.await.unwrap();
+    let lane_changes = is_sound(&app, &workload).await;
     println!(
-        "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {moved} lane changes, {looked} checks"
+        "{clients} clients, {rounds} rounds from seed {seed} in {took:.1?}: {lane_changes} lane changes, {checks} checks"
     );
-    for ((asked, code), count) in &answers {
-        println!("{count:6} {asked}: {code}");
+    for ((request, code), count) in &answers {
+        println!("{count:6} {request}: {code}");
     }
-    assert!(looked > rounds && moved > 2 * rounds, "{looked} checks of {moved} lane changes");
+    assert!(checks > rounds && lane_changes > 2 * rounds, "{checks} checks of {lane_changes} lane changes");
     // Each kind of change succeeded at least once under load.
-    let done = |asked: &str| answers.get(&(asked, "200".to_owned())).is_some_and(|count| *count > 0);
+    let done = |request: &str| answers.get(&(request, "200".to_owned())).is_some_and(|count| *count > 0);
     assert!(["activate", "roll out", "advance", "roll back"].into_iter().all(done), "{answers:#?}");
 }
 

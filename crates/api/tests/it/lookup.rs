@@ -112,8 +112,8 @@ async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
     let flat = desk.evidence(&answer["execution_id"], "evidence-graph").await;
     assert_eq!(flat["retrieval_events"][0]["retrieved_chunk_count"], 0);
     let call = &desk.provider.calls()[0].conversation;
-    let said: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
-    assert_eq!(said, ["Zebra crossings?"]);
+    let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(texts, ["Zebra crossings?"]);
 }
 
 #[tokio::test]
@@ -124,10 +124,10 @@ async fn an_answer_comes_from_documents_and_says_so() {
     // The document is a message before the question, and not part of the system prompt.
     let call = &desk.provider.calls()[0].conversation;
     assert!(!call.system_prompt.contains("thirty days of leave"));
-    let said: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
-    assert_eq!((said.len(), said[1]), (2, "How many days of leave?"));
-    assert!(said[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", said[0]);
-    assert!(!said[0].contains("train"));
+    let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!((texts.len(), texts[1]), (2, "How many days of leave?"));
+    assert!(texts[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
+    assert!(!texts[0].contains("train"));
     let id = &answer["execution_id"];
     let flat = desk.evidence(id, "evidence-graph").await;
     let event = &flat["retrieval_events"][0];
@@ -140,8 +140,8 @@ async fn an_answer_comes_from_documents_and_says_so() {
     let retrieved: Vec<&Value> = edges.iter().filter(|edge| edge["relationship"] == "retrieved").collect();
     let node = format!("retrieval_event:{}", event["retrieval_event_id"].as_str().unwrap());
     assert_eq!((retrieved.len(), &retrieved[0]["target"]), (1, &json!(node)));
-    let told = &desk.documents(id, "retrieval_event").await[0];
-    let content = &told["content"];
+    let retrieval = &desk.documents(id, "retrieval_event").await[0];
+    let content = &retrieval["content"];
     assert_eq!((&content["index_revision"], &content["strategy"]), (&json!(1), &json!("lexical")));
     assert_eq!((&content["decision"], &content["candidates_capped"]), (&json!("allow"), &json!(false)));
     assert_eq!(content["chunks"][0]["document_id"], "leave");
@@ -178,8 +178,8 @@ async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_fo
     }
     let abroad = given.tenant("abroad").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many canaries on leave?" } });
-    let asked = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
-    let id = asked.expect(202)["execution_id"].clone();
+    let accepted = desk.app.post(desk.workload.execute_path(), body).header("prefer", "respond-async").await;
+    let id = accepted.expect(202)["execution_id"].clone();
     let own = ended(&desk.app, &id).await;
     assert_eq!(own["queued_result"]["result"], "Thirty days [leave].");
     let path = format!("/v1/executions/{}", id.as_str().unwrap());
@@ -250,14 +250,14 @@ async fn contracts_that_cannot_be_looked_up_allow_nothing() {
     line.becomes(LineFault::At("held.revoked"));
     let refused = ask().await;
     line.becomes(LineFault::None);
-    let told = refused.expect(200);
+    let run = refused.expect(200);
     assert_eq!(
-        (&told["status"], &told["error"]["code"]),
+        (&run["status"], &run["error"]["code"]),
         (&json!("failed"), &json!("contract_unavailable")),
         "{refused}"
     );
-    assert_eq!((&told["output"], provider.count()), (&Value::Null, 1));
-    let id = &told["execution_id"];
+    assert_eq!((&run["output"], provider.count()), (&Value::Null, 1));
+    let id = &run["execution_id"];
     assert_eq!(desk.evidence(id, "evidence-graph").await["retrieval_events"], json!([]));
     assert_eq!(desk.documents(id, "contract_decision").await, [Value::Null; 0]);
     assert_eq!(ask().await.expect(200)["status"], "completed");

@@ -300,27 +300,27 @@ async fn fields_are_told_at_the_places_of_the_call() {
     let (app, workload) = set().await;
     let inputs = json!({ "x": 1 });
     let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
-    let told = |fields: &Value, stands_at: &str| -> BTreeSet<(String, String, String)> {
+    let field_errors = |fields: &Value, prefix: &str| -> BTreeSet<(String, String, String)> {
         let text = |field: &Value, name: &str| field[name].as_str().unwrap().to_owned();
         let of = |field: &Value| {
             let path = text(field, "path");
-            let path = path.strip_prefix(stands_at).unwrap_or_else(|| panic!("{path} is not below {stands_at}"));
+            let path = path.strip_prefix(prefix).unwrap_or_else(|| panic!("{path} is not below {prefix}"));
             (path.to_owned(), text(field, "code"), text(field, "message"))
         };
         fields.as_array().unwrap().iter().map(of).collect()
     };
     let plain = app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": inputs })).await;
-    let plain = told(&plain.refused(422, "validation_error")["fields"], "inputs.");
+    let plain = field_errors(&plain.refused(422, "validation_error")["fields"], "inputs.");
     assert_eq!(plain.len(), 2, "{plain:?}");
     let tool = app.post("/v1/runtime/tools/execute_flow", json!({ "arguments": by_slug })).await;
-    assert_eq!(told(&tool.refused(422, "validation_error")["fields"], "arguments.inputs."), plain);
+    assert_eq!(field_errors(&tool.refused(422, "validation_error")["fields"], "arguments.inputs."), plain);
     for revision in REVISIONS {
-        for (name, arguments, stands_at) in [
+        for (name, arguments, prefix) in [
             ("execute_flow", by_slug.clone(), "arguments.inputs."),
             ("run_ticket_sorter", inputs.clone(), "arguments."),
         ] {
             let refused = result(&call(&app, revision, name, arguments).await);
-            assert_eq!(told(&refused["structuredContent"]["fields"], stands_at), plain, "{name}");
+            assert_eq!(field_errors(&refused["structuredContent"]["fields"], prefix), plain, "{name}");
         }
     }
     // Unknown arguments of a tool have the same error as unknown fields of a form.
@@ -350,21 +350,25 @@ async fn no_other_revision_is_spoken() {
             let sent = app.post("/mcp", list(method)).header("Accept", both).header("MCP-Protocol-Version", named);
             let answer = sent.await;
             assert_eq!(answer.header("content-type"), Some("application/json"));
-            let told = answer.expect(400);
-            assert_eq!((&told["jsonrpc"], &told["id"]), (&json!("2.0"), &json!("a name")), "{told}");
-            let error = &told["error"];
-            assert_eq!((&error["code"], &error["data"]["supported"]), (&json!(-32022), &json!(REVISIONS)), "{told}");
-            assert_eq!(error["data"]["requested"], repeated, "{told}");
-            assert!(!answer.text().contains("S3CRET"), "{told}");
+            let error_body = answer.expect(400);
+            assert_eq!((&error_body["jsonrpc"], &error_body["id"]), (&json!("2.0"), &json!("a name")), "{error_body}");
+            let error = &error_body["error"];
+            assert_eq!(
+                (&error["code"], &error["data"]["supported"]),
+                (&json!(-32022), &json!(REVISIONS)),
+                "{error_body}"
+            );
+            assert_eq!(error["data"]["requested"], repeated, "{error_body}");
+            assert!(!answer.text().contains("S3CRET"), "{error_body}");
         }
     }
     // Notifications of an unsupported revision are refused as well.
-    let word = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    let word = |named: &'static str| {
-        app.post("/mcp", word.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    let notification = |named: &'static str| {
+        app.post("/mcp", notification.clone()).header("Accept", both).header("MCP-Protocol-Version", named)
     };
-    assert_eq!(word("2025-06-18").await.status, 400);
-    assert_eq!(word(REVISIONS[0]).await.status, 202);
+    assert_eq!(notification("2025-06-18").await.status, 400);
+    assert_eq!(notification(REVISIONS[0]).await.status, 202);
     // A request without a revision uses the revision that allows it.
     let unnamed = app.post("/mcp", list("tools/list")).header("Accept", both).await;
     assert!(result(&unnamed)["tools"].is_array());
@@ -397,18 +401,22 @@ async fn a_client_that_does_not_accept_the_answer_is_told_so() {
         let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
         let answer =
             app.post("/mcp", list).header("Accept", accepted).header("MCP-Protocol-Version", REVISIONS[0]).await;
-        let told = answer.expect(406);
-        assert_eq!((&told["id"], &told["error"]["code"]), (&json!(7), &json!(-32600)), "{accepted}: {told}");
-        let message = told["error"]["message"].as_str().unwrap();
-        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{told}");
+        let error_body = answer.expect(406);
+        assert_eq!(
+            (&error_body["id"], &error_body["error"]["code"]),
+            (&json!(7), &json!(-32600)),
+            "{accepted}: {error_body}"
+        );
+        let message = error_body["error"]["message"].as_str().unwrap();
+        assert!(message.contains("text/event-stream") && !answer.text().contains("S3CRET"), "{error_body}");
     }
 }
 
 fn shown(mut command: Command) -> String {
     let output = command.output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}\n{complained}");
-    said.into_owned()
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    stdout.into_owned()
 }
 
 #[tokio::test]
@@ -419,16 +427,16 @@ async fn the_official_client_lists_and_calls_the_tools() {
         app.post(workload.execute_path(), body).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
     let address = format!("http://{}/mcp?environment=dev", app.address());
     for mode in ["legacy", REVISIONS[1]] {
-        let mut walk = Command::new(env::var_os(PYTHON).expect("run the tests by `cargo xtask test`"));
-        walk.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
-        let said = tokio::task::spawn_blocking(move || shown(walk)).await.unwrap();
+        let mut command = Command::new(env::var_os(PYTHON).expect("run the tests by `cargo xtask test`"));
+        command.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
+        let output = tokio::task::spawn_blocking(move || shown(command)).await.unwrap();
         for line in [
             "tools execute_flow inspect_evidence query_knowledge_base run_ticket_sorter",
             "run_ticket_sorter success completed",
             "inspect_evidence success",
             "execute_flow not_found",
         ] {
-            assert!(said.lines().any(|said| said == line), "{mode} {line}: {said}");
+            assert!(output.lines().any(|output| output == line), "{mode} {line}: {output}");
         }
     }
     assert_eq!(number(&app, "SELECT count(*) FROM fact WHERE kind = 'execution.ended'").await, 3);

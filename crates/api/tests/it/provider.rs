@@ -65,7 +65,7 @@ async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
     workload_under(given, slug, None).await
 }
 
-/// Like `workload`, with a sovereignty profile.
+/// Like `active_workload`, with a sovereignty profile.
 async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({

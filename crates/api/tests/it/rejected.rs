@@ -98,7 +98,7 @@ impl Desk {
         self.told_of_artifacts(id, everything, 6).await
     }
 
-    /// Like `told_of`, for a run with at least `least` artifacts.
+    /// Like `responses_about`, for a run with at least `least` artifacts.
     async fn told_of_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(path(id, "/evidence-graph")).await.expect(200);
@@ -229,7 +229,7 @@ async fn a_rejected_answer_is_shown_to_nobody() {
         let shown = client.get(path(id, "/review")).as_actor(REVIEWER).await.expect(200);
         assert_eq!(shown["output"], CANARY);
         let pending = desk.told_of(id, id == &runs[0]).await;
-        let carries = |responses: &&(String, String)| responses.1.contains(CANARY);
+        let carries = |response: &&(String, String)| response.1.contains(CANARY);
         let routes: Vec<&str> = pending.iter().filter(carries).map(|(route, _)| route.as_str()).collect();
         assert!(routes.iter().all(|route| route.contains("/review")), "{routes:?}");
         assert_eq!(desk.review(id, "rejected").await.expect(200)["status"], "denied");
@@ -280,7 +280,7 @@ async fn a_rejected_script_is_shown_to_nobody() {
     assert_eq!(shown["output"]["answer"], CANARY);
     assert_eq!(shown["metadata"]["stdout"], format!("{CANARY}\n"));
     let pending = desk.told_of_artifacts(&rejected, true, 2).await;
-    let routes = pending.iter().filter(|responses| responses.1.contains(CANARY)).map(|(route, _)| route.as_str());
+    let routes = pending.iter().filter(|response| response.1.contains(CANARY)).map(|(route, _)| route.as_str());
     let routes: Vec<&str> = routes.collect();
     assert!(!routes.is_empty() && routes.iter().all(|route| route.contains("/review")), "{routes:?}");
     assert_eq!(desk.review(&rejected, "rejected").await.expect(200)["status"], "denied");

@@ -151,7 +151,7 @@ async fn lanes_tell_who_held_them_and_when() {
     assert_eq!((&later["release_id"], &later["to"]), (&json!(two), &json!(null)));
     assert_eq!((&earlier["release_id"], &earlier["to"]), (&json!(one), &later["from"]));
     assert_eq!(later["reason"], "activation");
-    // Nobody held `standard` after `one` retired.
+    // No release held `standard` after `one` retired.
     let [only] = lanes[2]["history"].as_array().unwrap().as_slice() else { panic!("{lanes}") };
     assert_eq!(only["release_id"], json!(one));
     assert!(only["to"].as_str().unwrap() > only["from"].as_str().unwrap());

@@ -104,14 +104,14 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
     let kinds: Vec<&Value> =
         evidence["evidence_artifacts"].as_array().unwrap().iter().map(|kept| &kept["artifact_kind"]).collect();
     assert!(kinds.contains(&&json!("review")) && kinds.contains(&&json!("redaction")), "{kinds:?}");
-    let given = facts(&app, "execution.reviewed").await;
-    assert_eq!((given.len(), &given[0]["actor"]), (1, &json!("user:reviewer")));
-    assert_eq!(given[0]["categories"], json!(["approvals", "reports"]));
+    let review_facts = facts(&app, "execution.reviewed").await;
+    assert_eq!((review_facts.len(), &review_facts[0]["actor"]), (1, &json!("user:reviewer")));
+    assert_eq!(review_facts[0]["categories"], json!(["approvals", "reports"]));
     assert_eq!(
-        (&given[0]["detail"]["verdict"], &given[0]["detail"]["notify"]),
+        (&review_facts[0]["detail"]["verdict"], &review_facts[0]["detail"]["notify"]),
         (&json!("approved"), &json!("team:tests"))
     );
-    assert!(!given[0].to_string().contains("Looks right"), "facts must not contain notes");
+    assert!(!review_facts[0].to_string().contains("Looks right"), "facts must not contain notes");
     assert_eq!(facts(&app, "execution.ended").await, Vec::<Value>::new(), "the review is the only end of the run");
 }
 
@@ -246,7 +246,7 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
         let refused = app.get(format!("/v1/executions?{query}")).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], "review", "{query}");
     }
-    // A stream says that the answer awaits a review, and closes. After the verdict it can be read to its end.
+    // The stream reports that the answer awaits review, and closes. A reader gets the other events after the verdict.
     let steps = ["execution.started", "step.started", "step.completed", "step.started", "step.completed"];
     for id in [&queued_run["execution_id"], &sync] {
         let events_so_far = events(&app.get(path(id, "/events")).await);

@@ -66,14 +66,14 @@ async fn meaning_finds_what_words_do_not() {
         let embedded = found.embedded.unwrap();
         assert_eq!((embedded.model.account.as_str(), embedded.model.model.as_str()), ("local", "local-256"));
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
-        let asked = meanings.asked.load(Ordering::Relaxed);
+        let embedded_before = meanings.asked.load(Ordering::Relaxed);
         // A server with another account only refuses the search and calls no provider.
         let elsewhere = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "elsewhere" });
         let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
         let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
         assert_eq!(mismatch.code(), Some("embedding_mismatch"), "{mismatch:?}");
-        assert_eq!(meanings.asked.load(Ordering::Relaxed) + elsewhere.asked.load(Ordering::Relaxed), asked);
+        assert_eq!(meanings.asked.load(Ordering::Relaxed) + elsewhere.asked.load(Ordering::Relaxed), embedded_before);
     }
 }
 
