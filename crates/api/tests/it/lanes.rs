@@ -186,7 +186,7 @@ async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
         next("standard").await;
         workload.bind(there, "user:ada", Some("restricted")).await;
         next("restricted").await;
-        // A binding of another user does not apply to her.
+        // A binding of another user does not apply to `user:ada`.
         workload.bind(there, "user:grace", Some("guided")).await;
         next("restricted").await;
         here.delete(format!("{}/user:ada", workload.bindings())).await.expect(204);

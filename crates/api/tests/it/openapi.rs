@@ -13,7 +13,7 @@ fn the_document_in_the_repository_is_current() {
     assert!(stored == fresh, "docs/openapi.json is not current: run `cargo xtask openapi`");
 }
 
-/// Every `$ref` in a value.
+/// Collects every `$ref` of a value.
 fn references(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(members) => {

@@ -171,7 +171,7 @@ async fn asking_about_a_run_without_a_name_counts() {
     let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
     let (id, token) = (ran["execution_id"].as_str().unwrap(), ran["result_token"].as_str().unwrap().to_owned());
     let get = |rest: &str| app.get(format!("/v1/executions/{id}{rest}")).as_actor("anonymous");
-    // Refused reads are not rate limited visibly.
+    // Refused reads return 404 and never 429, so they reveal nothing about the counter.
     for _ in 0..6 {
         get("").await.refused(404, "not_found");
     }

@@ -1,10 +1,11 @@
-//! A process executes a bounded number of synchronous runs. Further runs are queued, or refused without a queue.
+//! A process executes a bounded number of runs that requests start directly. Further runs are queued, or refused
+//! without a queue.
 
 use crate::execution::{ended, run};
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::Value;
 
-/// Maximum of synchronous runs of one tenant in a process.
+/// Maximum of runs of one tenant that requests start directly in a process.
 const PER_TENANT: usize = 192;
 
 /// Starts as many runs as the process executes. Each one waits for its model.

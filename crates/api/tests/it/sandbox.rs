@@ -63,7 +63,7 @@ async fn no_script_finds_a_way_out() {
     let calls = format!("{}1{}", "f(".repeat(100_000), ")".repeat(100_000));
     let any_limit: &[ScriptFailure] = &[Memory, TimedOut];
     let cases: Vec<(Language, &str, &[ScriptFailure])> = vec![
-        // Files, sockets, programs, modules, clocks and chance.
+        // Files, sockets, programs, modules, clocks and randomness.
         (SL, "open('/etc/passwd')", &[Error]),
         (SL, "load('/etc/passwd', 'root')", &[Error]),
         (SL, "load('//x:y.bzl', 'z')", &[Error]),
