@@ -9,13 +9,13 @@ async fn a_local_server_believes_who_callers_say_they_are() {
     let app = TestApp::start().await;
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     // The default local actor holds every permission.
-    let made = app.post("/v1/assets", asset("by-local")).await.expect(201);
-    assert_eq!(made["created_by"], "user:local");
+    let created = app.post("/v1/assets", asset("by-local")).await.expect(201);
+    assert_eq!(created["created_by"], "user:local");
     app.given().tenant("acme").await;
     // An actor that never held a role administers only the default tenant.
     for actor in ["user:ada", "service:deploy", "user:a.b_c@d+e-f"] {
-        let made = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
-        assert_eq!(made["created_by"], actor);
+        let created = app.post("/v1/assets", asset(&format!("by-{}", actor.len()))).as_actor(actor).await.expect(201);
+        assert_eq!(created["created_by"], actor);
         app.get(format!("/v1/tenants/{TENANT}/settings")).as_actor(actor).await.expect(200);
         app.get("/v1/tenants").as_actor(actor).await.refused(403, "forbidden");
     }
@@ -128,13 +128,13 @@ async fn a_first_role_elsewhere_ends_what_everybody_has() {
             None => request.as_actor(actor),
         };
         for _ in 0..2 {
-            ask(app.get(&active)).await.expect(200);
-            ask(app.post(workload.execute_path(), body.clone())).await.expect(200);
+            with_caller(app.get(&active)).await.expect(200);
+            with_caller(app.post(workload.execute_path(), body.clone())).await.expect(200);
         }
         // The actor's first role is in another tenant; the bindings of this tenant do not change.
         app.given().in_tenant(&tenant, "").role(actor, "tenant_admin", ("tenant", Some(&tenant))).await;
-        ask(app.get(&active)).await.refused(404, "not_found");
-        ask(app.post(workload.execute_path(), body.clone())).await.refused(404, "not_found");
+        with_caller(app.get(&active)).await.refused(404, "not_found");
+        with_caller(app.post(workload.execute_path(), body.clone())).await.refused(404, "not_found");
     }
 }
 

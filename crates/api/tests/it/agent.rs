@@ -69,24 +69,24 @@ impl Desk {
 
 #[tokio::test]
 async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
-    let desk = Desk::set().await;
-    desk.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
-    let workload = desk.workload(&[desk.tool(&json!({}))]).await;
-    let answer = desk.ask(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let fixture = Desk::set().await;
+    fixture.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
+    let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
+    let answer = fixture.ask(&workload, "What is it like?\nCall: weather {\"city\": \"Bonn\"}").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("It rains in Bonn.")));
     let id = &answer["execution_id"];
-    let request = &desk.endpoint.requests()[0];
+    let request = &fixture.endpoint.requests()[0];
     assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/weather"));
     assert_eq!(request.json(), json!({ "city": "Bonn" }));
     let call_id = format!("{}.tool.1", id.as_str().unwrap());
     assert_eq!(request.header("idempotency-key"), Some(call_id.as_str()));
-    let call = &documents(&desk.app, id, "tool_call").await[0];
+    let call = &documents(&fixture.app, id, "tool_call").await[0];
     assert_eq!((&call["tool"], &call["version"]), (&json!("weather"), &json!("tool-0@v1")));
     assert_eq!((&call["step_id"], &call["call"], &call["result"]), (&json!("work"), &json!(1), &json!("answered")));
     assert!(!call.to_string().contains("Bonn"), "evidence must not hold the arguments: {call}");
-    assert_eq!(documents(&desk.app, id, "provider_call").await.len(), 2);
+    assert_eq!(documents(&fixture.app, id, "provider_call").await.len(), 2);
     let lineage =
-        desk.app.get(path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
+        fixture.app.get(path(id, &format!("/context-lineage?workspace_id={WORKSPACE}&origin=tool_result"))).await;
     let item = &lineage.expect(200)["items"][0];
     assert_eq!((&item["ref"], &item["action_class"]), (&json!("tool-0@v1#call-1"), &json!("tool_call")));
     assert_eq!((&item["trust"], &item["untrusted_reason"]), (&json!("untrusted"), &json!("tool_result")));
@@ -94,26 +94,26 @@ async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
 
 #[tokio::test]
 async fn what_a_tool_was_told_and_gave_is_for_operators() {
-    let desk = Desk::set().await;
-    desk.endpoint.says(Script::json(&json!({ "sky": "rain" })));
-    let workload = desk.workload(&[desk.tool(&json!({}))]).await;
-    let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    let fixture = Desk::set().await;
+    fixture.endpoint.says(Script::json(&json!({ "sky": "rain" })));
+    let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
+    let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
     let id = &answer["execution_id"];
-    let flat = desk.app.get(path(id, "/evidence-graph")).await.expect(200);
+    let flat = fixture.app.get(path(id, "/evidence-graph")).await.expect(200);
     let artifacts = flat["evidence_artifacts"].as_array().unwrap();
     let kept = artifacts.iter().find(|artifact| artifact["artifact_kind"] == "tool_call").unwrap();
     let rest = format!("/evidence-artifacts/{}", kept["artifact_id"].as_str().unwrap());
-    let whole = desk.app.get(path(id, &rest)).await.expect(200);
+    let whole = fixture.app.get(path(id, &rest)).await.expect(200);
     assert_eq!(whole["payload"], json!({ "arguments": { "city": "Bonn" }, "result": { "sky": "rain" } }));
-    desk.app.given().role("user:vera", "viewer", ("tenant", Some(crate::stage::TENANT))).await;
-    let read = desk.app.get(path(id, &rest)).as_actor("user:vera").await.expect(200);
+    fixture.app.given().role("user:vera", "viewer", ("tenant", Some(crate::stage::TENANT))).await;
+    let read = fixture.app.get(path(id, &rest)).as_actor("user:vera").await.expect(200);
     assert_eq!((&read["payload"], &read["payload_withheld"]), (&Value::Null, &json!(true)));
 }
 
 #[tokio::test]
 async fn a_tool_that_fails_is_told_to_the_model_and_called_once() {
-    let desk = Desk::set().await;
-    let workload = desk.workload(&[desk.tool(&json!({ "timeout_ms": 200 }))]).await;
+    let fixture = Desk::set().await;
+    let workload = fixture.workload(&[fixture.tool(&json!({ "timeout_ms": 200 }))]).await;
     for (script, code) in [
         (Script::status(500, "no"), "call_refused"),
         (Script::reset(), "call_broken"),
@@ -121,37 +121,37 @@ async fn a_tool_that_fails_is_told_to_the_model_and_called_once() {
         (Script::hang(), "call_timeout"),
         (Script::status(200, "{broken"), "call_malformed_answer"),
     ] {
-        let before = desk.endpoint.count();
-        desk.endpoint.says(script);
-        let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+        let before = fixture.endpoint.count();
+        fixture.endpoint.says(script);
+        let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
-        assert_eq!(desk.endpoint.count(), before + 1, "{code}");
-        let call = &documents(&desk.app, &answer["execution_id"], "tool_call").await[0];
+        assert_eq!(fixture.endpoint.count(), before + 1, "{code}");
+        let call = &documents(&fixture.app, &answer["execution_id"], "tool_call").await[0];
         assert_eq!(call["result"], code);
     }
 }
 
 #[tokio::test]
 async fn nothing_is_called_that_may_not_be() {
-    let desk = Desk::set().await;
+    let fixture = Desk::set().await;
     let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
     let asks = json!({ "name": "book", "approval": "always" });
-    let workload = desk.workload(&[desk.tool(&elsewhere), desk.tool(&asks)]).await;
+    let workload = fixture.workload(&[fixture.tool(&elsewhere), fixture.tool(&asks)]).await;
     for (ticket, code) in [
         ("Call: weather {\"city\": \"Bonn\"}", "call_forbidden"),
         ("Call: weather {\"town\": \"Bonn\"}", "tool_arguments_invalid"),
         ("Call: weather not json", "tool_arguments_malformed"),
         ("Call: book {\"city\": \"Bonn\"}", "tool_needs_approval"),
     ] {
-        let answer = desk.ask(&workload, ticket).await.expect(200);
+        let answer = fixture.ask(&workload, ticket).await.expect(200);
         assert_eq!(answer["output"], json!(format!("{{\"error\":\"{code}\"}}")), "{answer}");
     }
-    assert_eq!(desk.endpoint.count(), 0);
+    assert_eq!(fixture.endpoint.count(), 0);
     // Without `FAIRWAY_EGRESS_ALLOW`, the server refuses calls to this machine.
-    let closed = TestApp::builder().beside(&desk.app).start().await;
+    let closed = TestApp::builder().beside(&fixture.app).start().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     closed.post(workload.execute_path(), body).await.expect(200);
-    assert_eq!(desk.endpoint.count(), 0);
+    assert_eq!(fixture.endpoint.count(), 0);
 }
 
 #[tokio::test]
@@ -162,64 +162,65 @@ async fn a_secret_opens_the_tool_and_is_never_told() {
     let folder = home.path().to_str().unwrap();
     let app =
         TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE).setting("FAIRWAY_SECRETS_DIR", folder).start().await;
-    let desk = Desk { app, endpoint: FaultyEndpoint::start().await };
-    let bound = |reference: &str| json!({ "kind": "http", "ref": desk.endpoint.url("/"), "secret_ref": reference });
+    let fixture = Desk { app, endpoint: FaultyEndpoint::start().await };
+    let bound = |reference: &str| json!({ "kind": "http", "ref": fixture.endpoint.url("/"), "secret_ref": reference });
     let none = json!({ "name": "none", "binding": bound("file:nobody") });
-    let tools = [desk.tool(&json!({ "binding": bound("file:weather-key") })), desk.tool(&none)];
-    let workload = desk.workload(&tools).await;
-    desk.endpoint.says(Script::json(&json!("fine")));
-    let answer = desk.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
-    assert_eq!(desk.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
-    let evidence = desk.app.get(path(&answer["execution_id"], "/evidence-graph")).await.text();
+    let tools = [fixture.tool(&json!({ "binding": bound("file:weather-key") })), fixture.tool(&none)];
+    let workload = fixture.workload(&tools).await;
+    fixture.endpoint.says(Script::json(&json!("fine")));
+    let answer = fixture.ask(&workload, "Call: weather {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!(fixture.endpoint.requests()[0].header("authorization"), Some("Bearer s3cret-value"));
+    let evidence = fixture.app.get(path(&answer["execution_id"], "/evidence-graph")).await.text();
     assert!(!evidence.contains("s3cret-value") && !answer.to_string().contains("s3cret-value"));
-    let answer = desk.ask(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
-    assert_eq!((&answer["output"], desk.endpoint.count()), (&json!("{\"error\":\"call_secret_unavailable\"}"), 1));
+    let answer = fixture.ask(&workload, "Call: none {\"city\": \"Bonn\"}").await.expect(200);
+    assert_eq!((&answer["output"], fixture.endpoint.count()), (&json!("{\"error\":\"call_secret_unavailable\"}"), 1));
 }
 
 #[tokio::test]
 async fn an_agent_searches_a_knowledge_base_that_the_release_binds() {
-    let desk = Desk::set().await;
-    let base = desk.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
+    let fixture = Desk::set().await;
+    let base = fixture.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
     let path_of = |rest: &str| format!("/v1/assets/{}/{rest}?workspace_id={WORKSPACE}", base.asset_id);
-    desk.app.post(path_of("documents"), pieces).await.expect(201);
+    fixture.app.post(path_of("documents"), pieces).await.expect(201);
     let search = json!({
         "name": "search", "input_schema": { "type": "object", "required": ["query"] },
         "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
     });
-    let mut versions = desk.versions(&[search]).await;
+    let mut versions = fixture.versions(&[search]).await;
     versions.push(base.clone());
-    let workload = desk.app.given().active_with("desk", versions).await;
+    let workload = fixture.app.given().active_with("desk", versions).await;
     let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
-    let answer = desk.ask(&workload, ticket).await.expect(200);
+    let answer = fixture.ask(&workload, ticket).await.expect(200);
     assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");
     let id = &answer["execution_id"];
-    assert_eq!(documents(&desk.app, id, "retrieval_event").await.len(), 1);
-    assert_eq!(documents(&desk.app, id, "tool_call").await[0]["result"], "answered");
-    let unknown = desk.ask(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
+    assert_eq!(documents(&fixture.app, id, "retrieval_event").await.len(), 1);
+    assert_eq!(documents(&fixture.app, id, "tool_call").await[0]["result"], "answered");
+    let unknown = fixture.ask(&workload, "Call: search {\"query\": \"x\", \"knowledge_base_slug\": \"other\"}").await;
     assert_eq!(unknown.expect(200)["output"], "{\"error\":\"tool_failed\"}");
     // A revoked access contract also refuses retrieval by agents, and the run fails.
-    desk.app
+    fixture
+        .app
         .post(path_of("access-contract/revoke"), json!({ "contract_id": "handbook", "reason": "over" }))
         .await
         .expect(200);
-    let refused = desk.ask(&workload, ticket).await.expect(422);
+    let refused = fixture.ask(&workload, ticket).await.expect(422);
     assert_eq!(refused["detail"]["error"], "contract_refused");
 }
 
 #[tokio::test]
 async fn a_release_whose_agent_lacks_tools_is_not_activated() {
-    let desk = Desk::set().await;
-    let given = desk.app.given();
+    let fixture = Desk::set().await;
+    let given = fixture.app.given();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
-    let mut versions = desk.versions(&[desk.tool(&remote), desk.tool(&json!({}))]).await;
+    let mut versions = fixture.versions(&[fixture.tool(&remote), fixture.tool(&json!({}))]).await;
     let named = AGENT_FLOW.replace("    max_steps: 3\n", "    tools: [weather, stocks]\n");
     versions.retain(|version| version.kind != "orchestration_flow");
     versions.push(given.flow("named", &named).await);
     let workload_id = given.workload("blocked").await;
     let release = given.approved(&workload_id, &versions).await;
     let transition = json!({ "to_state": "active" });
-    let refused = desk.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
+    let refused = fixture.app.post(format!("/v1/releases/{release}/transition"), transition).await.expect(422);
     let missing: Vec<(&str, &str)> = refused["detail"]["missing"]
         .as_array()
         .unwrap()
@@ -239,18 +240,18 @@ async fn a_release_whose_agent_lacks_tools_is_not_activated() {
 /// Kills the worker of a run during a tool call. Returns the number of tool calls and the result of the run.
 async fn survives(overrides: &Value) -> (usize, Value) {
     let server = || TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", HERE);
-    let desk = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
-    let workload = desk.workload(&[desk.tool(overrides)]).await;
-    let first_server = server().beside(&desk.app).start().await;
-    desk.endpoint.says_in_turn([Script::hang(), Script::json(&json!("sunny"))]);
+    let fixture = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
+    let workload = fixture.workload(&[fixture.tool(overrides)]).await;
+    let first_server = server().beside(&fixture.app).start().await;
+    fixture.endpoint.says_in_turn([Script::hang(), Script::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
-    let accepted = desk.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
-    desk.endpoint.asked(1).await;
+    let accepted = fixture.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
+    fixture.endpoint.asked(1).await;
     drop(first_server);
-    falls_silent(&desk.app).await;
-    let _successor = server().beside(&desk.app).start().await;
-    let read = ended(&desk.app, &accepted["execution_id"]).await;
-    (desk.endpoint.count(), read["queued_result"]["result"].clone())
+    falls_silent(&fixture.app).await;
+    let _successor = server().beside(&fixture.app).start().await;
+    let read = ended(&fixture.app, &accepted["execution_id"]).await;
+    (fixture.endpoint.count(), read["queued_result"]["result"].clone())
 }
 
 #[tokio::test]

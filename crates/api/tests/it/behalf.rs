@@ -66,9 +66,10 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
     assert_eq!(refused["permission"], "execution.run");
     send(&app, &workload, "user:mia").await.expect(200);
     // A request with an explicit lane requires the permission of both the service and the subject.
-    let mut chosen = body("user:mia");
-    chosen["lane"] = json!("standard");
-    let refused = app.post(workload.execute_path(), chosen).as_actor("service:portal").await.refused(403, "forbidden");
+    let mut with_lane = body("user:mia");
+    with_lane["lane"] = json!("standard");
+    let refused =
+        app.post(workload.execute_path(), with_lane).as_actor("service:portal").await.refused(403, "forbidden");
     assert_eq!(refused["permission"], "release.transition");
     // A removed binding and a revoked role take effect at once.
     let bindings = format!("/v1/workloads/{}/principal-bindings/user:mia", workload.workload_id);

@@ -5,8 +5,8 @@
 
 use std::{fs, time::Duration};
 
-/// The CPU limit for bad input: 1 s. An unoptimized build is about ten times slower, and processor speed varies, so debug
-/// builds get 5 s.
+/// The CPU limit for bad input: 1 s. Debug builds get 5 s, because unoptimized code is about ten times slower and
+/// processor speed varies.
 const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// The memory limit for bad input: 32 MiB.
 const MOST_KIBIBYTES: u64 = 32 << 10;

@@ -130,7 +130,7 @@ async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
 async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = app(&gateway).await;
-    let held: Vec<_> = (0..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
+    let blocked: Vec<_> = (0..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
     gateway.handed(MOST_AT_ONCE).await;
     let refused = script(&app).key("k").await;
     refused.refused(429, "too_many_scripts");
@@ -144,7 +144,7 @@ async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
     let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
     gateway.handed(MOST_AT_ONCE + 1).await;
     gateway.becomes(gives(json!(1), ""));
-    for answer in join_all(held).await.into_iter().chain([other.await]) {
+    for answer in join_all(blocked).await.into_iter().chain([other.await]) {
         answer.unwrap().expect(200);
     }
     script(&app).key("k").await.expect(200);
@@ -200,8 +200,8 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
     assert_eq!(app.get(path(id, "")).await.expect(200)["queued_result"], Value::Null, "the run waits for review");
-    let seen = app.get(path(id, "/review")).as_actor("user:reviewer").await.expect(200);
-    assert_eq!(seen["metadata"]["stdout"], "grace@example.com\n");
+    let review = app.get(path(id, "/review")).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(review["metadata"]["stdout"], "grace@example.com\n");
     let verdict = app.post(path(id, "/review"), json!({ "outcome": "approved" })).as_actor("user:reviewer");
     verdict.await.expect(200);
     let given = &app.get(path(id, "")).await.expect(200)["queued_result"];

@@ -251,9 +251,9 @@ async fn a_contract_without_revoked_counts_as_not_revoked() {
     let members = contract.as_object_mut().unwrap();
     members.retain(|name, _| !name.starts_with("revoked"));
     app.post(&path, content(&contract)).await.expect(201);
-    let held = "SELECT contract_id, revoked FROM access_contract";
-    let held = app.database().owner().await.unwrap().query_one(held, &[]).await.unwrap();
-    assert_eq!((held.get::<_, &str>(0), held.get::<_, bool>(1)), ("handbook", false));
+    let stored = "SELECT contract_id, revoked FROM access_contract";
+    let stored = app.database().owner().await.unwrap().query_one(stored, &[]).await.unwrap();
+    assert_eq!((stored.get::<_, &str>(0), stored.get::<_, bool>(1)), ("handbook", false));
     // A version without `revoked` does not restore a revoked contract.
     let revoke = format!("/v1/assets/{asset}/access-contract/revoke?workspace_id={WORKSPACE}");
     app.post(revoke, json!({ "contract_id": "handbook", "reason": "over" })).await.expect(200);

@@ -373,8 +373,8 @@ async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
     let linked = server.active_workload("linked").await;
     server.patch(format!("/v1/workloads/{}", linked.workload_id), config).await.expect(200);
     let links = format!("/v1/workloads/{}/share-links", linked.workload_id);
-    let made = server.post(links, json!({ "ttl_hours": 1, "max_uses": 10 })).await.expect(201);
-    let by_link = format!("{}?token={}", linked.execute_path(), made["token"].as_str().unwrap());
+    let link = server.post(links, json!({ "ttl_hours": 1, "max_uses": 10 })).await.expect(201);
+    let by_link = format!("{}?token={}", linked.execute_path(), link["token"].as_str().unwrap());
     let body = || json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
 
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -463,8 +463,8 @@ async fn a_run_that_nobody_survives_is_given_up() {
     // The start of the run extends the lease, so the update below comes after it.
     holds.asked(1).await;
     let owner = server.database().owner().await.unwrap();
-    let lost = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
-    let until = async { while owner.execute(lost, &[]).await.unwrap() == 0 {} };
+    let exhaust_reclaims = "UPDATE execution_lease SET takeovers = 5, lapses_at = fairway_now() - interval '1 second'";
+    let until = async { while owner.execute(exhaust_reclaims, &[]).await.unwrap() == 0 {} };
     tokio::time::timeout(std::time::Duration::from_secs(20), until).await.unwrap();
     let read = ended(&server, &id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("interrupted")));

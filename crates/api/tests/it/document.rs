@@ -41,8 +41,8 @@ impl Route {
     /// Whether the route accepts a query parameter of this name.
     pub(crate) fn asks_for(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
-        let asked = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
-        parameters.is_some_and(|list| list.iter().any(asked))
+        let is_match = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
+        parameters.is_some_and(|list| list.iter().any(is_match))
     }
 
     /// Whether the route accepts a parameter of this name in any location.

@@ -278,12 +278,12 @@ impl Provider for HeldVectors {
 /// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
 #[tokio::test]
 async fn two_tenants_do_not_hold_all_ingests() {
-    let held = Arc::new(HeldVectors {
+    let blocked = Arc::new(HeldVectors {
         asked: Mutex::default(),
         count: watch::Sender::new(0),
         may_answer: watch::Sender::new(false),
     });
-    let app = TestApp::builder().provider(held.clone()).start().await;
+    let app = TestApp::builder().provider(blocked.clone()).start().await;
     let given = app.given();
     let mut tenants = Vec::new();
     for name in ["first", "second", "third"] {
@@ -300,18 +300,18 @@ async fn two_tenants_do_not_hold_all_ingests() {
         let request = app.post(path.clone(), text(&format!("d{number}"), name)).in_tenant(tenant);
         tokio::spawn(request.into_future())
     };
-    let asked = async |times: usize| {
-        held.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    let wait_for_calls = async |times: usize| {
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
-    asked(4).await;
+    wait_for_calls(4).await;
     answers.extend((0..6).map(|number| send(number, 1)));
-    asked(5).await;
+    wait_for_calls(5).await;
     answers.push(send(0, 2));
-    asked(6).await;
-    let seen = held.asked.lock().unwrap().clone();
-    assert_eq!(seen, ["first", "first", "first", "first", "second", "third"]);
-    held.may_answer.send_replace(true);
+    wait_for_calls(6).await;
+    let texts = blocked.asked.lock().unwrap().clone();
+    assert_eq!(texts, ["first", "first", "first", "first", "second", "third"]);
+    blocked.may_answer.send_replace(true);
     for answer in answers {
         answer.await.unwrap().expect(201);
     }
@@ -320,14 +320,14 @@ async fn two_tenants_do_not_hold_all_ingests() {
 /// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
 #[tokio::test]
 async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
-    let held = Arc::new(HeldVectors {
+    let blocked = Arc::new(HeldVectors {
         asked: Mutex::default(),
         count: watch::Sender::new(0),
         may_answer: watch::Sender::new(false),
     });
-    let app = TestApp::builder().provider(held.clone()).start().await;
-    let asked = async |times: usize| {
-        held.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+    let app = TestApp::builder().provider(blocked.clone()).start().await;
+    let wait_for_calls = async |times: usize| {
+        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
     };
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     let given = app.given();
@@ -341,13 +341,13 @@ async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
         let request = app.post(path(&base, ""), text(&format!("d{number}"), "mine"));
         answers.push(tokio::spawn(request.into_future()));
     }
-    asked(4).await;
+    wait_for_calls(4).await;
     let theirs = format!("/v1/assets/{}/documents?workspace_id={workspace}", foreign.asset_id);
     let theirs = app.post(theirs, text("a", "theirs")).in_tenant(&other_tenant);
     answers.push(tokio::spawn(theirs.into_future()));
-    asked(5).await;
-    assert_eq!(*held.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
-    held.may_answer.send_replace(true);
+    wait_for_calls(5).await;
+    assert_eq!(*blocked.asked.lock().unwrap(), ["mine", "mine", "mine", "mine", "theirs"]);
+    blocked.may_answer.send_replace(true);
     for answer in answers {
         answer.await.unwrap().expect(201);
     }

@@ -49,8 +49,8 @@ async fn pages_of_events_are_numbered_on_and_are_resumed_anywhere() {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
         assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "after event {seen}");
     }
-    let over = app.get(path(&id, "/events")).header("last-event-id", (BEFORE + 301).to_string()).await;
-    assert_eq!((over.status, over.body.len()), (204, 0));
+    let after_end = app.get(path(&id, "/events")).header("last-event-id", (BEFORE + 301).to_string()).await;
+    assert_eq!((after_end.status, after_end.body.len()), (204, 0));
 }
 
 /// Opens a stream after the first events, and reads only the status line of its response.

@@ -103,7 +103,7 @@ impl Stream {
 
     /// The kind of the next event, within 20 s.
     async fn next(&mut self) -> String {
-        let heard = async {
+        let next_kind = async {
             loop {
                 let line = self.lines.next_line().await.unwrap().unwrap();
                 if let Some(kind) = line.strip_prefix("event: ") {
@@ -111,7 +111,7 @@ impl Stream {
                 }
             }
         };
-        timeout(Duration::from_secs(20), heard).await.unwrap()
+        timeout(Duration::from_secs(20), next_kind).await.unwrap()
     }
 }
 
@@ -214,8 +214,8 @@ async fn a_stream_names_its_run_before_there_is_any_event() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } }).to_string();
     let headers =
         format!("Accept: text/event-stream\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-    let line = format!("POST {}", workload.execute_path());
-    let named = Stream::of(&server, &line, &headers, &body).await.header("content-location").await;
+    let request_line = format!("POST {}", workload.execute_path());
+    let named = Stream::of(&server, &request_line, &headers, &body).await.header("content-location").await;
     let runs = server.get("/v1/executions").await.expect(200);
     assert_eq!(named, path(&runs[0]["execution_id"], "/events"));
     let worker = queues().beside(&server).start().await;

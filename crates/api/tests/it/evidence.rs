@@ -219,14 +219,14 @@ async fn every_version_of_an_asset_is_there() {
     let expected = [("tone", &tone.asset_version_id), ("tone", &longer), ("manners", &included)];
     assert_eq!(named("references"), expected.map(|(slug, id)| (slug.to_owned(), id.clone())).into());
     // The versions of the asset nodes equal those of the flat sections.
-    let mut told = named("bindings");
-    told.extend(named("references"));
+    let mut versions_in_sections = named("bindings");
+    versions_in_sections.extend(named("references"));
     let assets = nodes.iter().filter(|node| node["type"] == "asset").flat_map(|node| {
         let slug = node["data"]["asset_slug"].as_str().unwrap();
         let versions = node["data"]["asset_version_ids"].as_array().unwrap();
         versions.iter().map(move |version| (slug.to_owned(), version.as_str().unwrap().to_owned()))
     });
-    assert_eq!(assets.collect::<BTreeSet<_>>(), told);
+    assert_eq!(assets.collect::<BTreeSet<_>>(), versions_in_sections);
 }
 
 #[tokio::test]

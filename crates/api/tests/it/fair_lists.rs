@@ -19,8 +19,8 @@ async fn server() -> TestApp {
     TestApp::builder().setting("FAIRWAY_WAITING_LINE", "1000").start().await
 }
 
-/// Blocks many lists of one caller on a locked table, and asserts that requests of the other caller succeed. The blocked
-/// lists are repeated until the end, so the outcome does not depend on the speed of the machine.
+/// Blocks many lists of one caller on a locked table, and asserts that requests of the other caller succeed. The
+/// blocked lists are repeated until the end, so the outcome does not depend on the speed of the machine.
 async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
     for request in other {
         request.clone().await.expect(200);

@@ -154,66 +154,70 @@ async fn rehearse(stage: &Stage<'_>) {
 
 /// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
 async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usize>) {
-    let mut scene = Scene::set(seed, LineFault::Drawn(odds)).await;
-    let calm = Client::clone(&scene.calm);
-    let stage = Stage::set(&calm).await;
+    let mut harness = Scene::set(seed, LineFault::Drawn(odds)).await;
+    let direct = Client::clone(&harness.calm);
+    let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
     rehearse(&stage).await;
     for route in writing() {
         if route.has_parameter("Idempotency-Key") {
-            scene.change(&stage, route.id(), true).await;
+            harness.change(&stage, route.id(), true).await;
         }
-        scene.change(&stage, route.id(), false).await;
+        harness.change(&stage, route.id(), false).await;
     }
     for operation in RUNS {
         let request = stage.request(operation).await;
-        scene.run(&request, Some(operation), (200, "")).await;
-        scene.run(&request, None, (200, "")).await;
+        harness.run(&request, Some(operation), (200, "")).await;
+        harness.run(&request, None, (200, "")).await;
     }
-    scene.run(&denied, Some("denied"), (403, "policy_denied")).await;
-    scene.run(&denied, None, (403, "policy_denied")).await;
-    scene.crowd(&stage).await;
+    harness.run(&denied, Some("denied"), (403, "policy_denied")).await;
+    harness.run(&denied, None, (403, "policy_denied")).await;
+    harness.crowd(&stage).await;
     for route in routes().iter().filter(|route| route.method == "get" && route.path.starts_with("/v1/")) {
-        scene.read(&stage, route.id()).await;
+        harness.read(&stage, route.id()).await;
     }
     let mut cuts = BTreeMap::new();
-    for made in scene.line.made() {
+    for made in harness.line.made() {
         *cuts.entry(made.cut).or_default() += 1;
     }
-    (cuts, std::mem::take(&mut scene.answers))
+    (cuts, std::mem::take(&mut harness.answers))
 }
 
 /// Each change, with each fault point at its own commit.
 #[tokio::test]
 async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
-    let mut scene = Scene::set(1, LineFault::None).await;
-    let calm = Client::clone(&scene.calm);
-    let stage = Stage::set(&calm).await;
+    let mut harness = Scene::set(1, LineFault::None).await;
+    let direct = Client::clone(&harness.calm);
+    let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
     rehearse(&stage).await;
     let changes = writing();
     for cut in [Cut::Before, Cut::Behind, Cut::Between] {
-        scene.fault = LineFault::Once("fairway_commit(", cut);
+        harness.fault = LineFault::Once("fairway_commit(", cut);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
-            assert!(scene.change(&stage, route.id(), keyed).await, "{cut:?} did not reach a commit of {}", route.id());
+            assert!(
+                harness.change(&stage, route.id(), keyed).await,
+                "{cut:?} did not reach a commit of {}",
+                route.id()
+            );
         }
         for commit in ["INTO execution (", "INTO execution_result ("] {
-            scene.fault = LineFault::Once(commit, cut);
+            harness.fault = LineFault::Once(commit, cut);
             let request = stage.request("execute_workload").await;
-            let cuts = scene.line.made().len();
-            scene.run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
-            scene.run(&request, None, (200, "")).await;
-            assert_eq!(scene.line.made().len(), cuts + 2, "{cut:?} did not reach {commit}");
+            let cuts = harness.line.made().len();
+            harness.run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
+            harness.run(&request, None, (200, "")).await;
+            assert_eq!(harness.line.made().len(), cuts + 2, "{cut:?} did not reach {commit}");
         }
-        scene.fault = LineFault::Once("INTO execution (", cut);
-        scene.run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
-        scene.run(&denied, None, (403, "policy_denied")).await;
+        harness.fault = LineFault::Once("INTO execution (", cut);
+        harness.run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
+        harness.run(&denied, None, (403, "policy_denied")).await;
     }
-    let cuts = scene.line.made().len();
-    println!("{cuts} faults, {:?}", scene.answers);
+    let cuts = harness.line.made().len();
+    println!("{cuts} faults, {:?}", harness.answers);
     assert_eq!(cuts, 3 * (changes.len() + 6), "each commit had each fault");
-    assert!(scene.answers[&503] > changes.len(), "faults caused refusals: {:?}", scene.answers);
+    assert!(harness.answers[&503] > changes.len(), "faults caused refusals: {:?}", harness.answers);
 }
 
 #[tokio::test]
@@ -239,9 +243,9 @@ async fn what_was_committed_is_never_refused_for_good_and_never_done_twice() {
 /// If permissions cannot be read, the server refuses every request despite warm caches.
 #[tokio::test]
 async fn without_a_look_at_rights_nothing_is_told_or_done() {
-    let mut scene = Scene::set(1, LineFault::None).await;
-    let calm = Client::clone(&scene.calm);
-    let stage = Stage::set(&calm).await;
+    let mut harness = Scene::set(1, LineFault::None).await;
+    let direct = Client::clone(&harness.calm);
+    let stage = Stage::set(&direct).await;
     let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.id() != UNDER_WAY;
     let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
     assert!(ours.len() > 40, "{}", ours.len());
@@ -250,39 +254,39 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
             let request = stage.request(route.id()).await;
             // A successful request warms the caches.
             if route.method == "get" {
-                assert_eq!(request.clone().at(&scene.shaky).await.status, 200, "{}", route.id());
+                assert_eq!(request.clone().at(&harness.shaky).await.status, 200, "{}", route.id());
             }
-            let before = scene.rows().await;
-            scene.line.becomes(fault.clone());
-            let answer = request.at(&scene.shaky).await;
-            scene.line.becomes(LineFault::None);
+            let before = harness.rows().await;
+            harness.line.becomes(fault.clone());
+            let answer = request.at(&harness.shaky).await;
+            harness.line.becomes(LineFault::None);
             if answer.status != 503 {
                 panic!("{fault:?}: {answer}");
             }
             // A tool call has its own code for a run whose acceptance is unknown.
             let is_lost = route.id() == TOOL && answer.json()["detail"].get("execution_id").is_some();
             answer.refused(503, if is_lost { "tool_response_lost" } else { "unavailable" });
-            assert_eq!(scene.rows().await, before, "{}", route.id());
-            *scene.answers.entry(answer.status).or_default() += 1;
+            assert_eq!(harness.rows().await, before, "{}", route.id());
+            *harness.answers.entry(answer.status).or_default() += 1;
         }
     }
-    assert_eq!(scene.answers, [(503, 2 * ours.len())].into());
+    assert_eq!(harness.answers, [(503, 2 * ours.len())].into());
 }
 
 /// The run ends once, and a retry with the same key returns the ended run.
 #[tokio::test]
 async fn a_cancelling_that_is_cut_ends_its_run_once() {
-    let scene = Scene::set(1, LineFault::None).await;
-    let calm = Client::clone(&scene.calm);
-    let stage = Stage::set(&calm).await;
+    let harness = Scene::set(1, LineFault::None).await;
+    let direct = Client::clone(&harness.calm);
+    let stage = Stage::set(&direct).await;
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
         for cut in [Cut::Before, Cut::Behind, Cut::Between] {
             let request = stage.request(UNDER_WAY).await.key(&format!("{}-{cut:?}", commit.len()));
-            scene.line.becomes(LineFault::Once(commit, cut));
+            harness.line.becomes(LineFault::Once(commit, cut));
             let mut answered = Vec::new();
             while answered.last() != Some(&200) {
-                let answer = request.clone().at(&scene.shaky).await;
+                let answer = request.clone().at(&harness.shaky).await;
                 assert!(matches!(answer.status, 200 | 503), "{answer}");
                 answered.push(answer.status);
                 assert!(answered.len() < 5, "{commit} {cut:?}: {answered:?}");
@@ -291,12 +295,12 @@ async fn a_cancelling_that_is_cut_ends_its_run_once() {
                 }
             }
             cuts += 1;
-            assert_eq!(scene.line.made().len(), cuts, "{cut:?} did not reach {commit}");
+            assert_eq!(harness.line.made().len(), cuts, "{cut:?} did not reach {commit}");
         }
     }
-    scene.line.becomes(LineFault::None);
-    scene.rows().await;
+    harness.line.becomes(LineFault::None);
+    harness.rows().await;
     let ends = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
-    let ends: i64 = scene.owner.query_one(ends, &[]).await.unwrap().get(0);
+    let ends: i64 = harness.owner.query_one(ends, &[]).await.unwrap().get(0);
     assert_eq!(usize::try_from(ends).unwrap(), cuts);
 }

@@ -181,12 +181,12 @@ async fn pieces_of_documents_that_were_stored_are_found_as_those_that_were_added
     let index_after: String = owner.query_one(index, &[]).await.unwrap().get(0);
     assert_eq!(index_before, index_after);
     let miscounted = format!(
-        "SELECT count(*) FROM knowledge_word AS held WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')
+        "SELECT count(*) FROM knowledge_word AS counted WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')
             AND chunks <> (SELECT count(*) FROM knowledge_chunk WHERE words @@ format('''{prefix}/%s''', word)::tsquery)"
     );
     assert_eq!(number(&owner, &miscounted).await, 0);
-    let held = "SELECT count(*) FROM knowledge_word WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')";
-    assert_eq!(number(&owner, held).await, 4);
+    let counted = "SELECT count(*) FROM knowledge_word WHERE word IN ('often', 'sometimes7', 'rarely7', 'word3')";
+    assert_eq!(number(&owner, counted).await, 4);
 
     let versions = vec![
         given.prompt("prompt").await,

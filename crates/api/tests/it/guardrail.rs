@@ -84,14 +84,14 @@ fn pii(stage: &str, action: &str) -> Value {
 
 #[tokio::test]
 async fn what_is_sent_is_masked_before_a_model_sees_it() {
-    let desk = Desk::of(json!([pii("input", "mask")])).await;
-    let answer = desk.ask(SENT).await.expect(200);
+    let fixture = Desk::of(json!([pii("input", "mask")])).await;
+    let answer = fixture.ask(SENT).await.expect(200);
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
-    let asked = desk.asked();
-    assert!(asked.contains("I am [email], my card is [card]."), "{asked}");
-    assert!(!asked.contains("ada@") && !asked.contains("4111"), "{asked}");
+    let sent = fixture.asked();
+    assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
+    assert!(!sent.contains("ada@") && !sent.contains("4111"), "{sent}");
     let id = &answer["execution_id"];
-    let [found] = &documents(&desk.app, id, "guardrail").await[..] else {
+    let [found] = &documents(&fixture.app, id, "guardrail").await[..] else {
         panic!("expected exactly one guardrail document")
     };
     assert_eq!(
@@ -103,7 +103,7 @@ async fn what_is_sent_is_masked_before_a_model_sees_it() {
         json!([{ "guardrail_config": "rails", "id": "pii", "detector": "pii", "reason_code": "personal_data",
             "effect": "enforced", "action": "mask", "found": 2, "entities": { "card": 1, "email": 1 } }])
     );
-    let graph = desk.app.get(path(id, "/evidence-graph?format=graph")).await;
+    let graph = fixture.app.get(path(id, "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("guardrail") && !graph.text().contains("4111"), "{graph}");
 }
 
@@ -111,32 +111,32 @@ async fn what_is_sent_is_masked_before_a_model_sees_it() {
 async fn what_is_blocked_is_refused_before_anybody_is_asked() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
-    let desk = Desk::of(json!([blocking])).await;
-    let refused = desk.ask_once(SENT).await.refused(422, "guardrail_blocked");
-    let again = desk.ask_once(SENT).await;
+    let fixture = Desk::of(json!([blocking])).await;
+    let refused = fixture.ask_once(SENT).await.refused(422, "guardrail_blocked");
+    let again = fixture.ask_once(SENT).await;
     assert_eq!(again.refused(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
-    assert_eq!((desk.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
+    assert_eq!((fixture.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
     let id = &refused["execution_id"];
-    let read = ended(&desk.app, id).await;
+    let read = ended(&fixture.app, id).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("guardrail_blocked")));
-    let found = &documents(&desk.app, id, "guardrail").await[0];
+    let found = &documents(&fixture.app, id, "guardrail").await[0];
     assert_eq!((&found["verdict"], &found["findings"][0]["reason_code"]), (&json!("blocked"), &json!("card_sent")));
-    desk.ask("I am ada@example.com.").await.expect(200);
-    assert!(desk.asked().contains("ada@example.com"), "flagged text is not masked");
+    fixture.ask("I am ada@example.com.").await.expect(200);
+    assert!(fixture.asked().contains("ada@example.com"), "flagged text is not masked");
 }
 
 #[tokio::test]
 async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
-    let desk = Desk::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
+    let fixture = Desk::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
         "action": "block" }]))
     .await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let stream = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     assert!(!stream.text().contains("bob"), "{stream}");
-    let refused = desk.ask("Whom?").await.refused(422, "guardrail_blocked");
+    let refused = fixture.ask("Whom?").await.refused(422, "guardrail_blocked");
     let id = &refused["execution_id"];
     for rest in ["", "/evidence-graph", "/events"] {
-        let shown = desk.app.get(path(id, rest)).await;
+        let shown = fixture.app.get(path(id, rest)).await;
         assert_eq!(shown.status, 200, "{shown}");
         assert!(!shown.text().contains("bob@"), "{shown}");
     }
@@ -146,26 +146,26 @@ async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
 async fn what_only_watches_holds_nothing_back() {
     let mut watching = pii("output", "block");
     watching["mode"] = json!("logging_only");
-    let desk = Desk::of(json!([watching])).await;
+    let fixture = Desk::of(json!([watching])).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
-    let stream = desk.app.post(desk.workload.execute_path(), body).header("accept", "text/event-stream").await;
+    let stream = fixture.app.post(fixture.workload.execute_path(), body).header("accept", "text/event-stream").await;
     let output: String = events(&stream).iter().filter_map(|event| event.data["delta"].as_str()).collect();
     assert_eq!(output, "write to bob@example.com");
-    let answer = desk.ask("Whom?").await.expect(200);
-    let found = &documents(&desk.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
+    let answer = fixture.ask("Whom?").await.expect(200);
+    let found = &documents(&fixture.app, &answer["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["effect"], &found["action"]), (&json!("logging_only"), &json!("block")));
 }
 
 #[tokio::test]
 async fn a_finding_may_want_a_person() {
-    let desk = Desk::of(json!([pii("output", "require_approval")])).await;
-    let waiting = desk.ask("Whom?").await.expect(202);
+    let fixture = Desk::of(json!([pii("output", "require_approval")])).await;
+    let waiting = fixture.ask("Whom?").await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
-    assert!(!desk.app.get(path(id, "")).await.text().contains("bob@"));
+    assert!(!fixture.app.get(path(id, "")).await.text().contains("bob@"));
     let verdict = json!({ "outcome": "approved" });
-    desk.app.post(path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
-    assert_eq!(ended(&desk.app, id).await["queued_result"]["result"], "write to bob@example.com");
+    fixture.app.post(path(id, "/review"), verdict).as_actor("user:reviewer").await.expect(200);
+    assert_eq!(ended(&fixture.app, id).await["queued_result"]["result"], "write to bob@example.com");
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn documents_are_looked_at_before_a_step_has_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
         let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
-        let desk = Desk::set(rails, async |app: &TestApp| {
+        let fixture = Desk::set(rails, async |app: &TestApp| {
             let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
             let document = json!({ "document_id": "leave", "title": "Handbook", "text": "Ask Ada about leave." });
             let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", base.asset_id);
@@ -181,16 +181,16 @@ async fn documents_are_looked_at_before_a_step_has_them() {
             vec![base, app.given().flow("flow", lookup::FLOW).await]
         })
         .await;
-        let answer = desk.ask("leave").await;
+        let answer = fixture.ask("leave").await;
         if blocked {
             let refused = answer.refused(422, "guardrail_blocked");
-            assert_eq!(desk.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
-            let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0];
+            assert_eq!(fixture.provider.count(), 0, "the model is not called, and `on_failure` does not apply");
+            let found = &documents(&fixture.app, &refused["execution_id"], "guardrail").await[0];
             assert_eq!((&found["step_id"], &found["stage"]), (&json!("find"), &json!("retrieval")));
         } else {
             answer.expect(200);
-            let asked = desk.asked();
-            assert!(asked.contains("[leave] [masked]\\nAsk [masked] about leave."), "{asked}");
+            let sent = fixture.asked();
+            assert!(sent.contains("[leave] [masked]\\nAsk [masked] about leave."), "{sent}");
         }
     }
 }
@@ -204,32 +204,32 @@ fn failing_branches(stage: &str) -> Value {
 /// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
 async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
-    let desk = Desk::of(failing_branches("input")).await;
+    let fixture = Desk::of(failing_branches("input")).await;
     let send = |count: usize| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
-        desk.app.post(desk.workload.execute_path(), body)
+        fixture.app.post(fixture.workload.execute_path(), body)
     };
     for count in [100, 1_000] {
         let refused = bounded(&format!("{count} numbers"), send(count)).await.refused(422, "guardrail_blocked");
-        let found = &documents(&desk.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
+        let found = &documents(&fixture.app, &refused["execution_id"], "guardrail").await[0]["findings"][0];
         assert_eq!((&found["found"], &found["action"]), (&json!(1), &json!("block")), "{count} numbers");
     }
     // Beyond the evaluation budget, the guardrail fails closed.
     let failed = bounded("2 000 numbers", send(2_000)).await.expect(200);
     assert_eq!((&failed["status"], &failed["error"]["code"]), (&json!("failed"), &json!("guardrail_unavailable")));
-    let found = &documents(&desk.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
+    let found = &documents(&fixture.app, &failed["execution_id"], "guardrail").await[0]["findings"][0];
     assert_eq!((&found["on_error"], &found["error_code"]), (&json!("fail_closed"), &json!("schema_budget_exceeded")));
-    assert_eq!(desk.provider.count(), 0);
+    assert_eq!(fixture.provider.count(), 0);
 }
 
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn a_long_text_is_looked_at_too() {
-    let desk = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
+    let fixture = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
-    desk.ask(&long).await.expect(200);
-    let asked = desk.asked();
-    assert!(asked.contains("[email]") && !asked.contains("ada@example.com"));
+    fixture.ask(&long).await.expect(200);
+    let sent = fixture.asked();
+    assert!(sent.contains("[email]") && !sent.contains("ada@example.com"));
 }
 
 fn pii_named(id: &str) -> Value {

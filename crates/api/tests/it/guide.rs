@@ -29,8 +29,8 @@ const CHAPTERS: [(&str, &[&str]); 9] = [
     ("tools.md", &["there is a porter\nsuccess a letter\nTrue missing\nrun ", "night-porter\ncross_site_request"]),
 ];
 
-/// The setting that names a Python interpreter with the official client of the Model Context Protocol. The interpreter of
-/// the model gateway has it.
+/// The setting that names a Python interpreter with the official client of the Model Context Protocol. The model
+/// gateway's interpreter has the client.
 const MCP_PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 
 /// The commands of the `sh` blocks of a chapter, in order.
@@ -53,8 +53,8 @@ fn commands(chapter: &Path) -> String {
     script
 }
 
-/// `PATH` with the folder of the Python interpreter in front. A version manager's shim takes longer than the interpreter,
-/// and a chapter starts it a hundred times.
+/// `PATH` with the folder of the Python interpreter in front. A version manager's shim starts more slowly than the
+/// interpreter itself, and a chapter starts it a hundred times.
 fn search_path() -> OsString {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
     let python = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());

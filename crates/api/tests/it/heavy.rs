@@ -70,13 +70,13 @@ async fn content_within_its_bounds_is_made_and_compared_within_memory() {
     let (given, address) = (app.given(), app.address());
     let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
     let path = format!("/v1/assets/{asset}/versions");
-    let mut made = Vec::new();
+    let mut versions = Vec::new();
     for body in [texts(0..49_900), texts((0..49_900).rev())] {
         let answer = bounded("making", send(address, "POST", &path, body.as_bytes())).await;
         assert_eq!(answer.status, 201, "{}", answer.beginning);
-        made.push(answer.id());
+        versions.push(answer.id());
     }
-    let (one, other) = (&made[0], &made[1]);
+    let (one, other) = (&versions[0], &versions[1]);
     let read = format!("{path}/{one}?workspace_id={WORKSPACE}");
     let read = bounded("reading", send(address, "GET", &read, b"")).await;
     assert_eq!(read.status, 200, "{}", read.beginning);

@@ -56,18 +56,18 @@ const HERE: &str = "127.0.0.1/32";
 
 #[tokio::test]
 async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
-    let desk = Desk::set(HERE).await;
-    let workload = desk.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
+    let fixture = Desk::set(HERE).await;
+    let workload = fixture.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
     let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
-    desk.endpoint.says_in_turn([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
-    let answer = desk.ask(&workload, "a refund").await.expect(200);
+    fixture.endpoint.says_in_turn([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
+    let answer = fixture.ask(&workload, "a refund").await.expect(200);
     assert_eq!(answer["output"], "billing");
-    let call = &desk.provider.calls()[0].conversation;
+    let call = &fixture.provider.calls()[0].conversation;
     assert_eq!((call.system_prompt.as_str(), call.messages[0].content.as_str()), ("Be brief.", "Sort this."));
     let id = answer["execution_id"].as_str().unwrap();
-    let request = &desk.endpoint.requests()[0];
+    let request = &fixture.endpoint.requests()[0];
     let payload = request.json();
     let call_id = format!("{id}.1");
     assert_eq!((request.method.as_str(), request.header("idempotency-key")), ("POST", Some(call_id.as_str())));
@@ -85,44 +85,44 @@ async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
         assert_eq!(payload[name], value, "{name} of {payload}");
     }
     assert!(payload["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{payload}");
-    let evidence = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+    let evidence = &documents(&fixture.app, &answer["execution_id"], "hook").await[0];
     assert_eq!((&evidence["decision"], &evidence["reason_code"]), (&json!("modify"), &json!("shorter")));
     assert!(!evidence.to_string().contains("brief") && !evidence.to_string().contains("s3cret-path"), "{evidence}");
-    desk.ask(&workload, "a refund").await.expect(200);
-    assert!(desk.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
+    fixture.ask(&workload, "a refund").await.expect(200);
+    assert!(fixture.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
 }
 
 #[tokio::test]
 async fn a_denial_ends_the_run_and_nobody_is_asked() {
-    let desk = Desk::set(HERE).await;
-    let workload = desk.hooked("main", "pre_execute", json!({})).await;
-    desk.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
-    let refused = desk.ask(&workload, "a refund").await.refused(422, "hook_denied");
-    assert_eq!(desk.provider.count(), 0);
-    let read = ended(&desk.app, &refused["execution_id"]).await;
+    let fixture = Desk::set(HERE).await;
+    let workload = fixture.hooked("main", "pre_execute", json!({})).await;
+    fixture.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
+    let refused = fixture.ask(&workload, "a refund").await.refused(422, "hook_denied");
+    assert_eq!(fixture.provider.count(), 0);
+    let read = ended(&fixture.app, &refused["execution_id"]).await;
     assert_eq!((&read["status"], &read["error"]["code"]), (&json!("failed"), &json!("hook_denied")));
-    let evidence = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    let evidence = &documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["event"], &evidence["reason_code"]), (&json!("pre_execute"), &json!("after_hours")));
-    let graph = desk.app.get(path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
+    let graph = fixture.app.get(path(&refused["execution_id"], "/evidence-graph?format=graph")).await;
     assert!(graph.text().contains("hook"), "{graph}");
 }
 
 #[tokio::test]
 async fn a_hook_may_want_a_person() {
-    let desk = Desk::set(HERE).await;
-    let workload = desk.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
-    desk.endpoint.says(Script::json(&json!({ "decision": "ask" })));
-    let waiting = desk.ask(&workload, "a refund").await.expect(202);
+    let fixture = Desk::set(HERE).await;
+    let workload = fixture.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
+    fixture.endpoint.says(Script::json(&json!({ "decision": "ask" })));
+    let waiting = fixture.ask(&workload, "a refund").await.expect(202);
     assert_eq!(waiting["review"], "pending");
-    assert_eq!(desk.endpoint.requests()[0].json()["value"], "billing");
+    assert_eq!(fixture.endpoint.requests()[0].json()["value"], "billing");
 }
 
 /// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
 #[tokio::test]
 async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
-    let desk = Desk::set(HERE).await;
-    let closed = desk.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
-    let open = desk.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
+    let fixture = Desk::set(HERE).await;
+    let closed = fixture.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
+    let open = fixture.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
     let huge = "x".repeat(10 << 20);
     for (script, code) in [
         (Script::hang(), "call_timeout"),
@@ -135,74 +135,74 @@ async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
         (Script::json(&json!({ "decision": "allow", "reason_code": "no code" })), "hook_answer_malformed"),
         (Script::json(&json!({ "decision": "ask" })), "hook_answer_not_allowed"),
     ] {
-        let (asked, called) = (desk.provider.count(), desk.endpoint.count());
-        desk.endpoint.says(script.clone());
-        let answer = desk.ask(&closed, "a refund").await.expect(200);
+        let (model_calls, hook_calls) = (fixture.provider.count(), fixture.endpoint.count());
+        fixture.endpoint.says(script.clone());
+        let answer = fixture.ask(&closed, "a refund").await.expect(200);
         assert_eq!(
             (&answer["status"], &answer["error"]["code"]),
             (&json!("failed"), &json!("hook_unavailable")),
             "{code}"
         );
         assert_eq!(
-            (desk.provider.count(), desk.endpoint.count()),
-            (asked, called + 1),
+            (fixture.provider.count(), fixture.endpoint.count()),
+            (model_calls, hook_calls + 1),
             "{code}: the model is not called"
         );
-        let evidence = &documents(&desk.app, &answer["execution_id"], "hook").await[0];
+        let evidence = &documents(&fixture.app, &answer["execution_id"], "hook").await[0];
         assert_eq!((&evidence["error"], &evidence["decision"]), (&json!(code), &Value::Null));
         assert!(!evidence.to_string().contains("garbage") && !evidence.to_string().contains("127.0.0.1"), "{evidence}");
-        desk.endpoint.says(script);
-        let answer = desk.ask(&open, "a refund").await.expect(200);
+        fixture.endpoint.says(script);
+        let answer = fixture.ask(&open, "a refund").await.expect(200);
         assert_eq!(answer["output"], "billing", "{code}");
-        assert_eq!(documents(&desk.app, &answer["execution_id"], "hook").await[0]["error"], code);
+        assert_eq!(documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], code);
     }
 }
 
 #[tokio::test]
 async fn nothing_of_this_machine_is_asked_unless_somebody_said_so() {
-    let desk = Desk::set("").await;
-    desk.endpoint.says(Script::json(&json!({ "decision": "allow" })));
-    let closed = desk.hooked("closed", "pre_llm", json!({})).await;
-    let open = desk.hooked("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
-    let answer = desk.ask(&closed, "a refund").await.expect(200);
+    let fixture = Desk::set("").await;
+    fixture.endpoint.says(Script::json(&json!({ "decision": "allow" })));
+    let closed = fixture.hooked("closed", "pre_llm", json!({})).await;
+    let open = fixture.hooked("open", "pre_llm", json!({ "on_error": "fail_open" })).await;
+    let answer = fixture.ask(&closed, "a refund").await.expect(200);
     assert_eq!(answer["error"]["code"], "hook_unavailable");
-    assert_eq!(documents(&desk.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
-    assert_eq!(desk.ask(&open, "a refund").await.expect(200)["output"], "billing");
-    assert_eq!(desk.endpoint.count(), 0, "the endpoint is not called");
+    assert_eq!(documents(&fixture.app, &answer["execution_id"], "hook").await[0]["error"], "call_forbidden");
+    assert_eq!(fixture.ask(&open, "a refund").await.expect(200)["output"], "billing");
+    assert_eq!(fixture.endpoint.count(), 0, "the endpoint is not called");
 }
 
 #[tokio::test]
 async fn a_policy_that_a_hook_refers_to_decides_as_it_was_frozen() {
-    let desk = Desk::set("").await;
+    let fixture = Desk::set("").await;
     let deny = json!([
         { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
         { "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" },
     ]);
-    let gate = desk.app.given().policy_of("gate", deny).await;
+    let gate = fixture.app.given().policy_of("gate", deny).await;
     let content = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "gate" } },
         "if": "actor.ref == 'user:local' && inputs.event.name == 'post_llm'" });
-    let workload = desk.under("main", content).await;
+    let workload = fixture.under("main", content).await;
     // A later version of the policy does not affect an approved release.
     let allow = json!({ "rules": [{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" }] });
-    desk.app.given().next_version(&gate.asset_id, allow).await;
-    let refused = desk.ask(&workload, "a refund").await.refused(422, "hook_denied");
-    let evidence = &documents(&desk.app, &refused["execution_id"], "hook").await[0];
+    fixture.app.given().next_version(&gate.asset_id, allow).await;
+    let refused = fixture.ask(&workload, "a refund").await.refused(422, "hook_denied");
+    let evidence = &documents(&fixture.app, &refused["execution_id"], "hook").await[0];
     assert_eq!((&evidence["handler"], &evidence["reason_code"]), (&json!("policy"), &json!("no_bills")));
-    desk.provider.becomes(Behaviour::Answers("other".to_owned()));
-    assert_eq!(desk.ask(&workload, "a refund").await.expect(200)["output"], "other");
+    fixture.provider.becomes(Behaviour::Answers("other".to_owned()));
+    assert_eq!(fixture.ask(&workload, "a refund").await.expect(200)["output"], "other");
 }
 
 #[tokio::test]
 async fn handlers_that_this_server_cannot_ask_are_not_activated() {
-    let desk = Desk::set("").await;
-    let given = desk.app.given();
+    let fixture = Desk::set("").await;
+    let given = fixture.app.given();
     given.prompt("ask").await;
     let content =
         json!({ "event": "pre_llm", "handler": { "type": "prompt", "ref": { "slug": "ask" } }, "mode": "observe" });
-    let versions = desk.versions("main", content).await;
+    let versions = fixture.versions("main", content).await;
     let release = given.approved(&given.workload("main").await, &versions).await;
     let path = format!("/v1/releases/{release}/transition");
-    let detail = desk.app.post(path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
+    let detail = fixture.app.post(path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = json!([{ "code": "control_not_enforced",
         "message": "this server does not support `content.handler.type` of the `hook_definition` `main-hook`" }]);
     assert_eq!(detail["missing"], missing);

@@ -68,24 +68,26 @@ async fn references_are_followed_backwards_pins_and_circles_included() {
     // Only the first version of `middle` refers to the base; versions of `top` pin either version or none.
     let v1 = referring(&app, &middle, "v1", &[("base", Some("v1")), ("top", None)]).await;
     let v2 = referring(&app, &middle, "v2", &[]).await;
-    let pinned = referring(&app, &top, "v1", &[("middle", Some("v1"))]).await;
-    let apart = referring(&app, &top, "v2", &[("middle", Some("v2"))]).await;
-    let open = referring(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
+    let pinned_to_v1 = referring(&app, &top, "v1", &[("middle", Some("v1"))]).await;
+    let pinned_to_v2 = referring(&app, &top, "v2", &[("middle", Some("v2"))]).await;
+    let unpinned = referring(&app, &top, "v3", &[("other", None), ("middle", None)]).await;
     let workload = given.workload("main").await;
     let mut releases = Vec::new();
-    for (version, kind) in [(&v1, "skill"), (&v2, "skill"), (&pinned, "agent"), (&apart, "agent"), (&open, "agent")] {
+    for (version, kind) in
+        [(&v1, "skill"), (&v2, "skill"), (&pinned_to_v1, "agent"), (&pinned_to_v2, "agent"), (&unpinned, "agent")]
+    {
         releases.push(bound(&app, &workload, version, kind).await);
     }
     let found = radius(&app, &base.asset_id).await;
-    let hit = [&releases[4], &releases[2], &releases[0]];
-    assert_eq!(ids(&found["releases"], "release_id"), hit, "{found:#}");
+    let affected = [&releases[4], &releases[2], &releases[0]];
+    assert_eq!(ids(&found["releases"], "release_id"), affected, "{found:#}");
     assert_eq!(found["truncated"], false);
     // Nearest first, and each version once despite the cycle from `middle` to `top`.
     let via = found["via"].as_array().unwrap();
     assert_eq!(via.len(), 3);
     assert_eq!(via[0]["asset_version_id"], json!(v1));
     let path_to_base = &found["releases"][0]["path"];
-    assert_eq!(ids(path_to_base, "asset_version_id"), [&v1, &open]);
+    assert_eq!(ids(path_to_base, "asset_version_id"), [&v1, &unpinned]);
     assert_eq!(path_to_base[0]["references"], json!({ "slug": "base", "version": "v1" }));
     assert_eq!((&path_to_base[0]["towards"], &path_to_base[0]["pointer"]), (&json!(null), &json!("/refs/0")));
     assert_eq!((&path_to_base[1]["towards"], &path_to_base[1]["pointer"]), (&json!(v1), &json!("/refs/1")));
@@ -104,12 +106,12 @@ async fn rows_of_others_are_left_out_and_ways_through_them_are_not_told() {
     let base = given.policy("base").await;
     let between = given.in_workspace(&hidden).asset("skill", "between").await;
     let top = given.asset("agent", "top").await;
-    let secret = referring(&app, &between, "v1", &[("base", None)]).await;
-    let seen = referring(&app, &top, "v1", &[("between", None)]).await;
+    let hidden_version = referring(&app, &between, "v1", &[("base", None)]).await;
+    let visible = referring(&app, &top, "v1", &[("between", None)]).await;
     let theirs = given.in_workspace(&hidden).workload("theirs").await;
-    let their_release = bound(&app, &theirs, &secret, "skill").await;
+    let their_release = bound(&app, &theirs, &hidden_version, "skill").await;
     let ours = given.workload("ours").await;
-    let our_release = bound(&app, &ours, &seen, "agent").await;
+    let our_release = bound(&app, &ours, &visible, "agent").await;
     given.role("user:ada", "viewer", ("workspace", Some(WORKSPACE))).await;
     let path = format!("/v1/assets/{}/blast-radius", base.asset_id);
     let answer = app.get(&path).as_actor("user:ada").await;
@@ -119,8 +121,8 @@ async fn rows_of_others_are_left_out_and_ways_through_them_are_not_told() {
     assert_eq!(ids(&found["via"], "asset_slug"), ["top"]);
     let path_to_asset = &found["releases"][0]["path"];
     assert_eq!((&path_to_asset[0], &path_to_asset[1]["asset_slug"]), (&json!(null), &json!("top")));
-    for other in [&secret, &between, &theirs, &their_release, &hidden] {
-        let text = answer.text().replace(&format!("\"towards\":\"{secret}\""), "");
+    for other in [&hidden_version, &between, &theirs, &their_release, &hidden] {
+        let text = answer.text().replace(&format!("\"towards\":\"{hidden_version}\""), "");
         assert!(!text.contains(other.as_str()), "{other} in {text}");
     }
     let all = app.get(&path).await.expect(200);

@@ -206,7 +206,7 @@ async fn a_script_whose_process_dies_is_unknown_and_not_taken_up() {
     }
 }
 
-/// The deadline of a run also applies while the gateway works. The script may continue there, so the outcome is unknown.
+/// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
 #[tokio::test]
 async fn a_deadline_leaves_unknown_what_somebody_else_was_handed() {
     let gateway = StubGateway::new(Gateways::Holds);
