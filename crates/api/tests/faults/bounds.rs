@@ -134,7 +134,7 @@ async fn hostile_content_is_refused_soon_and_in_little_room() {
         .await;
 }
 
-/// Loads what the process creates once, such as the schemas of the kinds, so that it is not measured.
+/// Initialises lazily created data, such as the schemas of the kinds, so that it is not measured.
 async fn warm_up(server: &Server) {
     let kinds: std::collections::BTreeSet<&str> = hostile().into_iter().map(|(kind, ..)| kind).collect();
     for kind in kinds {

@@ -28,7 +28,7 @@ const USES: i64 = 60;
 const PACE: Duration = Duration::from_millis(25);
 /// Mean number of responses between two faults.
 const BETWEEN: usize = 30;
-/// Three times the lease that [`Place`] configures.
+/// Three times the lease that [`ServerSetup`] configures.
 const THREE_LEASES: Duration = Duration::from_secs(6);
 /// Documented time limit for every run to end after the last fault.
 const SETTLED: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ async fn holder(number: usize, remotes: [Remote; FRONTS], path: String, book: Ar
     }
 }
 
-/// Creates a share link with [`USES`] uses. Returns an execute path that carries its token.
+/// Creates a share link with [`LINK_USES`] uses. Returns an execute path that carries its token.
 async fn link(remote: &Remote) -> String {
     let (workload, slug) = remote.workload().await;
     let config = json!({ "interface_config": {

@@ -18,7 +18,7 @@ const BACK: Duration = Duration::from_secs(5);
 const WATCHED: Duration = Duration::from_secs(2);
 /// Pause between two requests of a client during the outage.
 const RETRY: Duration = Duration::from_millis(100);
-/// A waiting server uses less than 1/`SHARE` of a processor.
+/// A waiting server uses less than 1/[`PROCESSOR_SHARE_DIVISOR`] of a processor.
 const SHARE: u32 = 5;
 /// Concurrent requests of each of the six kinds; in total more than the pool has connections.
 const AT_ONCE: usize = 6;

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 /// Time limit for a started server to become ready.
 const START: Duration = Duration::from_secs(60);
-/// Poll interval of [`until`] and of waits for a process.
+/// Poll interval of [`wait_until`] and of waits for a process.
 const LOOK: Duration = Duration::from_millis(5);
 /// The unit of processor times in `/proc`: 1/100 s (`USER_HZ`) on Linux.
 const TICK: Duration = Duration::from_millis(10);
@@ -150,7 +150,7 @@ impl Server {
     /// Waits until `/readyz` answers 200.
     ///
     /// # Panics
-    /// When the process exits first, or after [`START`].
+    /// When the process exits first, or after [`START_TIMEOUT`].
     pub(crate) async fn ready(&mut self) {
         let since = Instant::now();
         loop {
@@ -181,7 +181,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// Current resident memory, and its peak since the last [`Self::forget_peak`].
+    /// Current resident memory, and its peak since the last [`Self::reset_peak_memory`].
     pub(crate) fn memory(&self) -> Memory {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = |name: &str| -> u64 {

@@ -133,7 +133,7 @@ impl Remote {
         self.approved_by(workload, "local").await
     }
 
-    /// Like [`Self::approved`], with a route through this account.
+    /// Like [`Self::create_approved_release`], with a route through this account.
     async fn approved_by(&self, workload: Uuid, account: &str) -> Uuid {
         let prompt = json!({
             "system_prompt": "One of: billing (refund), other.\nTicket: $arg:ticket",
@@ -165,7 +165,7 @@ impl Remote {
         self.runnable_by("local").await
     }
 
-    /// Like [`Self::runnable`], with a route through this account.
+    /// Like [`Self::create_active_workload`], with a route through this account.
     pub(crate) async fn runnable_by(&self, account: &str) -> String {
         let (workload, slug) = self.workload().await;
         let release = self.approved_by(workload, account).await;

@@ -32,7 +32,7 @@ const END: Duration = Duration::from_secs(30);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Poll interval for a queued run.
 const LOOK: Duration = Duration::from_millis(20);
-/// A lease longer than [`PATIENCE`]: a run that waits for its lease to expire fails the test.
+/// A lease longer than [`RESPONSE_TIMEOUT`]: a run that waits for its lease to expire fails the test.
 const LEASE: &str = "60s";
 
 /// The record of the clients.

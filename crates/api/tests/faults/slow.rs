@@ -15,7 +15,7 @@ use uuid::Uuid;
 const RUNS: usize = 3;
 /// Duration of a call, in worker leases.
 const LEASES: u32 = 10;
-/// The lease that [`Place`] configures.
+/// The lease that [`ServerSetup`] configures.
 const LEASE: Duration = Duration::from_secs(2);
 /// Much longer than any step of these tests.
 const PATIENCE: Duration = Duration::from_secs(60);

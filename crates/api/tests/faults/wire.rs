@@ -45,7 +45,7 @@ impl Wire {
     /// of a response, as it may between requests.
     ///
     /// # Panics
-    /// When the connection ends within a response, or after [`PATIENCE`].
+    /// When the connection ends within a response, or after [`RESPONSE_TIMEOUT`].
     pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Option<Spoken> {
         let request = question.written(self.address);
         timeout(PATIENCE, async {

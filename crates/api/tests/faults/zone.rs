@@ -1,4 +1,4 @@
-//! T50: responses contain UTC times, whatever the time zones of the process and the database are.
+//! T50: responses contain UTC times for any time zone of the process and the database.
 
 use crate::{
     process::Place,

@@ -163,7 +163,7 @@ pub(crate) fn told(scenario: &Scenario) -> String {
     out
 }
 
-/// Builds the run plan from what the release binds.
+/// Builds the run plan from the sections that represent bindings of the release.
 ///
 /// # Errors
 /// The transcript of all refusals.

@@ -177,7 +177,7 @@ impl History {
     }
 }
 
-/// Prints what reproduces a failure: the seed, the targets and the steps.
+/// Prints the seed, the target lanes and the steps, which reproduce a failure.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {0}: set FAIRWAY_TEST_SEED={0} to run it first", self.seed)?;

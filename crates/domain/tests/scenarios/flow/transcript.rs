@@ -79,7 +79,7 @@ pub(super) fn tell_call(question: &Question, route: usize, is_first: bool, out: 
     }
 }
 
-/// Writes a text on one line, or only its length if it exceeds [`TOLD`] bytes.
+/// Writes a text on one line, or only its length if it exceeds [`MAX_TEXT_BYTES`] bytes.
 pub(super) fn tell_text(name: &str, text: &str, out: &mut String) {
     if text.len() > TOLD {
         writeln!(out, "{name}: {} bytes", text.len()).unwrap();
