@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 const FILL: &str = include_str!("../../../bench/src/fill.sql");
 const RUNS: i64 = 8_000;
 
-/// A workload with one real run and, with other workloads, `RUNS` inserted runs of one year.
+/// A workload with one real run, and `RUNS` inserted runs of one year for this and other workloads.
 async fn grown(app: &TestApp) -> (ActiveWorkload, Client) {
     let workload = app.active_workload("main").await;
     run(app, &workload).await.expect(200);

@@ -166,7 +166,7 @@ async fn themes_hold_colours_fonts_and_lengths_alone() {
     ];
     for value in corpus {
         for property in ["accent_color", "background_color", "font_family", "border_radius"] {
-            // A long word is a valid font name unless it exceeds the limit, which is tested below.
+            // The limit on font names is tested below.
             if property == "font_family" && value == long {
                 continue;
             }
