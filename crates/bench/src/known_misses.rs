@@ -18,7 +18,7 @@ pub(crate) const KNOWN_MISSES: &[KnownMiss] = &[
     },
     KnownMiss {
         what: "queued: share of the baseline: commit of two inserts, clients that wait for the end",
-        reason: "a closed loop of 32 clients makes small batches (docs/performance.md, \"Runs in line\")",
+        reason: "a closed loop of 32 clients makes small batches (docs/performance.md, \"Queued runs\")",
     },
 ];
 
