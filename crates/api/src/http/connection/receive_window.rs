@@ -8,13 +8,17 @@ use std::{
     task::{Context, Waker},
 };
 
-/// Bytes that are read ahead, about.
+/// Bytes that are read ahead of somebody who awaits the body, about.
 const WINDOW: usize = 16 << 10;
+/// Bytes that are read of a body that nobody has awaited yet, about. A request that is refused before holds no more.
+const UNAWAITED: usize = 4 << 10;
 
 /// The bytes that were read since somebody waited for more, and the connection that waits to read on.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
     bytes: Cell<usize>,
+    /// Whether somebody awaited the present body.
+    is_awaited: Cell<bool>,
     /// Requests whose answers are made.
     answered: Cell<u64>,
     reader: RefCell<Option<Waker>>,
@@ -31,7 +35,8 @@ impl ReceiveWindow {
     /// that the framework consumes what it has first.
     pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.answered.get();
-        if !waits_for_answer && self.bytes.get() < WINDOW {
+        let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED };
+        if !waits_for_answer && self.bytes.get() < window {
             return false;
         }
         if waits_for_answer || is_serving {
@@ -47,10 +52,12 @@ impl ReceiveWindow {
     pub(super) fn answer(&self) {
         self.answered.set(self.answered.get().wrapping_add(1));
         self.open();
+        self.is_awaited.set(false);
     }
 
-    /// Lets the connection read on.
+    /// Lets the connection read on, because the body is awaited.
     pub(super) fn open(&self) {
+        self.is_awaited.set(true);
         self.bytes.set(0);
         if let Some(reader) = self.reader.borrow_mut().take() {
             reader.wake();
@@ -84,7 +91,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
         let window = ReceiveWindow::default();
-        window.add(WINDOW - 1);
+        window.add(UNAWAITED - 1);
         assert!(!window.is_closed((0, true), &mut context));
         window.add(1);
         assert!(window.is_closed((0, true), &mut context));
@@ -92,7 +99,9 @@ mod tests {
         window.open();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert!(!window.is_closed((0, true), &mut context));
-        window.add(WINDOW);
+        window.add(WINDOW - 1);
+        assert!(!window.is_closed((0, true), &mut context));
+        window.add(1);
         // A head has no consumer that could ask for more.
         assert!(window.is_closed((0, false), &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
