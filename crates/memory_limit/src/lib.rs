@@ -63,7 +63,7 @@ pub fn try_admit(bytes: usize) -> Result<Admission, LimitReached> {
     PROCESS.get().map_or_else(|| Ok(Admission::unlimited()), |limit| limit.try_admit(bytes))
 }
 
-/// Whether large work would be refused at this moment.
+/// Whether the process is above the part of its limit up to which all large work is admitted.
 #[must_use]
 pub fn is_reached() -> bool {
     PROCESS.get().is_some_and(MemoryLimit::is_reached)
