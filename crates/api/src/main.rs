@@ -11,7 +11,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 /// Many small allocations make up a request; this allocator takes a third of the system's time for them.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// Governs AI workloads.
 #[derive(Parser)]
