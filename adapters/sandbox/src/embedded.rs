@@ -34,9 +34,9 @@ use tokio::{
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// What the program is told, so that it is a child.
 const SUBCOMMAND: &str = "sandbox";
-/// The allocator of the child takes memory as it needs it, and nothing in advance: what it took before the limits stand would
-/// not count. The child's environment holds nothing else.
-const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
+/// Settings of the child's allocator. It starts no thread, because the filter of system calls ends a process that does. It
+/// unmaps freed memory, because the limit of memory counts what is mapped. The child's environment holds nothing else.
+const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,retain:false,narenas:1");
 
 /// Children at once for each processor.
 const FOR_EACH_PROCESSOR: usize = 2;

@@ -147,15 +147,15 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
         .app_data::<web::Data<Api>>()
         .filter(|_| JUDGED.iter().any(|place| path::routed(request.request()).starts_with(place)))
     else {
-        return Ok(Box::pin(next.call(request)).await?.map_into_left_body());
+        return Ok(next.call(request).await?.map_into_left_body());
     };
     // Who says what cannot be read is told so by its route, at no cost.
     let Ok(claims) = claims(request.request()) else {
-        return Ok(Box::pin(next.call(request)).await?.map_into_left_body());
+        return Ok(next.call(request).await?.map_into_left_body());
     };
     let key = list_key(request.request(), &claims);
     if let Some(_place) = api.admission.admit(party(request.request(), claims), Instant::now()) {
-        return Ok(with_caller_key(key, Box::pin(next.call(request))).await?.map_into_left_body());
+        return Ok(with_caller_key(key, next.call(request)).await?.map_into_left_body());
     }
     // Refusals beyond a rate are delayed, because each of them takes the thread from requests that are served.
     let now = Instant::now();

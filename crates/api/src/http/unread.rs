@@ -27,6 +27,9 @@ use tokio::time::timeout;
 
 /// What is read of a body for nothing, at most, in bytes.
 const SHORT: usize = 64 << 10;
+/// Bodies whose rest one worker thread drops at a time. Each holds its connection and some 30 KiB of buffers; beyond this
+/// number the answer ends the connection instead.
+const MAX_DRAINS: usize = 128;
 /// How long that may take. Most short bodies arrived with their head.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -50,11 +53,40 @@ pub async fn unread<B: MessageBody + 'static>(
     let answer = next.call(request).await;
     // Whoever was too slow for the handler gets no time here either.
     let waits = answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::REQUEST_TIMEOUT);
-    if waits && !body.over.get() {
+    if waits
+        && !body.over.get()
+        && let Some(_drain) = Drain::begin()
+    {
         // However it ends, the answer goes out; what is left of the body then ends the connection.
         let _ = timeout(PATIENCE, drop_rest(&body)).await;
     }
     answer
+}
+
+thread_local! {
+    static DRAINS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// One of the bodies whose rest this thread drops, until this value is dropped.
+struct Drain;
+
+impl Drain {
+    /// Begins a drain; none beyond [`MAX_DRAINS`].
+    fn begin() -> Option<Self> {
+        DRAINS.with(|drains| {
+            let under_way = drains.get();
+            (under_way < MAX_DRAINS).then(|| {
+                drains.set(under_way + 1);
+                Self
+            })
+        })
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        DRAINS.with(|drains| drains.set(drains.get().saturating_sub(1)));
+    }
 }
 
 /// A body that is read by whoever is asked first, and then here.
@@ -79,5 +111,18 @@ async fn drop_rest(body: &Body) {
         if dropped > SHORT {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_the_drains_of_a_thread() {
+        let drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
+        assert!(Drain::begin().is_none());
+        drop(drains);
+        assert!(Drain::begin().is_some());
     }
 }
