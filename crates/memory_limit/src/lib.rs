@@ -17,12 +17,12 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 /// The part of the limit up to which all large work is admitted.
-const SOFT: (usize, usize) = (13, 20);
+const SOFT: (usize, usize) = (12, 20);
 /// The part of the limit up to which large work is admitted one after the other. The allocator keeps freed memory for a while, so a
 /// process that stays above [`SOFT`] must not stop all of it.
-const SERIAL: (usize, usize) = (18, 20);
+const SERIAL: (usize, usize) = (16, 20);
 /// The part of the limit from which a process admits few requests at a time.
-const HARD: (usize, usize) = (16, 20);
+const HARD: (usize, usize) = (14, 20);
 /// The age at which a measurement is repeated, and the interval at which waiting work asks again.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// How long admitted work counts by its own estimate. Afterwards the measurement contains it.
@@ -223,25 +223,25 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A limit whose parts are 260, 320 and 360.
+    /// A limit whose parts are 240, 280 and 320.
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
     async fn admits_one_piece_of_work_at_a_time_above_the_soft_part_of_the_limit() {
-        let limit = MemoryLimit::new(LIMIT, || Some(250));
+        let limit = MemoryLimit::new(LIMIT, || Some(230));
         let small = limit.try_admit(5).unwrap();
         assert!(limit.try_admit(5).is_ok());
         assert!(limit.try_admit(6).is_err());
         drop(small);
-        assert!(limit.try_admit(111).is_err());
-        let large = limit.try_admit(110).unwrap();
+        assert!(limit.try_admit(91).is_err());
+        let large = limit.try_admit(90).unwrap();
         assert!(limit.try_admit(1).is_err());
         drop(large);
         assert!(limit.try_admit(1).is_ok());
         assert!(!limit.is_reached() && !limit.is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(261)).is_reached());
-        assert!(!MemoryLimit::new(LIMIT, || Some(319)).is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(320)).is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(241)).is_reached());
+        assert!(!MemoryLimit::new(LIMIT, || Some(279)).is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(280)).is_exhausted());
     }
 
     #[tokio::test(start_paused = true)]
