@@ -15,7 +15,7 @@ use crate::{
     pulse::{AccessRevisions, DeploymentPulses},
     release::{Deployments, Moves, Releases},
     row::Columns,
-    together::Commits,
+    together::{Commits, HeavyPermits},
     waiting::Waiting,
 };
 use deadpool_postgres::{
@@ -181,7 +181,7 @@ impl Database {
         )?;
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
         let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
-        let waiting = Waiting::default();
+        let (waiting, heavy) = (Waiting::default(), HeavyPermits::of(options.connections));
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
             deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone())), &waiting),
@@ -193,14 +193,14 @@ impl Database {
             evidence: Gather::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
             runs: Gather::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
             lineages: Gather::over(Looks(Lineages(points.clone())), &waiting),
-            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone())), &waiting),
-            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone())), &waiting),
-            starts: Gather::over(Commits::of(Starts(points.clone())), &waiting),
-            advances: Gather::over(Commits::of(Advances(points.clone())), &waiting),
-            finishes: Gather::over(Commits::of(Finishes(points.clone())), &waiting),
-            new_versions: Gather::over(Commits::of(NewVersions(points.clone())), &waiting),
-            moves: Gather::over(Commits::of(Moves(points.clone())), &waiting),
-            lanes: Gather::over(Commits::of(Deployments(points.clone())), &waiting),
+            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone()), &heavy), &waiting),
+            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone()), &heavy), &waiting),
+            starts: Gather::over(Commits::of(Starts(points.clone()), &heavy), &waiting),
+            advances: Gather::over(Commits::of(Advances(points.clone()), &heavy), &waiting),
+            finishes: Gather::over(Commits::of(Finishes(points.clone()), &heavy), &waiting),
+            new_versions: Gather::over(Commits::of(NewVersions(points.clone()), &heavy), &waiting),
+            moves: Gather::over(Commits::of(Moves(points.clone()), &heavy), &waiting),
+            lanes: Gather::over(Commits::of(Deployments(points.clone()), &heavy), &waiting),
             result_retention: options.result_retention,
             points,
             waiting,
