@@ -237,15 +237,20 @@ impl Database {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// The same for lists, whose filters may be there or not. Callers take turns.
-    pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
+    /// The same for lists, whose filters may be there or not, and whose rows take at most so many bytes. Callers take turns.
+    pub(crate) async fn list(&self, bytes: usize, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn((&self.list_permits, bytes), &self.lists, sql, params)).await
     }
 
     /// The same for lists by month, which are planned like point reads. They use a part of those connections only, so that
     /// point reads and commits find others.
-    pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await
+    pub(crate) async fn list_by_month(
+        &self,
+        bytes: usize,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn((&self.month_list_permits, bytes), &self.points, sql, params)).await
     }
 
     /// Sends a statement that changes nothing and that takes a permit, and gives the permit back. The permit is held until
@@ -387,13 +392,13 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
 
 /// The same once the caller's turn has come, all within [`ANSWER`].
 async fn read_in_turn(
-    permits: &ListPermits,
+    (permits, bytes): (&ListPermits, usize),
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
     let until = Instant::now() + ANSWER;
-    let _permit = permits.acquire(WAIT_FOR_CONNECTION).await?;
+    let _permit = permits.acquire(bytes, WAIT_FOR_CONNECTION).await?;
     read_until(pool, until, sql, params).await
 }
 
