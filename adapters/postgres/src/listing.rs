@@ -7,6 +7,7 @@
 
 use crate::{
     database::{Database, Param},
+    list_permits::PAGE_BYTES,
     row::{Columns, count},
 };
 use fairway_domain::{
@@ -31,13 +32,35 @@ const WALKED: u32 = 201;
 /// Most bytes of a page whose rows are weighed; a heavier row is a page of its own.
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
+/// Most bytes of a row that is not weighed, and of the other columns of one that is: 200 of them are a page.
+const MAX_SMALL_ROW: usize = PAGE_BYTES / 200;
+
 /// What bounds the bytes of a page, besides its number of rows.
 #[derive(Clone, Copy)]
 pub(crate) enum RowBytes {
     /// The domain and the schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
     Small,
-    /// The bytes of a row, as an SQL expression over its columns. Rows end a page at [`MAX_PAGE_BYTES`].
-    Weighed(&'static str),
+    /// Rows that end a page at [`MAX_PAGE_BYTES`].
+    Weighed {
+        /// The bytes of a row, as an SQL expression over its columns.
+        sql: &'static str,
+        /// Most of these bytes, or [`UNBOUNDED_ROW`].
+        largest: usize,
+    },
+}
+
+/// The bytes of a row that may fill a page by itself.
+pub(crate) const UNBOUNDED_ROW: usize = PAGE_BYTES;
+
+impl RowBytes {
+    /// Most bytes of a page of `rows` rows.
+    fn page(self, rows: u32) -> usize {
+        let row = match self {
+            Self::Small => MAX_SMALL_ROW,
+            Self::Weighed { largest, .. } => largest.saturating_add(MAX_SMALL_ROW),
+        };
+        row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(PAGE_BYTES)
+    }
 }
 
 /// The values of a statement, as they are bound one after the other.
@@ -211,7 +234,7 @@ impl Listing {
             }
             // The first row is always among them, however heavy, and so is one more than are shown. `OFFSET 0` keeps PostgreSQL
             // from writing the expression into both places that need its value: it may have to read a large column.
-            (join, RowBytes::Weighed(bytes)) => format!(
+            (join, RowBytes::Weighed { sql: bytes, .. }) => format!(
                 "{} SELECT * FROM (
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
                     FROM (
@@ -301,10 +324,11 @@ enum Planned {
 }
 
 impl Database {
-    async fn asked(&self, planned: Planned, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+    /// Reads rows that take at most so many bytes.
+    async fn asked(&self, planned: Planned, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
         match planned {
-            Planned::EachTime => self.list(sql, &values.params()).await,
-            Planned::Once => self.list_by_month(sql, &values.params()).await,
+            Planned::EachTime => self.list(bytes, sql, &values.params()).await,
+            Planned::Once => self.list_by_month(bytes, sql, &values.params()).await,
         }
     }
 
@@ -337,7 +361,7 @@ impl Database {
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
             return Ok(u64::from(COUNTED));
         }
-        let total = count(&self.asked(planned, &counted, &listing.values).await?)?;
+        let total = count(&self.asked(planned, MAX_SMALL_ROW, &counted, &listing.values).await?)?;
         if let Some(list) = list.filter(|_| total >= u64::from(COUNTED)) {
             self.long_lists.add(list);
         }
@@ -354,11 +378,14 @@ impl Database {
         let total = self.total(&listing, planned).await?;
         let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
-        let mut found = self.asked(planned, &sql, &listing.values).await?;
+        let bytes = listing.row_bytes.page(page.limit);
+        let mut found = self.asked(planned, bytes, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let fetched = match (listing.row_bytes, found.first()) {
-            (RowBytes::Weighed(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),
-            (RowBytes::Weighed(_), None) | (RowBytes::Small, _) => found.len(),
+            (RowBytes::Weighed { .. }, Some(row)) => {
+                usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
+            }
+            (RowBytes::Weighed { .. }, None) | (RowBytes::Small, _) => found.len(),
         };
         found.truncate(limit);
         let goes_on = fetched > found.len();
@@ -423,7 +450,7 @@ mod tests {
         let database = Database::new(&options).unwrap();
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-        let from = ("FROM thing", RowBytes::Weighed("weigh(content)"));
+        let from = ("FROM thing", RowBytes::Weighed { sql: "weigh(content)", largest: UNBOUNDED_ROW });
         let listing = Listing::plain("thing_id, content", Key::Id("thing_id", "thing_id"), from, conditions, values);
         let page = Paging { limit: 20, start: Start::Skip(0) };
         let listed = database.listed(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();

@@ -1,5 +1,5 @@
 //! Commits that wait at the same time, in one statement. What is heavy waits with nobody: it goes by itself and at once,
-//! as few at a time as leave connections for the rest.
+//! as few at a time as leave connections for the rest, of a kind and of all kinds together.
 
 use crate::{
     database::{ANSWER, STATEMENT_BYTES},
@@ -20,6 +20,21 @@ use tokio::{
 const LIGHT: usize = 16 << 10;
 /// Most commits of a kind that go by themselves at the same time because they are heavy.
 const HEAVY_AT_ONCE: usize = 2;
+
+/// Permits for the heavy commits of all kinds together: half of the connections, so that as many are left for small
+/// statements. Clones share the permits.
+#[derive(Clone)]
+pub(crate) struct HeavyPermits(Arc<Semaphore>);
+
+impl HeavyPermits {
+    /// The permits of a pool of so many connections.
+    pub(crate) fn of(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new((connections / 2).max(1))))
+    }
+}
+
+/// The turn of a heavy commit: among those of its kind, and among those of all kinds.
+pub(crate) type HeavyTurn<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
 
 /// A kind of commit that can be made for many at once.
 #[async_trait]
@@ -51,11 +66,12 @@ pub(crate) trait Commit: Send + Sync + 'static {
 pub(crate) struct Commits<C> {
     pub(crate) one: C,
     heavy: Semaphore,
+    heavy_of_all_kinds: HeavyPermits,
 }
 
 impl<C> Commits<C> {
-    pub(crate) const fn of(one: C) -> Self {
-        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE) }
+    pub(crate) fn of(one: C, heavy: &HeavyPermits) -> Self {
+        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE), heavy_of_all_kinds: heavy.clone() }
     }
 }
 
@@ -122,12 +138,16 @@ impl<C: Commit> Gather<Commits<C>> {
     }
 
     /// The turn of what is heavy, for as long as it is held. What has not got one in time has not begun.
-    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<HeavyTurn<'_>>, CommitError> {
         if bytes <= LIGHT {
             return Ok(None);
         }
-        match self.waiting.during(timeout(ANSWER, self.batch.heavy.acquire())).await {
-            Ok(turn) => Ok(turn.ok()),
+        let turn = async {
+            let of_kind = self.batch.heavy.acquire().await.ok()?;
+            Some((of_kind, self.batch.heavy_of_all_kinds.0.acquire().await.ok()?))
+        };
+        match self.waiting.during(timeout(ANSWER, turn)).await {
+            Ok(turn) => Ok(turn),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }
     }

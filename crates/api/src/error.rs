@@ -95,7 +95,12 @@ impl ApiError {
             chain = format!("{chain}: {cause}");
             below = cause.source();
         }
-        tracing::error!(code = self.0.code, cause = chain, "a request failed");
+        // A refusal that asks its caller to come back is what a server under load or without its database does, and no fault.
+        if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
+            tracing::warn!(code = self.0.code, cause = chain, "a request failed");
+        } else {
+            tracing::error!(code = self.0.code, cause = chain, "a request failed");
+        }
         self
     }
 

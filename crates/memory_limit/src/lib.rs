@@ -185,7 +185,7 @@ impl MemoryLimit {
         let expected = usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes);
         let most = if usage.settling.is_empty() { self.serial } else { self.soft };
         if expected > most {
-            self.warn(&mut usage, now);
+            self.warn(&mut usage, now, bytes);
             return Err(LimitReached);
         }
         let number = usage.add(now, bytes);
@@ -209,11 +209,20 @@ impl MemoryLimit {
         usage
     }
 
-    fn warn(&self, usage: &mut Usage, now: Instant) {
+    fn warn(&self, usage: &mut Usage, now: Instant, requested_bytes: usize) {
         if usage.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= WARNING_INTERVAL) {
             usage.warned_at = Some(now);
             let (resident_bytes, soft_bytes) = (usage.resident, self.soft);
-            tracing::warn!(resident_bytes, soft_bytes, "memory limit reached; large work waits or is refused");
+            // The sum decides, so a measurement below the limit alone would not explain the line.
+            let (settling, settling_bytes) = (usage.settling.len(), usage.settling_bytes);
+            tracing::warn!(
+                resident_bytes,
+                settling,
+                settling_bytes,
+                requested_bytes,
+                soft_bytes,
+                "memory limit reached; large work waits or is refused"
+            );
         }
     }
 }

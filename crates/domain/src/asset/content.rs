@@ -209,10 +209,12 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     }
     let mut problems = published.problems(content);
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    let mut ruled = rule::problems(kind, content);
+    // What is far too long or too many is not compiled: it would take seconds, and the content is refused all the same.
+    let is_within_bounds = !problems.iter().any(schema::is_length);
+    let mut ruled = rule::problems(kind, content, is_within_bounds);
     // Readers speak when the content is read. Where it will not be, they are asked here, so that nobody hears of half.
     let unread = !problems.is_empty() || !ruled.is_empty();
-    if unread && kind == AssetKind::PolicyBundle {
+    if unread && is_within_bounds && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
     } else if unread && kind == AssetKind::OrchestrationFlow {
         ruled.extend(flow(content).err().unwrap_or_default());

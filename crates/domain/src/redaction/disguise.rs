@@ -1,5 +1,5 @@
 //! Characters that hide personal data from a reader of bytes, and from no person: zero-width characters and soft hyphens
-//! between digits, digits and signs of full width or of another script, and what combines with the letter in front.
+//! between digits, control characters, digits and signs of full width or of another script, and what combines with the letter in front.
 //!
 //! Forms are looked for in the undisguised text, and what they find is replaced in the text as it is.
 
@@ -14,7 +14,7 @@ const ZEROS: [char; 16] = [
 /// What a person takes a character for: `None` for one that shows nothing by itself.
 fn seen(character: char) -> Option<char> {
     if character.is_ascii() {
-        return Some(character);
+        return (!is_hidden(character)).then_some(character);
     }
     Some(match character {
         _ if is_hidden(character) => return None,
@@ -33,7 +33,8 @@ fn seen(character: char) -> Option<char> {
 /// Whether a character shows nothing by itself and parts no words.
 const fn is_hidden(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20f0}' | '\u{fe00}'..='\u{fe0f}')
-        || (crate::text::is_hidden(character) && !matches!(character, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}'))
+        || (crate::text::is_hidden(character)
+            && !matches!(character, '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
 
 fn ascii(code: u32) -> Option<char> {
@@ -48,7 +49,8 @@ fn digit(character: char) -> Option<char> {
 
 /// A text as a person sees it.
 pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
-    if text.is_ascii() || text.chars().all(|character| seen(character) == Some(character)) {
+    let is_plain = |byte: u8| byte.is_ascii() && !is_hidden(char::from(byte));
+    if text.bytes().all(is_plain) || text.chars().all(|character| seen(character) == Some(character)) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().filter_map(seen).collect())

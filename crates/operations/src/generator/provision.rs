@@ -46,9 +46,17 @@ impl Services {
         loop {
             let page = self.stores.tenants.list(Paging { limit: PAGE, start }).await?;
             for tenant in page.rows {
-                if let Err(failure) = self.provision_generator(tenant.tenant_id).await {
-                    let error: &dyn std::error::Error = &failure;
-                    tracing::warn!(error, tenant_id = %tenant.tenant_id, "a tenant has no generator");
+                let tenant_id = tenant.tenant_id;
+                match self.provision_generator(tenant_id).await {
+                    Ok(()) => {}
+                    // A new tenant has no workspace. It gets its generator when somebody asks for a draft.
+                    Err(Failure::NotFound) => {
+                        tracing::debug!(%tenant_id, "a tenant without a workspace has no generator yet");
+                    }
+                    Err(failure) => {
+                        let error: &dyn std::error::Error = &failure;
+                        tracing::warn!(error, %tenant_id, "a tenant has no generator");
+                    }
                 }
             }
             match page.next {

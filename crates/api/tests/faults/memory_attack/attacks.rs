@@ -5,6 +5,7 @@ mod large_runs;
 mod names;
 mod reading;
 mod running;
+mod staying;
 mod writing;
 
 use super::{
@@ -79,10 +80,22 @@ pub(super) enum Attack {
     Scripts,
     /// Agents that call tools with large answers.
     AgentSteps,
+    /// Runs that nobody waits for, and runs that wait for a reviewer.
+    StayingRuns,
+    /// Policies with as many patterns as they may have.
+    PolicyPatterns,
+    /// Streams of runs that ended.
+    EndedStreams,
+    /// Evidence graphs of large runs.
+    EvidenceGraphs,
+    /// Agents with many tools of long schemas.
+    WideToolSets,
+    /// Short lists of one tenant beside large work of another.
+    ListsBesideLargeWork,
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::ExplodingSchema,
         Self::MadeUpEnvironments,
         Self::LargeInterfaces,
@@ -110,6 +123,12 @@ impl Attack {
         Self::LargeOutputs,
         Self::Scripts,
         Self::AgentSteps,
+        Self::StayingRuns,
+        Self::PolicyPatterns,
+        Self::EndedStreams,
+        Self::EvidenceGraphs,
+        Self::WideToolSets,
+        Self::ListsBesideLargeWork,
     ];
 
     /// One round, `scale` times as large as in the short form.
@@ -142,6 +161,12 @@ impl Attack {
             Self::LargeOutputs => large_runs::large_outputs(target, random, scale).await,
             Self::Scripts => running::scripts(target, random, scale).await,
             Self::AgentSteps => running::agent_steps(target, random, scale).await,
+            Self::StayingRuns => staying::staying_runs(target, random, scale).await,
+            Self::PolicyPatterns => staying::policy_patterns(target, random, scale).await,
+            Self::EndedStreams => staying::ended_streams(target, random, scale).await,
+            Self::EvidenceGraphs => staying::evidence_graphs(target, random, scale).await,
+            Self::WideToolSets => staying::wide_tool_sets(target, random, scale).await,
+            Self::ListsBesideLargeWork => staying::lists_beside_large_work(target, random, scale).await,
         }
     }
 }

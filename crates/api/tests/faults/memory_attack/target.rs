@@ -13,6 +13,12 @@ use uuid::Uuid;
 /// Roles that attackers have; each has an actor `user:<role>`.
 pub(super) const ROLES: [&str; 6] = ["viewer", "runtime_user", "author", "approver", "operator", "auditor"];
 
+/// What the answer of a run holds that the policy let in and that ended well.
+pub(super) const COMPLETED: &str = "\"status\":\"completed\"";
+
+/// Tools of the agent that has many. Compiled, their schemas take less than a release may bind.
+const TOOLS: usize = 40;
+
 /// A flow that returns its input, so that answers are as large as what was sent.
 const ECHO: &str = "\
 name: Echo
@@ -59,6 +65,10 @@ pub(super) struct Target {
     pub(super) copying: Workload,
     /// Returns its ticket under `redact_output`, and takes a ticket of any length.
     pub(super) redacting: Workload,
+    /// Returns its ticket once a reviewer approved it, and takes a ticket of any length.
+    pub(super) reviewed: Workload,
+    /// Returns its ticket under a policy with as many patterns as one may have.
+    pub(super) patterned: Workload,
     /// Open to everybody.
     pub(super) public: Workload,
     /// Reached by share links.
@@ -68,6 +78,10 @@ pub(super) struct Target {
     pub(super) guarded: Workload,
     /// An agent that searches a knowledge base.
     pub(super) agent: Workload,
+    /// An agent with many tools of long schemas.
+    pub(super) wide: Workload,
+    /// A tenant beside that of the others.
+    pub(super) other_tenant: Uuid,
     /// The knowledge base of the agent, which is searched by vectors.
     pub(super) vectors: Uuid,
     pub(super) vectors_slug: String,
@@ -90,11 +104,10 @@ impl Target {
         }
         let echo = active(remote, ECHO, &[]).await;
         let (public, shared) = (active(remote, ECHO, &[]).await, active(remote, ECHO, &[]).await);
-        let redacts = json!({ "rules": [{
-            "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
-            "obligations": ["redact_output"],
-        }] });
-        let (copying, redacting) = (active(remote, COPY, &[]).await, active_under(remote, ECHO, redacts, &[]).await);
+        let redacting = active_under(remote, ECHO, obliging("redact_output"), &[]).await;
+        let reviewed = active_under(remote, ECHO, obliging("human_review"), &[]).await;
+        let patterned = active_under(remote, ECHO, patterns(50, "x"), &[]).await;
+        let copying = active(remote, COPY, &[]).await;
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
@@ -105,16 +118,21 @@ impl Target {
         let guarded = active(remote, ECHO, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
         let agent = active_agent(remote, vectors, version).await;
+        let other = remote.make("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
             echo,
             copying,
             redacting,
+            reviewed,
+            patterned,
             public,
             shared,
             share_token,
             guarded,
             agent,
+            wide: active_wide(remote).await,
+            other_tenant: other.id("tenant_id"),
             vectors,
             vectors_slug,
             flow: new_flow(remote, ECHO).await.id("asset_id"),
@@ -201,6 +219,48 @@ fn failing_branches() -> Value {
         "id": "shape", "detector": "json_schema", "stage": "input", "action": "block", "reason_code": "shape",
         "schema": schema,
     }] })
+}
+
+/// A policy that lets everybody in and imposes this.
+fn obliging(obligation: &str) -> Value {
+    json!({ "rules": [{
+        "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
+        "obligations": [obligation],
+    }] })
+}
+
+/// A policy that lets everybody in and has so many patterns, as large as they may be once they are compiled.
+pub(super) fn patterns(count: usize, word: &str) -> Value {
+    let rule = |number: usize| {
+        json!({
+            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{word}{number}[a-z]{{1,200}}$')"),
+            "outcome": "deny", "reason_code": "matched",
+        })
+    };
+    let mut rules: Vec<Value> = (0..count).map(rule).collect();
+    // As many rules as a policy may have at most.
+    rules.truncate(199);
+    rules.push(json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "open" }));
+    json!({ "rules": rules })
+}
+
+/// An agent with many tools, each with a schema of many described members.
+async fn active_wide(remote: &Remote) -> Workload {
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+    });
+    let models = json!({ "provider_route": route, "supports_tool_use": true });
+    let mut bound = vec![("model_policy", remote.version("model_policy", models).await)];
+    for number in 0..TOOLS {
+        let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
+        let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
+        let tool = json!({
+            "name": format!("search_{number}"), "input_schema": { "type": "object", "properties": members },
+            "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
+        });
+        bound.push(("tool_definition", remote.version("tool_definition", tool).await));
+    }
+    active(remote, AGENT_FLOW, &bound).await
 }
 
 /// An agent that searches this knowledge base, in which there is something to find.

@@ -20,11 +20,29 @@ use breach::Breach;
 use carried::Carried;
 use serde_json::Value;
 
-/// Everything in which `content` breaks the rules of its kind.
-pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+/// Whether the patterns and schemas that content carries are compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compile {
+    /// They are counted alone.
+    No,
+    Yes,
+}
+
+/// Everything in which `content` breaks the rules of its kind. Patterns and schemas take seconds to compile, so none of content
+/// beyond its bounds is compiled: `is_within_bounds` says so of the schema's, and the rules count first.
+pub(super) fn problems(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
+    let counted = judged(kind, content, Compile::No);
+    let too_many = |problem: &ContentProblem| problem.code == Breach::TooManyCarried.code();
+    if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
+        return counted;
+    }
+    judged(kind, content, Compile::Yes)
+}
+
+fn judged(kind: AssetKind, content: &Value, compile: Compile) -> Vec<ContentProblem> {
     let mut findings = Findings::default();
     if let Some(root) = schema::parsed(kind) {
-        let mut carried = Carried::default();
+        let mut carried = Carried::new(compile);
         position::visit(root, content, &mut |place| carried.look(place, &mut findings));
     }
     match kind {
@@ -38,8 +56,8 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
         AssetKind::Agent => agent::agent(content, &mut findings),
         AssetKind::Memory => agent::memory(content, &mut findings),
         AssetKind::WorkloadHarness => agent::harness(content, &mut findings),
-        AssetKind::GuardrailConfig => guardrail::check(content, &mut findings),
-        AssetKind::EvaluationSuite => evaluation::check(content, &mut findings),
+        AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
+        AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
         // Their schemas and marks say everything, or their own readers do.
         AssetKind::PromptTemplate

@@ -115,6 +115,11 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     found
 }
 
+/// Whether a problem is a list, a map or a text that is longer or shorter than the schema allows.
+pub(super) fn is_length(problem: &ContentProblem) -> bool {
+    problem.message == LENGTH
+}
+
 /// One error of the validator in our words, about a value inside the one at `above`: the validator's own messages repeat
 /// values of the content.
 pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {

@@ -5,16 +5,13 @@ use super::{
         Random,
         client::{Sent, ignore, post},
         tally::{Aim, Tally},
-        target::Target,
+        target::{COMPLETED, Target},
     },
     address, count_held, hold, large_inputs, name, send_all, send_at_once,
 };
 use crate::remote::WORKSPACE;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// A run that the policy let in and that ended well.
-const COMPLETED: &str = "\"status\":\"completed\"";
 
 pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();

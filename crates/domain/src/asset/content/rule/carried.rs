@@ -4,7 +4,7 @@
 //! is a JSON Schema or a regular expression. Both come from outside, so all of them together are bounded: compiling is
 //! the dearest thing that checking content does.
 
-use super::{Breach, Findings};
+use super::{Breach, Compile, Findings};
 use crate::asset::content::{
     embedded::EmbeddedSchema,
     position::{Descend, Position},
@@ -20,14 +20,19 @@ const MAX_PATTERN: usize = 512;
 /// Most carried schemas.
 const MAX_SCHEMAS: usize = 10;
 
-/// What has been compiled of the content so far.
-#[derive(Default)]
+/// How much of the content has been counted so far.
 pub(super) struct Carried {
+    compile: Compile,
     patterns: usize,
     schemas: usize,
 }
 
 impl Carried {
+    /// Nothing is counted yet.
+    pub(super) const fn new(compile: Compile) -> Self {
+        Self { compile, patterns: 0, schemas: 0 }
+    }
+
     /// Looks at one place of the content.
     pub(super) fn look(&mut self, place: &Position<'_, '_>, findings: &mut Findings) -> Descend {
         if let Some(member) = place.shape.get("x-unique").and_then(Value::as_str) {
@@ -55,7 +60,7 @@ impl Carried {
             if self.patterns == MAX_PATTERNS + 1 {
                 findings.add(pointer, Breach::TooManyCarried);
             }
-        } else if pattern.len() > MAX_PATTERN || !schema::is_linear(pattern) {
+        } else if self.compile == Compile::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
             findings.add(pointer, Breach::PatternNotLinear);
         }
     }
@@ -67,7 +72,9 @@ impl Carried {
             if self.schemas == MAX_SCHEMAS + 1 {
                 findings.add(pointer, Breach::TooManyCarried);
             }
-        } else if let Err(refusal) = EmbeddedSchema::compile(carried) {
+        } else if self.compile == Compile::Yes
+            && let Err(refusal) = EmbeddedSchema::compile(carried)
+        {
             findings.tell(pointer, refusal.code(), refusal.to_string());
         }
     }
