@@ -21,15 +21,20 @@ const LIGHT: usize = 16 << 10;
 /// Most commits of a kind that go by themselves at the same time because they are heavy.
 const HEAVY_AT_ONCE: usize = 2;
 
-/// Permits for the heavy commits of all kinds together: half of the connections, so that as many are left for small
-/// statements. Clones share the permits.
+/// Permits for the heavy commits of all kinds together. With those of ends they take half of the connections, so that as
+/// many are left for small statements. Clones share the permits.
 #[derive(Clone)]
 pub(crate) struct HeavyPermits(Arc<Semaphore>);
 
 impl HeavyPermits {
-    /// The permits of a pool of so many connections.
+    /// The permits of a pool of so many connections, for all kinds but the ends of runs.
     pub(crate) fn of(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new((connections / 2).max(1))))
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(HEAVY_AT_ONCE).max(1))))
+    }
+
+    /// The permits of ends alone. A run holds its values until its end is stored, so ends never wait behind what begins runs.
+    pub(crate) fn of_ends() -> Self {
+        Self(Arc::new(Semaphore::new(HEAVY_AT_ONCE)))
     }
 }
 
