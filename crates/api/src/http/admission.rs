@@ -108,6 +108,9 @@ impl Admission {
         if now.saturating_duration_since(books.stretch_began) >= STRETCH {
             let stands = mem::replace(&mut books.fewest, waiting) >= self.line;
             if stands {
+                if books.overloaded_until.is_none_or(|until| now >= until) {
+                    tracing::warn!(waiting, "PostgreSQL is overloaded; part of the requests is refused with 503");
+                }
                 books.overloaded_until = Some(now + RELIEF);
             }
             books.stretch_began = now;
@@ -125,7 +128,7 @@ impl Admission {
         let most = if overloaded { self.line * SERVED.0 / SERVED.1 } else { crowd };
         if waiting >= most && (waiting >= crowd.saturating_mul(2) || !books.is_owed(&party)) {
             if !overloaded {
-                tracing::warn!(waiting, "more is asked for than can be done: some of it is refused");
+                tracing::warn!(waiting, "PostgreSQL is overloaded; part of the requests is refused with 503");
             }
             books.overloaded_until = Some(now + RELIEF);
             return None;
