@@ -10,6 +10,7 @@ mod versions;
 use crate::{
     database::{Database, Param, read},
     guarded::{Tail, commit_tail},
+    list_permits::PAGE_BYTES,
     look::Look,
     row::{Columns, known},
     together::Commit as _,
@@ -174,7 +175,7 @@ impl AssetStore for Database {
             JOIN release USING (tenant_id, release_id) JOIN workspace USING (tenant_id, workspace_id)
             WHERE tenant_id = $1 AND asset_id = $2 AND state IN ('draft', 'review_ready', 'approved', 'active')
             ORDER BY release_id DESC LIMIT $3";
-        let rows = self.list(SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
+        let rows = self.list(PAGE_BYTES, SQL, &[&scope.tenant().uuid(), &id.uuid(), &i64::from(limit)]).await?;
         let blocking = |row: &Row| {
             Ok(BlockingRelease {
                 release_id: row.id("release_id")?,

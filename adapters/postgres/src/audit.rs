@@ -3,7 +3,7 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values, within},
     row::{Columns, count, known},
 };
 use async_trait::async_trait;
@@ -104,7 +104,7 @@ impl AuditStore for Database {
             columns: COLUMNS,
             key: Key::Place("index", "index"),
             beside: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            row_bytes: RowBytes::Weighed("octet_length(body)"),
+            row_bytes: RowBytes::Weighed { sql: "octet_length(body)", largest: UNBOUNDED_ROW },
             branches,
             values,
             only_grows: true,

@@ -15,7 +15,7 @@ use crate::{
     pulse::{AccessRevisions, DeploymentPulses},
     release::{Deployments, Moves, Releases},
     row::Columns,
-    together::Commits,
+    together::{Commits, HeavyPermits},
     waiting::Waiting,
 };
 use deadpool_postgres::{
@@ -183,7 +183,7 @@ impl Database {
         )?;
         let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
         let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
-        let waiting = Waiting::default();
+        let (waiting, heavy) = (Waiting::default(), HeavyPermits::of(options.connections));
         Ok(Self {
             access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
             deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone())), &waiting),
@@ -195,14 +195,14 @@ impl Database {
             evidence: Gather::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
             runs: Gather::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
             lineages: Gather::over(Looks(Lineages(points.clone())), &waiting),
-            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone())), &waiting),
-            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone())), &waiting),
-            starts: Gather::over(Commits::of(Starts(points.clone())), &waiting),
-            advances: Gather::over(Commits::of(Advances(points.clone())), &waiting),
-            finishes: Gather::over(Commits::of(Finishes(points.clone())), &waiting),
-            new_versions: Gather::over(Commits::of(NewVersions(points.clone())), &waiting),
-            moves: Gather::over(Commits::of(Moves(points.clone())), &waiting),
-            lanes: Gather::over(Commits::of(Deployments(points.clone())), &waiting),
+            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone()), &heavy), &waiting),
+            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone()), &heavy), &waiting),
+            starts: Gather::over(Commits::of(Starts(points.clone()), &heavy), &waiting),
+            advances: Gather::over(Commits::of(Advances(points.clone()), &heavy), &waiting),
+            finishes: Gather::over(Commits::of(Finishes(points.clone()), &HeavyPermits::of_ends()), &waiting),
+            new_versions: Gather::over(Commits::of(NewVersions(points.clone()), &heavy), &waiting),
+            moves: Gather::over(Commits::of(Moves(points.clone()), &heavy), &waiting),
+            lanes: Gather::over(Commits::of(Deployments(points.clone()), &heavy), &waiting),
             result_retention: options.result_retention,
             points,
             waiting,
@@ -239,15 +239,20 @@ impl Database {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
-    /// Like [`Self::read`], on a list connection. Callers take turns.
-    pub(crate) async fn list(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn(&self.list_permits, &self.lists, sql, params)).await
+    /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Callers take turns.
+    pub(crate) async fn list(&self, bytes: usize, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn((&self.list_permits, bytes), &self.lists, sql, params)).await
     }
 
     /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
     /// connections, so that point reads and commits find free ones.
-    pub(crate) async fn list_by_month(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn(&self.month_list_permits, &self.points, sql, params)).await
+    pub(crate) async fn list_by_month(
+        &self,
+        bytes: usize,
+        sql: &str,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.waiting.during(read_in_turn((&self.month_list_permits, bytes), &self.points, sql, params)).await
     }
 
     /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
@@ -389,13 +394,13 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
 
 /// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
 async fn read_in_turn(
-    permits: &ListPermits,
+    (permits, bytes): (&ListPermits, usize),
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
     let until = Instant::now() + ANSWER;
-    let _permit = permits.acquire(WAIT_FOR_CONNECTION).await?;
+    let _permit = permits.acquire(bytes, WAIT_FOR_CONNECTION).await?;
     read_until(pool, until, sql, params).await
 }
 

@@ -15,7 +15,12 @@ use std::{
 use tokio::time::Instant;
 
 /// Maximum memory of the rows of a page, in bytes.
-const PAGE_BYTES: usize = 1 << 20;
+pub(crate) const PAGE_BYTES: usize = 1 << 20;
+
+/// Maximum bytes of a page that is read without a memory admission: a page of the default length with unmeasured rows
+/// ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits bound the concurrent reads, so all
+/// small pages together take a few MiB. The process keeps more than that above its soft limit.
+const MAX_SMALL_PAGE: usize = 256 << 10;
 
 tokio::task_local! {
     static CALLER: CallerKey;
@@ -61,7 +66,8 @@ pub(crate) struct ListPermits(FairSemaphore<u64, Option<TenantId>>);
 #[derive(Debug)]
 pub(crate) struct ListPermit {
     _permit: Permit<u64, Option<TenantId>>,
-    _memory: Admission,
+    /// `None` for a small page.
+    _memory: Option<Admission>,
 }
 
 impl ListPermits {
@@ -71,17 +77,21 @@ impl ListPermits {
         Self(FairSemaphore::new(Limits { permits_per_key, ..Limits::of(permits) }))
     }
 
-    /// Acquires a permit for the caller of the current task.
+    /// Acquires a permit for the caller of the current task, for a page of at most `bytes`. A small page needs no
+    /// memory admission, so it is served while large work waits.
     ///
     /// # Errors
-    /// `Unavailable` if no permit and no memory for a page become free within `wait`.
-    pub(crate) async fn acquire(&self, wait: Duration) -> Result<ListPermit, StoreError> {
+    /// `Unavailable` if no permit and no memory for a large page become free within `wait`.
+    pub(crate) async fn acquire(&self, bytes: usize, wait: Duration) -> Result<ListPermit, StoreError> {
         let CallerKey { tenant, caller } = CallerKey::current();
         let since = Instant::now();
         let permit = self.0.acquire_in(tenant, caller, wait).await;
         let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
         let remaining = wait.saturating_sub(since.elapsed());
-        let memory = admit(PAGE_BYTES, remaining).await.map_err(|refused| failure::unavailable(Box::new(refused)))?;
+        let memory = match bytes <= MAX_SMALL_PAGE {
+            true => None,
+            false => Some(admit(bytes, remaining).await.map_err(|refused| failure::unavailable(Box::new(refused)))?),
+        };
         Ok(ListPermit { _permit: permit, _memory: memory })
     }
 }
@@ -97,24 +107,25 @@ mod tests {
     async fn one_caller_leaves_a_permit_to_every_other_caller_and_to_background_work() {
         let permits = ListPermits::new(2);
         let [ada, bob] = ["user:ada", "user:bob"].map(|caller| CallerKey::of(None, caller));
-        let held = with_caller_key(ada, permits.acquire(AT_ONCE)).await.unwrap();
-        assert!(with_caller_key(ada, permits.acquire(AT_ONCE)).await.is_err());
+        let held = with_caller_key(ada, permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap();
+        assert!(with_caller_key(ada, permits.acquire(PAGE_BYTES, AT_ONCE)).await.is_err());
         let in_tenant = CallerKey::of(Some(DEFAULT_TENANT.into()), "user:ada");
         for other in [bob, in_tenant] {
-            drop(with_caller_key(other, permits.acquire(AT_ONCE)).await.unwrap());
+            drop(with_caller_key(other, permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap());
         }
-        drop(permits.acquire(AT_ONCE).await.unwrap());
+        drop(permits.acquire(PAGE_BYTES, AT_ONCE).await.unwrap());
         drop(held);
-        drop(with_caller_key(ada, permits.acquire(AT_ONCE)).await.unwrap());
+        drop(with_caller_key(ada, permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap());
     }
 
     #[tokio::test]
     async fn a_single_permit_is_for_everybody() {
         let permits = ListPermits::new(1);
-        let held = with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(AT_ONCE)).await.unwrap();
-        assert!(permits.acquire(AT_ONCE).await.is_err());
+        let held =
+            with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap();
+        assert!(permits.acquire(PAGE_BYTES, AT_ONCE).await.is_err());
         drop(held);
-        drop(permits.acquire(AT_ONCE).await.unwrap());
+        drop(permits.acquire(PAGE_BYTES, AT_ONCE).await.unwrap());
     }
 
     #[tokio::test]
@@ -124,5 +135,14 @@ mod tests {
         assert_eq!(CallerKey::of(None, "user:ada"), ada);
         let spawned = with_caller_key(ada, async { tokio::spawn(async { CallerKey::current() }).await.unwrap() }).await;
         assert_eq!(spawned, BACKGROUND);
+    }
+
+    #[tokio::test]
+    async fn small_pages_are_read_above_the_memory_limit() {
+        let permits = ListPermits::new(2);
+        fairway_memory_limit::limit_process(1);
+        assert!(permits.acquire(PAGE_BYTES, AT_ONCE).await.is_err());
+        assert!(permits.acquire(MAX_SMALL_PAGE + 1, AT_ONCE).await.is_err());
+        drop(permits.acquire(MAX_SMALL_PAGE, AT_ONCE).await.unwrap());
     }
 }

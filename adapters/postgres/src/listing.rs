@@ -7,6 +7,7 @@
 
 use crate::{
     database::{Database, Param},
+    list_permits::PAGE_BYTES,
     row::{Columns, count},
 };
 use fairway_domain::{
@@ -31,13 +32,35 @@ const WALKED: u32 = 201;
 /// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
+/// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
+const MAX_SMALL_ROW: usize = PAGE_BYTES / 200;
+
 /// The bound on the bytes of a page, besides its number of rows.
 #[derive(Clone, Copy)]
 pub(crate) enum RowBytes {
     /// Domain and schema bound every column, so that 200 rows stay below [`MAX_PAGE_BYTES`].
     Small,
-    /// The bytes of a row, as an SQL expression over its columns. A page ends at [`MAX_PAGE_BYTES`].
-    Weighed(&'static str),
+    /// Measured rows, whose page ends at [`MAX_PAGE_BYTES`].
+    Weighed {
+        /// The bytes of a row, as an SQL expression over its columns.
+        sql: &'static str,
+        /// Maximum of these bytes, or [`UNBOUNDED_ROW`].
+        largest: usize,
+    },
+}
+
+/// The size of a row that can fill a page alone.
+pub(crate) const UNBOUNDED_ROW: usize = PAGE_BYTES;
+
+impl RowBytes {
+    /// Maximum bytes of a page of `rows` rows.
+    fn page(self, rows: u32) -> usize {
+        let row = match self {
+            Self::Small => MAX_SMALL_ROW,
+            Self::Weighed { largest, .. } => largest.saturating_add(MAX_SMALL_ROW),
+        };
+        row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(PAGE_BYTES)
+    }
 }
 
 /// The parameters of a statement, in the order of their placeholders.
@@ -213,7 +236,7 @@ impl Listing {
             // The first row is always returned, whatever its size, and so is one row beyond the page. `OFFSET 0` is an
             // optimization fence: without it, PostgreSQL would evaluate the size expression twice, and the expression
             // may detoast a large column.
-            (join, RowBytes::Weighed(bytes)) => format!(
+            (join, RowBytes::Weighed { sql: bytes, .. }) => format!(
                 "{} SELECT * FROM (
                     SELECT *, sum(row_bytes) OVER (ORDER BY {order} DESC) AS upto, count(*) OVER () AS fetched
                     FROM (
@@ -304,10 +327,11 @@ enum Planned {
 }
 
 impl Database {
-    async fn asked(&self, planned: Planned, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
+    /// Reads rows of at most `bytes` in total.
+    async fn asked(&self, planned: Planned, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
         match planned {
-            Planned::EachTime => self.list(sql, &values.params()).await,
-            Planned::Once => self.list_by_month(sql, &values.params()).await,
+            Planned::EachTime => self.list(bytes, sql, &values.params()).await,
+            Planned::Once => self.list_by_month(bytes, sql, &values.params()).await,
         }
     }
 
@@ -343,7 +367,7 @@ impl Database {
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
             return Ok(u64::from(COUNTED));
         }
-        let total = count(&self.asked(planned, &counted, &listing.values).await?)?;
+        let total = count(&self.asked(planned, MAX_SMALL_ROW, &counted, &listing.values).await?)?;
         if let Some(list) = list.filter(|_| total >= u64::from(COUNTED)) {
             self.long_lists.add(list);
         }
@@ -360,11 +384,14 @@ impl Database {
         let total = self.total(&listing, planned).await?;
         let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
-        let mut found = self.asked(planned, &sql, &listing.values).await?;
+        let bytes = listing.row_bytes.page(page.limit);
+        let mut found = self.asked(planned, bytes, &sql, &listing.values).await?;
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let fetched = match (listing.row_bytes, found.first()) {
-            (RowBytes::Weighed(_), Some(row)) => usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX),
-            (RowBytes::Weighed(_), None) | (RowBytes::Small, _) => found.len(),
+            (RowBytes::Weighed { .. }, Some(row)) => {
+                usize::try_from(row.column::<i64>("fetched")?).unwrap_or(usize::MAX)
+            }
+            (RowBytes::Weighed { .. }, None) | (RowBytes::Small, _) => found.len(),
         };
         found.truncate(limit);
         let goes_on = fetched > found.len();
@@ -429,7 +456,7 @@ mod tests {
         let database = Database::new(&options).unwrap();
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-        let from = ("FROM thing", RowBytes::Weighed("weigh(content)"));
+        let from = ("FROM thing", RowBytes::Weighed { sql: "weigh(content)", largest: UNBOUNDED_ROW });
         let listing = Listing::plain("thing_id, content", Key::Id("thing_id", "thing_id"), from, conditions, values);
         let page = Paging { limit: 20, start: Start::Skip(0) };
         let listed = database.listed(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();

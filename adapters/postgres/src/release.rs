@@ -7,7 +7,7 @@ mod rows;
 use crate::{
     database::{Database, Param, read},
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values, within},
     look::Look,
     row::{Columns, known},
 };
@@ -23,7 +23,7 @@ use fairway_domain::{
         lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
         ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseOfTenant, ReleaseStore},
         recommendation::EndedRuns,
-        review::{Approval, Reviewed},
+        review::{Approval, MAX_NOTE, Reviewed},
         rollback::ReleaseArtifact,
     },
     slug::Slug,
@@ -147,7 +147,7 @@ impl ReleaseStore for Database {
             format!("release_id = {}", values.bind(release.uuid())),
         ];
         let key = Key::Id("approval_id", "approval_id");
-        let row_bytes = RowBytes::Weighed("octet_length(body)");
+        let row_bytes = RowBytes::Weighed { sql: "octet_length(body)", largest: MAX_NOTE * 4 };
         let plain = Listing::plain(rows::APPROVAL_COLUMNS, key, ("FROM approval", row_bytes), conditions, values);
         let listing = Listing { beside: Some(rows::APPROVAL_NOTE.to_owned()), ..plain };
         self.listed(listing, page, rows::approval_with_note).await
@@ -254,7 +254,7 @@ impl ReleaseStore for Database {
         let listing = Listing::plain(
             rows::ARTIFACT_COLUMNS,
             key,
-            ("FROM release_artifact", RowBytes::Weighed("octet_length(content)")),
+            ("FROM release_artifact", RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW }),
             conditions,
             values,
         );

@@ -12,7 +12,9 @@ use fairway_domain::{
     id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     store::{Change, CommitError, Listed, Paging, StoreError},
-    tenant::{NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore},
+    tenant::{
+        MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore,
+    },
 };
 use tokio_postgres::Row;
 
@@ -49,7 +51,10 @@ impl TenantStore for Database {
             Listing::plain(
                 TENANT_COLUMNS,
                 key,
-                ("FROM tenant", RowBytes::Weighed("octet_length(public_hosts::text)")),
+                (
+                    "FROM tenant",
+                    RowBytes::Weighed { sql: "octet_length(public_hosts::text)", largest: MAX_PUBLIC_HOSTS * 256 },
+                ),
                 all,
                 Values::default(),
             ),

@@ -1,5 +1,5 @@
 //! Group commit: concurrent commits of one kind share one statement. A commit with a large payload runs alone and at
-//! once; a semaphore bounds their number, so that connections remain for other statements.
+//! once. Semaphores bound the large commits per kind and in total, so that connections remain for other statements.
 
 use crate::{
     database::{ANSWER, STATEMENT_BYTES},
@@ -20,6 +20,27 @@ use tokio::{
 const LIGHT: usize = 16 << 10;
 /// Maximum number of large commits of one kind that run at the same time.
 const HEAVY_AT_ONCE: usize = 2;
+
+/// Permits for the large commits of all kinds together. With the permits of run ends they cover half of the
+/// connections, so that the other half remains for small statements. Clones share the permits.
+#[derive(Clone)]
+pub(crate) struct HeavyPermits(Arc<Semaphore>);
+
+impl HeavyPermits {
+    /// Creates the permits for all kinds except run ends, for a pool of `connections`.
+    pub(crate) fn of(connections: usize) -> Self {
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(HEAVY_AT_ONCE).max(1))))
+    }
+
+    /// Creates the permits of run ends. A run holds its values until its end is stored, so ends must not wait for the
+    /// commits that start runs.
+    pub(crate) fn of_ends() -> Self {
+        Self(Arc::new(Semaphore::new(HEAVY_AT_ONCE)))
+    }
+}
+
+/// The permits of a large commit: that of its kind, and that of all kinds.
+pub(crate) type HeavyTurn<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
 
 /// A kind of commit that one statement does for many items.
 #[async_trait]
@@ -51,11 +72,12 @@ pub(crate) trait Commit: Send + Sync + 'static {
 pub(crate) struct Commits<C> {
     pub(crate) one: C,
     heavy: Semaphore,
+    heavy_of_all_kinds: HeavyPermits,
 }
 
 impl<C> Commits<C> {
-    pub(crate) const fn of(one: C) -> Self {
-        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE) }
+    pub(crate) fn of(one: C, heavy: &HeavyPermits) -> Self {
+        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE), heavy_of_all_kinds: heavy.clone() }
     }
 }
 
@@ -126,16 +148,20 @@ impl<C: Commit> Gather<Commits<C>> {
         }
     }
 
-    /// Acquires the permit of a large commit, or `None` for a small one. Hold it during the commit.
+    /// Acquires the permits of a large commit, or `None` for a small one. Hold them during the commit.
     ///
     /// # Errors
     /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.
-    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<SemaphorePermit<'_>>, CommitError> {
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<HeavyTurn<'_>>, CommitError> {
         if bytes <= LIGHT {
             return Ok(None);
         }
-        match self.waiting.during(timeout(ANSWER, self.batch.heavy.acquire())).await {
-            Ok(permit) => Ok(permit.ok()),
+        let permits = async {
+            let of_kind = self.batch.heavy.acquire().await.ok()?;
+            Some((of_kind, self.batch.heavy_of_all_kinds.0.acquire().await.ok()?))
+        };
+        match self.waiting.during(timeout(ANSWER, permits)).await {
+            Ok(permits) => Ok(permits),
             Err(elapsed) => Err(CommitError::Store(unavailable(Box::new(elapsed)))),
         }
     }

@@ -16,8 +16,8 @@ use fairway_domain::{
     store::{Change, CommitError, Listed, Paging, StoreError},
     tenant::TenantScope,
     workload::{
-        InvocationMode, ManagementSource, Status, Workload,
-        interface::InterfaceConfig,
+        InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload,
+        interface::{InterfaceConfig, MAX_INTERFACE_BYTES},
         ports::{RuntimeFilter, WorkloadFilter, WorkloadStore},
     },
 };
@@ -55,8 +55,10 @@ pub(crate) fn workload(row: &Row) -> Result<Workload, StoreError> {
 
 /// A description has at most 2,000 characters of up to four bytes, and an interface 64 KiB as JSON. Older interfaces
 /// may be larger.
-const ROW_BYTES: RowBytes =
-    RowBytes::Weighed("(octet_length(description) + coalesce(octet_length(interface_config::text), 0))");
+const ROW_BYTES: RowBytes = RowBytes::Weighed {
+    sql: "(octet_length(description) + coalesce(octet_length(interface_config::text), 0))",
+    largest: MAX_DESCRIPTION * 4 + MAX_INTERFACE_BYTES,
+};
 
 fn interface(row: &Row) -> Result<Option<InterfaceConfig>, StoreError> {
     let document: Option<Value> = row.column("interface_config")?;

@@ -34,9 +34,10 @@ use tokio::{
 const THIS_PROGRAM: &str = "/proc/self/exe";
 /// The subcommand that makes the program a child.
 const SUBCOMMAND: &str = "sandbox";
-/// The allocator setting of the child: no memory is reserved in advance, because memory allocated before the limits
-/// does not count. The child's environment has no other variable.
-const ALLOCATOR: (&str, &str) = ("MIMALLOC_ARENA_RESERVE", "0");
+/// The allocator settings of the child. The allocator starts no thread, because the system call filter kills a process
+/// that does. It unmaps freed memory, because the memory limit counts mapped memory. The child's environment has no
+/// other variable.
+const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,retain:false,narenas:1");
 
 /// Concurrent children per processor.
 const FOR_EACH_PROCESSOR: usize = 2;

@@ -203,10 +203,13 @@ fn holds_a_link(request: &HttpRequest) -> bool {
 }
 
 fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
+    // A token opens its workload in one spelling of the path. Slugs and identifiers never need percent-encoding.
+    let is_respelled = request.uri().path().contains('%');
+    let brought = brought(request)?.map(|brought| if is_respelled { Brought::Nonsense } else { brought });
     Ok(Arrival {
         claims: claims(request)?,
         named: names_an_actor(request),
-        brought: brought(request)?,
+        brought,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
     })

@@ -95,7 +95,12 @@ impl ApiError {
             chain = format!("{chain}: {cause}");
             below = cause.source();
         }
-        tracing::error!(code = self.0.code, cause = chain, "request failed; sending an error response");
+        // 503 is the normal response under load or without the database, so it is no error of the server.
+        if self.0.status == StatusCode::SERVICE_UNAVAILABLE {
+            tracing::warn!(code = self.0.code, cause = chain, "request failed; sending an error response");
+        } else {
+            tracing::error!(code = self.0.code, cause = chain, "request failed; sending an error response");
+        }
         self
     }
 

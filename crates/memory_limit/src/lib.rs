@@ -17,12 +17,12 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 /// Fraction of the limit up to which all large work is admitted.
-const SOFT: (usize, usize) = (13, 20);
+const SOFT: (usize, usize) = (12, 20);
 /// Fraction of the limit up to which large work is admitted one at a time. The allocator retains freed memory for a
 /// while, so a process above [`SOFT`] must not refuse all large work.
-const SERIAL: (usize, usize) = (18, 20);
+const SERIAL: (usize, usize) = (16, 20);
 /// Fraction of the limit from which the process serves only a few requests at a time.
-const HARD: (usize, usize) = (16, 20);
+const HARD: (usize, usize) = (14, 20);
 /// Maximum age of a measurement, and the retry interval of waiting work.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Time for which admitted work counts by its estimate. Afterwards the measurement contains it.
@@ -186,7 +186,7 @@ impl MemoryLimit {
         let expected = usage.resident.saturating_add(usage.settling_bytes).saturating_add(bytes);
         let limit = if usage.settling.is_empty() { self.serial } else { self.soft };
         if expected > limit {
-            self.warn(&mut usage, now);
+            self.warn(&mut usage, now, bytes);
             return Err(LimitReached);
         }
         let number = usage.add(now, bytes);
@@ -210,11 +210,20 @@ impl MemoryLimit {
         usage
     }
 
-    fn warn(&self, usage: &mut Usage, now: Instant) {
+    fn warn(&self, usage: &mut Usage, now: Instant, requested_bytes: usize) {
         if usage.warned_at.is_none_or(|at| now.saturating_duration_since(at) >= WARNING_INTERVAL) {
             usage.warned_at = Some(now);
             let (resident_bytes, soft_bytes) = (usage.resident, self.soft);
-            tracing::warn!(resident_bytes, soft_bytes, "memory limit reached; delaying or refusing large work");
+            // The decision compares the sum of these values, so the log line contains all of them.
+            let (settling, settling_bytes) = (usage.settling.len(), usage.settling_bytes);
+            tracing::warn!(
+                resident_bytes,
+                settling,
+                settling_bytes,
+                requested_bytes,
+                soft_bytes,
+                "memory limit reached; delaying or refusing large work"
+            );
         }
     }
 }
@@ -224,25 +233,25 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// A limit with the thresholds 260, 320 and 360.
+    /// A limit with the thresholds 240, 280 and 320.
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
     async fn admits_one_piece_of_work_at_a_time_above_the_soft_part_of_the_limit() {
-        let limit = MemoryLimit::new(LIMIT, || Some(250));
+        let limit = MemoryLimit::new(LIMIT, || Some(230));
         let small = limit.try_admit(5).unwrap();
         assert!(limit.try_admit(5).is_ok());
         assert!(limit.try_admit(6).is_err());
         drop(small);
-        assert!(limit.try_admit(111).is_err());
-        let large = limit.try_admit(110).unwrap();
+        assert!(limit.try_admit(91).is_err());
+        let large = limit.try_admit(90).unwrap();
         assert!(limit.try_admit(1).is_err());
         drop(large);
         assert!(limit.try_admit(1).is_ok());
         assert!(!limit.is_reached() && !limit.is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(261)).is_reached());
-        assert!(!MemoryLimit::new(LIMIT, || Some(319)).is_exhausted());
-        assert!(MemoryLimit::new(LIMIT, || Some(320)).is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(241)).is_reached());
+        assert!(!MemoryLimit::new(LIMIT, || Some(279)).is_exhausted());
+        assert!(MemoryLimit::new(LIMIT, || Some(280)).is_exhausted());
     }
 
     #[tokio::test(start_paused = true)]

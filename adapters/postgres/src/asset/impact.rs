@@ -1,7 +1,7 @@
 //! Reverse look-ups: the versions that refer to an asset, and the releases that bind it.
 
 use super::{ASSET_COLUMNS, asset};
-use crate::{database::Database, row::Columns};
+use crate::{database::Database, list_permits::PAGE_BYTES, row::Columns};
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{
@@ -84,7 +84,7 @@ impl ImpactStore for Database {
         );
         let tenant = scope.tenant().uuid();
         let known: Vec<Uuid> = known.iter().copied().map(AssetVersionId::uuid).collect();
-        let rows = self.list(&sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
+        let rows = self.list(PAGE_BYTES, &sql, &[&tenant, &any, &slugs, &labels, &i64::from(most), &known]).await?;
         rows.iter().map(referrer).collect()
     }
 

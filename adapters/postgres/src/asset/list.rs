@@ -1,7 +1,7 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::listing::{Branch, Key, Listing, RowBytes, Values};
+use crate::listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values};
 use fairway_domain::{
     access::ActorRef,
     asset::ports::{AssetFilter, AssetSight},
@@ -107,6 +107,6 @@ pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = Key::Place("version.ordinal", "version_ordinal");
-    let row_bytes = RowBytes::Weighed("octet_length(content)");
+    let row_bytes = RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW };
     Listing::plain(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
 }

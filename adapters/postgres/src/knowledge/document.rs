@@ -29,9 +29,10 @@ const FROM: &str = "FROM knowledge_document AS document
         ON said.tenant_id = document.tenant_id AND said.entry_id = document.entry_id";
 
 /// Metadata has at most 8 KiB, a title 300 characters, and a source reference 2,000.
-const ROW_BYTES: RowBytes = RowBytes::Weighed(
-    "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
-);
+const ROW_BYTES: RowBytes = RowBytes::Weighed {
+    sql: "(coalesce(octet_length(metadata), 0) + coalesce(octet_length(title), 0) + coalesce(octet_length(source_ref), 0))",
+    largest: (8 << 10) + (300 + 2_000) * 4,
+};
 
 fn revision(row: &Row, name: &'static str) -> Result<IndexRevision, StoreError> {
     row.column::<i64>(name).map(IndexRevision::new)

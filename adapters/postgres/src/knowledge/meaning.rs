@@ -157,7 +157,7 @@ pub(super) async fn coverage(
     let limit = if has_vectors(database).await? { comparable_there(parts) } else { comparable(parts) };
     let beyond = i64::from(limit).saturating_add(1);
     // Planned for these values: without a filter, an index-only scan suffices.
-    let rows = database.list(COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
+    let rows = database.list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
     let pieces: i64 = rows.first().map_or(Ok(0), |row| row.column("pieces"))?;
     Ok(VectorCoverage { limit, is_complete: pieces <= i64::from(limit) })
 }

@@ -1,6 +1,6 @@
 //! Group commit: concurrent changes of different aggregates share a few statements, and each gets its own result.
 
-use crate::stage::{Stage, activation, content, fresh, said, scope, stamp};
+use crate::stage::{Stage, acceptance, activation, connected, content, fresh, said, scope, stamp};
 use fairway_domain::{
     asset::{
         AssetVersion, Lifecycle,
@@ -8,9 +8,11 @@ use fairway_domain::{
         kind::AssetKind,
         ports::{ArtifactPath, AssetStore},
     },
+    execution::ports::ExecutionStore,
     id::ReleaseId,
     release::{StateName, lane::Lane, ports::ReleaseStore},
     store::CommitError,
+    workload::ports::WorkloadStore,
 };
 use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
@@ -174,6 +176,47 @@ async fn heavy_versions_hinder_nobody() {
     assert!(!making.is_finished(), "the small version waited for the large one");
     stage.run("COMMIT").await;
     assert_eq!(making.await.unwrap().unwrap().version_label.as_str(), "v1");
+}
+
+/// Two large commits of each of two kinds would take all four connections.
+#[tokio::test]
+async fn heavy_commits_of_all_kinds_leave_connections_for_small_statements() {
+    let stage = Arc::new(Stage::with_connections(4).await);
+    let (workload, placed) = stage.active().await;
+    let on = stage.accepted_on(&workload, &placed).await;
+    let held = stage.asset(AssetKind::Skill).await;
+    let text = "x".repeat(100_000);
+    stage
+        .run(&format!(
+            "BEGIN; SELECT 1 FROM asset WHERE asset_id = '{}' FOR UPDATE; LOCK TABLE execution_input",
+            held.asset_id
+        ))
+        .await;
+    let mut commits = JoinSet::new();
+    for _ in 0..2 {
+        let content = Canonical::of(&json!({ "a": text })).unwrap();
+        let version = held.add_version(fresh(), None, content.into(), &stamp()).unwrap();
+        let store = Arc::clone(&stage.store);
+        commits.spawn(async move { store.commit_version(scope(), version, None).await.is_ok() });
+        let mut run = acceptance(&placed);
+        run.inputs.body = json!({ "ticket": text }).to_string();
+        let store = Arc::clone(&stage.store);
+        commits.spawn(async move { store.accept(scope(), &run, on, None).await.is_ok() });
+    }
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    // A transaction sees `pg_stat_activity` as of its first read, so the owner's connection cannot observe.
+    let observer = connected(&stage.database.url()).await;
+    let waiting = async || observer.query_one(waits, &[]).await.unwrap().get::<_, i64>(0);
+    while waiting().await == 0 {
+        assert!(commits.try_join_next().is_none(), "large commits must wait for the locks");
+    }
+    for _ in 0..20 {
+        let read = WorkloadStore::find(&*stage.store, scope(), workload.workload_id).await;
+        assert!(read.as_ref().is_ok_and(Option::is_some), "large commits took all connections: {read:?}");
+    }
+    assert!(waiting().await <= 2, "large commits take at most half of the connections");
+    stage.run("COMMIT").await;
+    commits.join_all().await;
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ const LONGEST_QUEUE: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.
 const LONGEST_LINE: usize = 100_000;
-/// Bounds of the memory limit in MiB. An idle server takes about 60 in a release build.
+/// Bounds of the memory limit in MiB. An idle server takes about 45 in a release build.
 const SMALLEST_MEMORY_LIMIT: usize = 64;
 const LARGEST_MEMORY_LIMIT: usize = 1 << 20;
 

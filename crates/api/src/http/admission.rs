@@ -28,6 +28,10 @@ const SERVED: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const CROWD: usize = 3;
 
+/// Maximum requests in flight of one worker thread, including those whose bodies still arrive. Each takes about 90 KiB
+/// besides its body in an unoptimized build.
+const MAX_UNDER_WAY: usize = 512;
+
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
 const SERVED_AT_MEMORY_LIMIT: usize = 4;
 
@@ -103,11 +107,19 @@ impl Admission {
         if now.saturating_duration_since(books.stretch_began) >= STRETCH {
             let is_standing = mem::replace(&mut books.fewest, waiting) >= self.line;
             if is_standing {
+                if books.overloaded_until.is_none_or(|until| now >= until) {
+                    tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
+                }
                 books.overloaded_until = Some(now + RELIEF);
             }
             books.stretch_began = now;
         }
-        if is_exhausted() && books.under_way.values().sum::<usize>() >= SERVED_AT_MEMORY_LIMIT {
+        let all: usize = books.under_way.values().sum();
+        if all >= SERVED_AT_MEMORY_LIMIT && is_exhausted() {
+            return None;
+        }
+        // A client with few requests in flight is still served, up to twice the limit.
+        if all >= MAX_UNDER_WAY && (all >= MAX_UNDER_WAY.saturating_mul(2) || !books.is_owed(&party)) {
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
@@ -115,7 +127,7 @@ impl Admission {
         let limit = if overloaded { self.line * SERVED.0 / SERVED.1 } else { burst };
         if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_owed(&party)) {
             if !overloaded {
-                tracing::warn!(waiting, "overloaded; refusing requests with 503");
+                tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
             books.overloaded_until = Some(now + RELIEF);
             return None;
@@ -224,6 +236,17 @@ mod tests {
         assert!(admit(false).is_some());
         drop(served.pop());
         assert!(admit(true).is_some());
+    }
+
+    #[tokio::test]
+    async fn bounds_requests_under_way_and_serves_other_parties_beside_them() {
+        let admission = Admission::new(Waiting::default(), LINE);
+        let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
+        let held: Vec<Admitted> = (0..MAX_UNDER_WAY).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
+        assert!(admission.admit(crowd.clone(), now).is_none());
+        assert!(admission.admit(other, now).is_some());
+        drop(held);
+        assert!(admission.admit(crowd, now).is_some());
     }
 
     #[test]

@@ -9,9 +9,10 @@ use actix_web::HttpRequest;
 
 /// Header names that proxies, tunnels, load balancers and CDNs add to forwarded requests.
 /// Sources: RFC 7239 (`Forwarded`), RFC 9110 sections 7.6.2 and 7.6.3 (`Max-Forwards`, `Via`), and product manuals.
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 28] = [
     "client-ip",
     "disguised-host",
+    "do-connecting-ip",
     "front-end-https",
     "http-client-ip",
     "incap-client-ip",
@@ -33,8 +34,6 @@ const NAMES: [&str; 29] = [
     "x-ms-proxy",
     "x-nginx-proxy",
     "x-originating-ip",
-    "x-remote-addr",
-    "x-remote-ip",
     "x-request-start",
     "x-scheme",
     "x-url-scheme",
@@ -42,7 +41,7 @@ const NAMES: [&str; 29] = [
 ];
 
 /// Prefixes of such names, for products that add several headers. `CDN-Loop` is RFC 8586.
-const PREFIXES: [&str; 38] = [
+const PREFIXES: [&str; 43] = [
     "akamai-",
     "ali-",
     "cdn-",
@@ -62,6 +61,8 @@ const PREFIXES: [&str; 38] = [
     "x-amzn-",
     "x-appengine-",
     "x-arr-",
+    "x-auth-request-",
+    "x-authentik-",
     "x-azure-",
     "x-cdn-",
     "x-cf-",
@@ -74,13 +75,16 @@ const PREFIXES: [&str; 38] = [
     "x-kong-",
     "x-nf-",
     "x-original-",
+    "x-pomerium-",
     "x-proxy",
     "x-railway-",
     "x-real-",
+    "x-remote-",
     "x-ssl-",
     "x-sucuri-",
     "x-traefik-",
     "x-vercel-",
+    "x-webauth-",
 ];
 
 /// Whether a request has a header that proxies add, or a host that is not a loopback name.
@@ -138,7 +142,7 @@ mod tests {
     }
 
     /// Headers that products and standards add, in the spelling of their manuals.
-    const FORWARDING: [&str; 50] = [
+    const FORWARDING: [&str; 60] = [
         "Forwarded",
         "Forwarded-For",
         "Forwarded-Proto",
@@ -189,6 +193,16 @@ mod tests {
         "X-Vercel-Id",
         "X-Request-Start",
         "X-Kong-Request-Id",
+        "Do-Connecting-IP",
+        "X-Remote-Addr",
+        "X-Remote-Group",
+        "X-Remote-IP",
+        "X-Remote-User",
+        "X-Auth-Request-User",
+        "X-Auth-Request-Email",
+        "X-Authentik-Username",
+        "X-Pomerium-Jwt-Assertion",
+        "X-WEBAUTH-USER",
     ];
 
     #[test]

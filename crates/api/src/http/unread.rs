@@ -26,6 +26,9 @@ use tokio::time::timeout;
 
 /// Maximum bytes to drain.
 const SHORT: usize = 64 << 10;
+/// Maximum number of bodies that one worker thread drains at a time. Each holds its connection and about 30 KiB of
+/// buffers. Beyond this number the response closes the connection instead.
+const MAX_DRAINS: usize = 128;
 /// Time limit for draining. Most short bodies arrive with their head.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -49,11 +52,40 @@ pub async fn unread<B: MessageBody + 'static>(
     let response = next.call(request).await;
     // A client that was too slow for the handler gets no additional time.
     let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
-    if drains && !body.over.get() {
+    if drains
+        && !body.over.get()
+        && let Some(_drain) = Drain::begin()
+    {
         // The response is sent in any case; an undrained rest then closes the connection.
         let _ = timeout(PATIENCE, drop_rest(&body)).await;
     }
     response
+}
+
+thread_local! {
+    static DRAINS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The permit for one drain of this thread; dropping it ends the drain.
+struct Drain;
+
+impl Drain {
+    /// Begins a drain, or returns `None` if [`MAX_DRAINS`] are active.
+    fn begin() -> Option<Self> {
+        DRAINS.with(|drains| {
+            let active = drains.get();
+            (active < MAX_DRAINS).then(|| {
+                drains.set(active + 1);
+                Self
+            })
+        })
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        DRAINS.with(|drains| drains.set(drains.get().saturating_sub(1)));
+    }
 }
 
 /// A body that the handler reads first and the middleware drains.
@@ -78,5 +110,18 @@ async fn drop_rest(body: &Body) {
         if dropped > SHORT {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_the_drains_of_a_thread() {
+        let drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
+        assert!(Drain::begin().is_none());
+        drop(drains);
+        assert!(Drain::begin().is_some());
     }
 }

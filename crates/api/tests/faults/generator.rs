@@ -29,3 +29,21 @@ async fn servers_that_start_at_once_provision_one_generator() {
     }
     drop((first_server, second_server));
 }
+
+#[tokio::test]
+async fn a_tenant_without_a_workspace_is_no_warning_at_the_next_start() {
+    let database = TestDatabase::create().await.unwrap();
+    let first = Place::new(&database.url());
+    let server = first.start().await;
+    server.remote.make("/v1/tenants", &json!({ "slug": "new", "name": "New" })).await;
+    drop(server);
+    let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
+    let server = second.start().await;
+    let owner = database.owner().await.unwrap();
+    // Tenants are listed newest first, so the new one was visited before.
+    let active = "SELECT count(*) FROM release JOIN workload USING (tenant_id, workload_id)
+        WHERE slug = 'fairway-generator' AND state = 'active'";
+    let provisioned = async || owner.query_one(active, &[]).await.unwrap().get::<_, i64>(0) == 1;
+    until("a generator is active", Duration::from_secs(30), provisioned).await;
+    assert!(!server.said().contains("failed to provision the generator"), "{}", server.said());
+}

@@ -1,10 +1,10 @@
-//! The resident memory of a server while clients of every role try to raise it.
+//! Bounds the resident memory of a server under attack by clients of every role.
 //!
-//! In its short form each attack runs a few rounds by itself. In its long form (`cargo xtask model`) random attacks run
-//! beside each other, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
-//! `FAIRWAY_TEST_MEMORY_ATTACKS` names the attacks to run, with commas between, to find what takes the memory.
+//! The short form runs each attack alone, for a few rounds. The long form (`cargo xtask model`) runs random attacks
+//! concurrently, from the seed `FAIRWAY_TEST_SEED`, for `FAIRWAY_TEST_MEMORY_SECONDS` (600 by default).
+//! `FAIRWAY_TEST_MEMORY_ATTACKS` selects attacks by name, separated by commas, to find the cause of a peak.
 
-#![expect(clippy::print_stdout, reason = "the long form says how it goes")]
+#![expect(clippy::print_stdout, reason = "the long form reports its progress")]
 
 mod attacks;
 mod caches;
@@ -25,16 +25,16 @@ use tally::Tally;
 use target::Target;
 use tokio::task::JoinSet;
 
-/// Most resident memory that the server may ever have, in KiB.
+/// Maximum resident memory of the server, in KiB.
 const LIMIT: u64 = 400 << 10;
-/// How long the long form takes without a word about it.
+/// Default duration of the long form.
 const LONG: Duration = Duration::from_secs(600);
-/// Attacks that run beside each other in the long form.
+/// Concurrent attacks in the long form.
 const AT_ONCE: usize = 4;
-/// How often the attackers' progress is printed in the long form.
+/// Interval between progress reports in the long form.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// A pseudo-random sequence (splitmix64). Clones go on by themselves.
+/// A pseudo-random sequence (splitmix64). Clones advance independently.
 #[derive(Clone, Debug)]
 struct Random(u64);
 
@@ -61,7 +61,7 @@ fn duration() -> Duration {
     seconds.map_or(LONG, Duration::from_secs)
 }
 
-/// A server with its default settings, but for what a crowd on one machine needs.
+/// Starts a server with the default limits for waiting requests and memory.
 async fn start(database: &TestDatabase) -> (Place, Server) {
     let place = Place::new(&database.url());
     let place = place.setting("FAIRWAY_WAITING_LINE", "24").setting("FAIRWAY_MEMORY_LIMIT_MIB", "400");
@@ -81,7 +81,7 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     } else {
         attack_in_turn(&server, &target, &mut random).await;
     }
-    // The server still serves the people it is for.
+    // The server still serves legitimate requests.
     let run = target.run_as_owner().await;
     assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
 }
@@ -97,22 +97,22 @@ async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Rand
         println!("{}", report[report.len() - 1]);
         assert!(memory.peak < LIMIT, "{attack:?} raised the memory to {} KiB\n{}", memory.peak, report.join("\n"));
         if !tally.is_complete() {
-            missed.push(format!("{attack:?} never reached {:?}: {tally:?}", tally.unreached()));
+            missed.push(format!("{attack:?} did not reach {:?}: {tally:?}", tally.unreached()));
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
-/// The attacks of a run: those that the environment names, or all.
+/// The attacks that the environment names, or all.
 fn attacks() -> Vec<Attack> {
     let Ok(named) = env::var("FAIRWAY_TEST_MEMORY_ATTACKS") else { return Attack::ALL.to_vec() };
     let is_named = |attack: &Attack| named.split(',').any(|name| name == format!("{attack:?}"));
     let attacks: Vec<Attack> = Attack::ALL.into_iter().filter(is_named).collect();
-    assert_eq!(attacks.len(), named.split(',').count(), "{named} names an attack that does not exist, or one twice");
+    assert_eq!(attacks.len(), named.split(',').count(), "{named} contains an unknown or repeated attack");
     attacks
 }
 
-/// The attacks in random order, each once before one comes again.
+/// Draws attacks in random order, each once per pass.
 struct Deck {
     random: Random,
     left: Vec<Attack>,
@@ -170,17 +170,17 @@ async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Ra
     for attack in attacks() {
         let tally = tallies.entry(attack).or_default();
         if !tally.is_complete() {
-            // Beside others the server may refuse all of an attack for load. Alone, it gets through.
+            // Load shedding may refuse every request of a concurrent attack, so the attack runs once more alone.
             tally.add(attack.run(target, random, 1).await);
         }
         println!("{attack:?}: {tally}");
-        assert!(tally.is_complete(), "{attack:?} never reached {:?}: {tally:?}", tally.unreached());
+        assert!(tally.is_complete(), "{attack:?} did not reach {:?}: {tally:?}", tally.unreached());
     }
     let memory = server.memory();
     assert!(memory.peak < LIMIT, "{} KiB\n{}", memory.peak, tail(&server.said()));
 }
 
-/// Executes in environments of ever new names, with a workload whose interface is large.
+/// Executes a workload with a large interface in environments with unique, unknown names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn made_up_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
@@ -192,10 +192,10 @@ async fn made_up_environments_leave_nothing_in_memory() {
     let tally = Attack::MadeUpEnvironments.run(&target, &mut random, 4).await;
     assert!(tally.is_complete(), "{tally:?}");
     let grown = server.memory().now.saturating_sub(before);
-    assert!(grown < 32 << 10, "600 made-up environments left {grown} KiB behind");
+    assert!(grown < 32 << 10, "600 unknown environments left {grown} KiB in memory");
 }
 
-/// A hundred large bodies whose last byte never comes, of a caller who may send them.
+/// Sends a hundred large bodies without their last byte, as a caller with the right to send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn withheld_bodies_keep_within_their_budget_and_leave_room_for_others() {
     const BODIES: usize = 100;
@@ -217,7 +217,7 @@ async fn withheld_bodies_keep_within_their_budget_and_leave_room_for_others() {
     drop(held);
 }
 
-/// The end of a long text.
+/// The last 20 lines of a text.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().rev().take(20).collect();
     lines.into_iter().rev().collect::<Vec<_>>().join("\n")

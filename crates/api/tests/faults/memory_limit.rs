@@ -44,5 +44,16 @@ async fn refuses_large_work_at_the_memory_limit_and_serves_small_work() {
     assert!(refused.asks_to_come_back(), "{refused:?}");
     server.remote.make(&versions, &version(10_000)).await;
     server.remote.make(&run, &inputs()).await;
-    assert!(server.said().contains("memory limit reached"), "{}", server.said());
+    // A list counts by the maximum size of its page.
+    let long = server.remote.get("/v1/workloads?limit=200").await.unwrap();
+    assert!(long.asks_to_come_back(), "{long:?}");
+    for path in ["/v1/workloads?limit=1", "/v1/executions", "/v1/assets", "/v1/releases?limit=10"] {
+        let short = server.remote.get(path).await.unwrap();
+        assert_eq!(short.status, 200, "{path}: {short:?}");
+    }
+    // The warning contains the estimates, and a refusal under load is logged as a warning.
+    let said = server.said();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("memory limit reached")).collect();
+    assert!(lines.iter().any(|line| line.contains("settling_bytes") && line.contains("requested_bytes")), "{said}");
+    assert!(said.contains("request failed; sending an error response") && !said.contains("ERROR"), "{said}");
 }

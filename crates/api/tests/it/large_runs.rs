@@ -228,3 +228,24 @@ async fn runs_that_pause_leave_places_to_other_tenants() {
         completes(*index, id).await;
     }
 }
+
+/// A memory limit of one byte after the run is stored prevents all reads of large outputs.
+#[tokio::test]
+async fn large_output_is_read_for_callers_alone_who_are_shown_it() {
+    let app = TestApp::start().await;
+    let given = app.given();
+    let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
+         - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
+    let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
+    let echo = given.active_with("echo", versions).await;
+    given.role("user:operator", "operator", ("tenant", Some(crate::stage::TENANT))).await;
+    let run = large(&app, &echo).await.expect(200)["execution_id"].clone();
+    let path = format!("/v1/executions/{}", run.as_str().unwrap());
+    fairway_memory_limit::limit_process(1);
+    assert_eq!(app.get(&path).await.status, 503, "the submitter may see the large output, so the server reads it");
+    let shown = app.get(&path).as_actor("user:operator").await.expect(200);
+    assert_eq!((&shown["status"], &shown["queued_result"]), (&json!("completed"), &Value::Null));
+    app.get(&path).as_actor("anonymous").await.refused(404, "not_found");
+    let cancel = app.post(format!("{path}/cancel"), json!({})).as_actor("user:operator");
+    cancel.await.refused(409, "execution_not_cancellable");
+}

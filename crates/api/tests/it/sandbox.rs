@@ -300,7 +300,10 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
         }
     };
     let environment = std::fs::read(format!("/proc/{child}/environ")).unwrap();
-    assert_eq!(environment, b"MIMALLOC_ARENA_RESERVE=0\0", "the child has no variable of the server");
+    assert_eq!(
+        environment, b"_RJEM_MALLOC_CONF=background_thread:false,retain:false,narenas:1\0",
+        "the child has no variable of the server"
+    );
     let status = std::fs::read_to_string(format!("/proc/{child}/status")).unwrap();
     assert!(status.contains("NoNewPrivs:\t1"), "{status}");
     let open = std::fs::read_dir(format!("/proc/{child}/fd")).unwrap().flatten();

@@ -118,6 +118,14 @@ async fn a_token_grants_that_workload_and_nothing_else() {
     tokened(app.get(links(&workload))).await.refused(401, "share_token_invalid");
     tokened(app.get(format!("/v1/workloads/{}", workload.workload_id))).await.refused(401, "share_token_invalid");
     tokened(app.get(format!("/v1/executions/{}", stage.execution))).await.refused(404, "not_found");
+    // Another spelling of the path.
+    for respelled in ["%73hared", "share%64"] {
+        let page = format!("/v1/workloads/by-slug/{respelled}");
+        app.get(format!("{page}?token={token}")).await.refused(401, "share_token_invalid");
+        let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
+        let run = app.post(format!("{page}/execute"), body).header("X-Share-Token", token);
+        run.await.refused(401, "share_token_invalid");
+    }
     // A token with another tenant in it, and a request to another tenant.
     let abroad = app.given().tenant("abroad").await;
     let moved = token.replace(&TENANT.replace('-', ""), &abroad.replace('-', ""));

@@ -209,11 +209,13 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     }
     let mut problems = published.problems(content);
     let refused: BTreeSet<String> = problems.iter().map(|problem| problem.pointer.clone()).collect();
-    let mut ruled = rule::problems(kind, content);
+    // Content with a length error is refused in any case, and its patterns could take seconds to compile.
+    let is_within_bounds = !problems.iter().any(schema::is_length);
+    let mut ruled = rule::problems(kind, content, is_within_bounds);
     // Parsers report problems when content is read. Refused content is not read, so they run here and the report is
     // complete.
     let unread = !problems.is_empty() || !ruled.is_empty();
-    if unread && kind == AssetKind::PolicyBundle {
+    if unread && is_within_bounds && kind == AssetKind::PolicyBundle {
         ruled.extend(CompiledPolicy::rule_problems(content));
     } else if unread && kind == AssetKind::OrchestrationFlow {
         ruled.extend(flow(content).err().unwrap_or_default());

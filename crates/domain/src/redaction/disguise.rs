@@ -1,5 +1,6 @@
 //! Normalization of characters that hide personal data from byte-wise matching but not from people: zero-width
-//! characters and soft hyphens between digits, full-width or non-Latin digits and signs, and combining marks.
+//! characters and soft hyphens between digits, control characters, full-width or non-Latin digits and signs, and
+//! combining marks.
 //!
 //! Patterns match the normalized text; replacements apply to the original text.
 
@@ -14,7 +15,7 @@ const ZEROS: [char; 16] = [
 /// The visible equivalent of a character; `None` for an invisible one.
 fn seen(character: char) -> Option<char> {
     if character.is_ascii() {
-        return Some(character);
+        return (!is_hidden(character)).then_some(character);
     }
     Some(match character {
         _ if is_hidden(character) => return None,
@@ -33,7 +34,8 @@ fn seen(character: char) -> Option<char> {
 /// Whether a character is invisible and does not separate words.
 const fn is_hidden(character: char) -> bool {
     matches!(character, '\u{300}'..='\u{36f}' | '\u{20d0}'..='\u{20f0}' | '\u{fe00}'..='\u{fe0f}')
-        || (crate::text::is_hidden(character) && !matches!(character, '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}'))
+        || (crate::text::is_hidden(character)
+            && !matches!(character, '\t' | '\n' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}'))
 }
 
 fn ascii(code: u32) -> Option<char> {
@@ -48,7 +50,8 @@ fn digit(character: char) -> Option<char> {
 
 /// The normalized text.
 pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
-    if text.is_ascii() || text.chars().all(|character| seen(character) == Some(character)) {
+    let is_plain = |byte: u8| byte.is_ascii() && !is_hidden(char::from(byte));
+    if text.bytes().all(is_plain) || text.chars().all(|character| seen(character) == Some(character)) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().filter_map(seen).collect())

@@ -189,6 +189,8 @@ fn sees_through_dots_hidden_characters_and_other_digits() {
         ),
         ("+４９ 30 123\u{2060}4567, ０30 1234567", "[phone], [phone]"),
         ("４111111111111111\u{200b}4111111111111111", "[card]\u{200b}[card]"),
+        ("4\u{0}111\u{1}1111\u{1b}\u{7f}11111111, 4111\u{80}1111\u{c}11111111", "[card], [card]"),
+        ("078-05\u{8}-1120 ada\u{1f}@exam\u{9f}ple.com 10.\u{2}0.0.1", "[national_id] [email] [ip]"),
         // A hidden character may also separate two matches.
         ("x\u{200b}4111111111111111\u{200b}x", "x\u{200b}[card]\u{200b}x"),
     ]);
@@ -463,6 +465,7 @@ fn no_form_looks_far() {
         "[email]",
         "a@b.com ",
         "\u{200b}",
+        "4\u{1}",
         "4\u{ad}",
         "４",
         "4111.1111.",

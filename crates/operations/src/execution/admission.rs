@@ -123,7 +123,7 @@ impl Services {
         if !is_guest(caller.actor.kind()) {
             return self.read_execution(caller, id, None).await;
         }
-        let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
-        Ok(Execution { output: None, ..execution })
+        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
+        Ok(Execution { output: None, ..state.execution })
     }
 }

@@ -10,7 +10,10 @@ use fairway_domain::{
         ArtifactDocument, EvidenceRecord,
         lineage::{LineageFilter, LineagePage},
     },
-    execution::{Execution, Status, StepRow, ports::ExecutionFilter},
+    execution::{
+        Execution, Status, StepRow,
+        ports::{ExecutionFilter, RunState},
+    },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     share_link::TokenHash,
     store::{Listed, Paging},
@@ -103,8 +106,14 @@ impl Services {
         operation: Operation,
     ) -> Result<(Execution, Own), Failure> {
         let scope = TenantScope::of(caller);
-        let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
+        // A large output waits for memory, so the server reads it only for callers who may see it.
+        let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
+        let RunState { execution, is_output_left_out } = state;
         match self.enter_as(caller, &execution, token, operation).await? {
+            Own::Yes if is_output_left_out => {
+                let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
+                Ok((execution, Own::Yes))
+            }
             Own::Yes => Ok((execution, Own::Yes)),
             Own::No => Ok((Execution { output: None, ..execution }, Own::No)),
         }

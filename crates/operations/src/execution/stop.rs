@@ -113,17 +113,18 @@ impl Services {
         Err(Failure::Contended)
     }
 
+    /// The current state of a run, without a large output.
     async fn present(&self, scope: TenantScope, id: ExecutionId) -> Result<Execution, Failure> {
-        let found = self.stores.executions.find(scope, id).await?;
-        found.ok_or(Failure::Corrupt("a run is missing"))
+        let state = self.stores.executions.state(scope, id).await?;
+        state.map(|state| state.execution).ok_or(Failure::Corrupt("a run is missing"))
     }
 
     async fn has_ended(&self, scope: TenantScope, id: ExecutionId) -> Result<bool, Failure> {
         let mut subscription = self.signals.follow(id);
         let until = Instant::now() + GRACE;
         loop {
-            let found = self.stores.executions.find(scope, id).await?;
-            if found.is_none_or(|found| found.outcome.is_some()) {
+            let state = self.stores.executions.state(scope, id).await?;
+            if state.is_none_or(|state| state.execution.outcome.is_some()) {
                 return Ok(true);
             }
             if Instant::now() >= until {

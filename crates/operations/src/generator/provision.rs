@@ -46,13 +46,17 @@ impl Services {
         loop {
             let page = self.stores.tenants.list(Paging { limit: PAGE, start }).await?;
             for tenant in page.rows {
-                if let Err(failure) = self.provision_generator(tenant.tenant_id).await {
-                    let error: &dyn std::error::Error = &failure;
-                    tracing::warn!(
-                        error,
-                        tenant_id = %tenant.tenant_id,
-                        "failed to provision the generator of a tenant; it has none"
-                    );
+                let tenant_id = tenant.tenant_id;
+                match self.provision_generator(tenant_id).await {
+                    Ok(()) => {}
+                    // A new tenant has no workspace. Its first draft request provisions the generator.
+                    Err(Failure::NotFound) => {
+                        tracing::debug!(%tenant_id, "tenant has no workspace; its generator is provisioned later");
+                    }
+                    Err(failure) => {
+                        let error: &dyn std::error::Error = &failure;
+                        tracing::warn!(error, %tenant_id, "failed to provision the generator of a tenant; it has none");
+                    }
                 }
             }
             match page.next {

@@ -9,13 +9,18 @@ use std::{
     task::{Context, Waker},
 };
 
-/// Approximate read-ahead of a body, in bytes.
+/// Approximate read-ahead of a body that a consumer awaits, in bytes.
 const WINDOW: usize = 16 << 10;
+/// Approximate read-ahead of a body before a consumer awaits it, in bytes. A request that is refused earlier holds no
+/// more.
+const UNAWAITED: usize = 4 << 10;
 
 /// The bytes that were read since the consumer last waited, and the reader that waits for the window to open.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
     bytes: Cell<usize>,
+    /// Whether a consumer has awaited the current body.
+    is_awaited: Cell<bool>,
     /// Number of requests with a response.
     answered: Cell<u64>,
     reader: RefCell<Option<Waker>>,
@@ -32,7 +37,8 @@ impl ReceiveWindow {
     /// so that the framework consumes its bytes first.
     pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.answered.get();
-        if !waits_for_answer && self.bytes.get() < WINDOW {
+        let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED };
+        if !waits_for_answer && self.bytes.get() < window {
             return false;
         }
         if waits_for_answer || is_serving {
@@ -48,10 +54,12 @@ impl ReceiveWindow {
     pub(super) fn answer(&self) {
         self.answered.set(self.answered.get().wrapping_add(1));
         self.open();
+        self.is_awaited.set(false);
     }
 
-    /// Opens the window and wakes the reader.
+    /// Opens the window, because the body is awaited, and wakes the reader.
     pub(super) fn open(&self) {
+        self.is_awaited.set(true);
         self.bytes.set(0);
         if let Some(reader) = self.reader.borrow_mut().take() {
             reader.wake();
@@ -85,7 +93,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
         let window = ReceiveWindow::default();
-        window.add(WINDOW - 1);
+        window.add(UNAWAITED - 1);
         assert!(!window.is_closed((0, true), &mut context));
         window.add(1);
         assert!(window.is_closed((0, true), &mut context));
@@ -93,7 +101,9 @@ mod tests {
         window.open();
         assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
         assert!(!window.is_closed((0, true), &mut context));
-        window.add(WINDOW);
+        window.add(WINDOW - 1);
+        assert!(!window.is_closed((0, true), &mut context));
+        window.add(1);
         // A head has no consumer that awaits more bytes.
         assert!(window.is_closed((0, false), &mut context));
         assert_eq!(wakes.0.load(Ordering::Relaxed), 2);

@@ -1,10 +1,11 @@
-//! The attacks: each sends many requests whose memory a client would decide about, and counts what they came to.
+//! Attacks on memory. Each sends many requests whose memory use depends on the client, and counts their outcomes.
 
 mod bodies;
 mod large_runs;
 mod names;
 mod reading;
 mod running;
+mod staying;
 mod writing;
 
 use super::{
@@ -18,71 +19,83 @@ use serde_json::{Value, json};
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::net::TcpStream;
 
-/// Requests that an attack has under way.
+/// Concurrent requests of an attack.
 const AT_ONCE: usize = 24;
-/// How long connections are kept that only hold memory.
+/// Time for which idle connections that hold memory stay open.
 const HELD: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Attack {
-    /// Inputs that the schema of a guardrail refuses in millions of ways.
+    /// Inputs for which the schema of a guardrail produces millions of errors.
     ExplodingSchema,
-    /// Runs in environments that nobody has released to.
+    /// Runs in environments without a release.
     MadeUpEnvironments,
-    /// Workloads with large interfaces, listed by many at once.
+    /// Concurrent lists of workloads with large interfaces.
     LargeInterfaces,
-    /// Small bodies whose values take a hundred times their bytes.
+    /// Small bodies whose parsed values take a hundred times their size.
     DenseBodies,
-    /// Large bodies whose last byte never comes.
+    /// Large bodies without their last byte.
     WithheldBodies,
-    /// Heads that never end.
+    /// Request heads without an end.
     WithheldHeads,
     /// Many requests in one packet.
     PipelinedRequests,
-    /// Large answers that nobody reads, or a byte at a time.
+    /// Large responses that the client reads slowly or not at all.
     SlowReaders,
-    /// Streams of events.
+    /// Event streams.
     Streams,
-    /// Runs with large inputs, each with a key and a session of its own.
+    /// Runs with large inputs, each with a unique idempotency key and session.
     IdempotencyKeys,
-    /// Tokens of share links that nobody made.
+    /// Unknown tokens of share links.
     ShareTokens,
-    /// Visitors of a public workload from ever new addresses.
+    /// Visitors of a public workload from unique addresses.
     ClientAddresses,
-    /// Slugs, actors, tenants and workloads that nobody made.
+    /// Unknown slugs, actors, tenants and workloads.
     MadeUpNames,
     /// Large versions of prompts and configurations.
     PromptVersions,
-    /// Differences between large versions.
+    /// Diffs of large versions.
     VersionDiffs,
     /// Assets that many releases bind.
     BlastRadius,
-    /// Verdicts with notes as long as they may be.
+    /// Verdicts with notes of the maximum length.
     ApprovalNotes,
     /// Manifests of tools, and `tools/list`.
     ToolManifests,
-    /// Large documents, and questions about them.
+    /// Large documents, and lists of them.
     Documents,
-    /// Documents that get vectors, and searches by vectors.
+    /// Documents with embeddings, and vector searches.
     VectorDocuments,
-    /// Flows as large as they may be.
+    /// Flows at and beyond the size limit.
     LargeFlows,
     /// Queued runs with large inputs.
     QueuedRuns,
-    /// Runs that return inputs of a megabyte three times, queued and not.
+    /// Queued and synchronous runs that return an input of a megabyte three times.
     CopyingRuns,
-    /// Runs whose answers of a megabyte are masked, queued and not.
+    /// Queued and synchronous runs with redacted outputs of a megabyte.
     RedactedRuns,
-    /// Reads of runs whose outputs take megabytes, all at the same time.
+    /// Concurrent reads of runs with outputs of megabytes.
     LargeOutputs,
-    /// Scripts that allocate, print and return as much as they can.
+    /// Scripts that maximize allocations, output and results.
     Scripts,
-    /// Agents that call tools with large answers.
+    /// Agents that call tools with large results.
     AgentSteps,
+    /// Runs without a waiting caller, and runs under review.
+    StayingRuns,
+    /// Policies with the maximum number of patterns.
+    PolicyPatterns,
+    /// Event streams of ended runs.
+    EndedStreams,
+    /// Evidence graphs of large runs.
+    EvidenceGraphs,
+    /// Agents with many tools that have large schemas.
+    WideToolSets,
+    /// Short lists of one tenant during large work of another.
+    ListsBesideLargeWork,
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 33] = [
         Self::ExplodingSchema,
         Self::MadeUpEnvironments,
         Self::LargeInterfaces,
@@ -110,9 +123,15 @@ impl Attack {
         Self::LargeOutputs,
         Self::Scripts,
         Self::AgentSteps,
+        Self::StayingRuns,
+        Self::PolicyPatterns,
+        Self::EndedStreams,
+        Self::EvidenceGraphs,
+        Self::WideToolSets,
+        Self::ListsBesideLargeWork,
     ];
 
-    /// One round, `scale` times as large as in the short form.
+    /// Runs one round, `scale` times as large as in the short form.
     pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
         match self {
             Self::ExplodingSchema => running::exploding_schema(target, random, scale).await,
@@ -142,11 +161,17 @@ impl Attack {
             Self::LargeOutputs => large_runs::large_outputs(target, random, scale).await,
             Self::Scripts => running::scripts(target, random, scale).await,
             Self::AgentSteps => running::agent_steps(target, random, scale).await,
+            Self::StayingRuns => staying::staying_runs(target, random, scale).await,
+            Self::PolicyPatterns => staying::policy_patterns(target, random, scale).await,
+            Self::EndedStreams => staying::ended_streams(target, random, scale).await,
+            Self::EvidenceGraphs => staying::evidence_graphs(target, random, scale).await,
+            Self::WideToolSets => staying::wide_tool_sets(target, random, scale).await,
+            Self::ListsBesideLargeWork => staying::lists_beside_large_work(target, random, scale).await,
         }
     }
 }
 
-/// A loopback address of many.
+/// A random loopback address.
 pub(super) fn address(random: &mut Random) -> Ipv4Addr {
     Ipv4Addr::from(0x7F00_0000 | u32::try_from(1 + random.below(0x00FF_FFF0)).unwrap())
 }
@@ -159,7 +184,7 @@ fn role(random: &mut Random) -> String {
     format!("user:{}", ROLES[random.below(ROLES.len())])
 }
 
-/// Sends all of these, some at a time, each from an address of its own.
+/// Sends all requests, [`AT_ONCE`] at a time, each from a random address.
 async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>) -> Tally {
     send_at_once(target, random, sent, AT_ONCE).await
 }
@@ -185,8 +210,8 @@ async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: Sent) -> Receiv
     received
 }
 
-/// Keeps the connections that the server took for a while. Their first bytes: none where nothing was answered, `None`
-/// where the server closed a connection without an answer.
+/// Keeps connections open for [`HELD`], and returns the first bytes of each response. The bytes are empty without a
+/// response, and `None` if the server closed the connection without one.
 async fn hold(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;
     let mut held: Vec<_> = opened.into_iter().map(|stream| stream.ok().map(|stream| (stream, Vec::new()))).collect();
@@ -199,7 +224,7 @@ async fn hold(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<O
     held.into_iter().map(|held| held.map(|(_, bytes)| bytes)).collect()
 }
 
-/// Counts held connections by the status that their answers begin with.
+/// Counts held connections by the status of their responses.
 fn count_held(sent: &[Sent], held: Vec<Option<Vec<u8>>>) -> Tally {
     let mut tally = Tally::default();
     for (sent, bytes) in sent.iter().zip(held) {
@@ -209,6 +234,6 @@ fn count_held(sent: &[Sent], held: Vec<Option<Vec<u8>>>) -> Tally {
 }
 
 fn large_inputs(random: &mut Random, bytes: usize) -> Value {
-    // A text field takes 32 KiB; what is no field of the form is refused.
+    // A text field accepts 32 KiB, and the form refuses unknown fields.
     json!({ "environment": "dev", "inputs": { "ticket": name(random).repeat(bytes / 17) } })
 }

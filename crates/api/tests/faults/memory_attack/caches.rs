@@ -1,4 +1,4 @@
-//! What keys that callers make up leave in the memory of a process, cache by cache.
+//! Bounds the memory that keys invented by callers leave in each cache of a process.
 
 use super::{
     Random,
@@ -13,31 +13,31 @@ use futures_util::{StreamExt as _, stream};
 use serde_json::json;
 use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
 
-/// Keys that each cache is offered in the long form; a build for tests serves a hundred of them a second.
+/// Keys offered to each cache in the long form. A test build serves a hundred of them per second.
 const KEYS: usize = 10_000;
-/// Keys that each cache is offered in the short form.
+/// Keys offered to each cache in the short form.
 const FEW_KEYS: usize = 400;
-/// What a process may hold beside the share of a cache, in KiB.
+/// Permitted growth of a process beyond the limit of a cache, in KiB.
 const BESIDE: u64 = 4 << 10;
-/// Requests under way.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// Caches whose keys a caller makes up, and what each may hold.
+/// Caches whose keys a caller chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cache {
-    /// Workloads with their deployment, by slug and environment; the requests have idempotency keys and sessions besides.
+    /// Workloads with their deployment, by slug and environment. The requests also have idempotency keys and sessions.
     Workloads,
-    /// The same by made-up slugs, of callers with made-up names.
+    /// Callers with unknown names, who request unknown slugs.
     Callers,
-    /// Rendered active releases, and the tenants of who reads them.
+    /// Rendered active releases, and the tenants of their readers.
     ActiveReleases,
     /// Clients that the rate limit refuses.
     RefusedClients,
-    /// Public workloads that were looked up lately, by made-up slugs of visitors.
+    /// Recent look-ups of public workloads, by unknown slugs of visitors.
     PublicWorkloads,
-    /// Share links: none are kept.
+    /// Share links, which are not cached.
     ShareLinks,
-    /// Counts and prepared statements of lists, by made-up filters.
+    /// Counts and prepared statements of lists, by unknown filters.
     Lists,
 }
 
@@ -52,7 +52,7 @@ impl Cache {
         Self::Lists,
     ];
 
-    /// Bytes that the cache may hold, in KiB: `MAX_BYTES` of the operations.
+    /// Memory limit of the cache, in KiB: `MAX_BYTES` in `crates/operations`.
     const fn share(self) -> u64 {
         match self {
             Self::Workloads => 12 << 10,
@@ -72,42 +72,42 @@ impl Cache {
         match self {
             Self::Workloads => {
                 let body = json!({ "environment": made_up, "session_id": made_up, "inputs": { "ticket": "a refund" } });
-                let aim = Aim::at("made-up environment").refused_as(409, "no_active_release");
+                let aim = Aim::at("unknown environment").refused_as(409, "no_active_release");
                 vec![post(target.echo.execute(), &body).header("Idempotency-Key", &made_up).aim(aim)]
             }
             Self::Callers => {
                 let path = format!("/v1/workloads/by-slug/{made_up}/execute");
-                vec![post(path, &run).actor(&actor).aim(not_found("made-up caller"))]
+                vec![post(path, &run).actor(&actor).aim(not_found("unknown caller"))]
             }
             Self::ActiveReleases => {
                 let path = format!("/v1/workloads/{}/active-release?environment={made_up}", target.echo.id);
-                vec![get(path).actor("user:viewer").aim(not_found("active release of a made-up environment"))]
+                vec![get(path).actor("user:viewer").aim(not_found("active release of an unknown environment"))]
             }
             Self::RefusedClients => {
                 let visit = post(target.public.execute(), &run).actor("anonymous");
                 let refused =
-                    Aim::at("refused client").refused_as(429, "rate_limited").proved_by("no answer is a proof");
+                    Aim::at("refused client").refused_as(429, "rate_limited").proved_by("matches no response");
                 vec![visit.clone().aim(Aim::at("first visit")), visit.aim(refused)]
             }
             Self::PublicWorkloads => {
                 let path = format!("/v1/workloads/by-slug/{made_up}/execute");
-                let aim = Aim::at("made-up slug").refused_as(404, "not_found");
+                let aim = Aim::at("unknown slug").refused_as(404, "not_found");
                 vec![post(path, &run).actor("anonymous").aim(aim)]
             }
             Self::ShareLinks => {
                 let kept = target.share_token.len() - 16;
                 let token = format!("{}{:016x}", &target.share_token[..kept], random.next());
-                let aim = Aim::at("made-up token").refused_as(401, "share_token_invalid");
+                let aim = Aim::at("unknown token").refused_as(401, "share_token_invalid");
                 vec![post(format!("{}?token={token}", target.shared.execute()), &run).aim(aim)]
             }
             Self::Lists => {
                 let list = get(format!("/v1/workloads/runtime-enabled?q={made_up}"));
-                vec![list.aim(Aim::at("made-up filter"))]
+                vec![list.aim(Aim::at("unknown filter"))]
             }
         }
     }
 
-    /// Offers so many keys, each from an address of its own.
+    /// Offers `keys` keys, each from its own address.
     async fn offer(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut Addresses)) -> Tally {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
@@ -125,13 +125,13 @@ impl Cache {
     }
 }
 
-/// Addresses that requests came from. The second visit from one is refused, so none is used twice: among 10,000 drawn from
-/// 16 million, some are equal.
+/// Used client addresses. The server refuses a second visit from an address, so each is used once. Among 10,000 draws
+/// from 16 million, some are equal.
 #[derive(Default)]
 struct Addresses(HashSet<Ipv4Addr>);
 
 impl Addresses {
-    /// An address that no request came from yet.
+    /// Draws an unused address.
     fn next(&mut self, random: &mut Random) -> Ipv4Addr {
         loop {
             let drawn = address(random);
@@ -142,7 +142,7 @@ impl Addresses {
     }
 }
 
-/// A server that refuses each client's second visit, and nobody for load.
+/// Starts a server whose rate limit refuses the second visit of a client.
 async fn start(database: &TestDatabase) -> (Place, Server) {
     let place = Place::new(&database.url()).setting("FAIRWAY_PUBLIC_RATE_BURST", "1");
     let place = place.setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1").setting("FAIRWAY_GENERATOR", "off");
@@ -150,8 +150,8 @@ async fn start(database: &TestDatabase) -> (Place, Server) {
     (place, server)
 }
 
-/// Keys leave no more than the share of their cache, each of them counted where it arrived. Before the measurement, a quarter
-/// as many are offered for what a process makes once: connections, statements, buffers.
+/// Keys leave at most the limit of their cache in memory, and every key reaches the cache. A quarter as many keys are
+/// offered before the measurement, for allocations that happen once: connections, statements and buffers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();

@@ -1,4 +1,4 @@
-//! Hostile clients: requests as bytes, from any loopback address, read as slowly as they like.
+//! Hostile HTTP clients over raw connections, from any loopback address, with slow or withheld reads and writes.
 
 use super::tally::Aim;
 use serde_json::Value;
@@ -13,16 +13,16 @@ use tokio::{
 };
 use uuid::Uuid;
 
-/// How long a client waits for an answer. An attack does not need one.
+/// Time limit of a client for a response. Attacks continue without one.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How much of an answer a client keeps.
+/// Bytes of a response that a client keeps.
 const KEPT: usize = 4_000;
-/// A status line up to the status.
+/// Length of a status line up to the status.
 const STATUS_LINE: usize = "HTTP/1.1 200".len();
-/// How long a held connection has left to say its status.
+/// Time limit for the status of a held connection.
 const LAST_WORD: Duration = Duration::from_secs(3);
 
-/// A request as it is sent.
+/// A request to send.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     pub(super) aim: Aim,
@@ -32,7 +32,7 @@ pub(super) struct Sent {
     body: Vec<u8>,
 }
 
-/// An answer: its status, and how it begins.
+/// A response: its status and its first bytes.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) status: u16,
@@ -40,14 +40,14 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// An answer out of its first bytes; none at all stand for a connection that the server closed.
+    /// Parses the first bytes of a response. The status is 0 without bytes, when the server closed the connection.
     pub(super) fn of(bytes: &[u8]) -> Self {
         let beginning = String::from_utf8_lossy(bytes).into_owned();
         let status = beginning.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
         Self { status, beginning }
     }
 
-    /// An identifier in an accepted answer.
+    /// The identifier in the JSON member `name` of a response.
     pub(super) fn id(&self, name: &str) -> Option<Uuid> {
         let (_, rest) = self.beginning.split_once(&format!("\"{name}\":\""))?;
         rest.get(..36).and_then(|id| Uuid::parse_str(id).ok())
@@ -77,7 +77,7 @@ impl Sent {
         self
     }
 
-    /// With what it attacks.
+    /// Sets the target of the request.
     pub(super) fn aim(self, aim: Aim) -> Self {
         Self { aim, ..self }
     }
@@ -86,7 +86,7 @@ impl Sent {
         self.header("X-Actor-Ref", actor)
     }
 
-    /// The head, which says that the whole body comes.
+    /// The request head, with the length of the whole body.
     fn head(&self, host: SocketAddr) -> String {
         let Self { aim: _, method, path, headers, body } = self;
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
@@ -94,7 +94,7 @@ impl Sent {
     }
 }
 
-/// A connection from a loopback address with so large a receive window.
+/// Opens a connection from a loopback address, with an optional receive buffer size in bytes.
 pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     if let Some(window) = window {
@@ -104,7 +104,7 @@ pub(super) async fn connect(from: Ipv4Addr, to: SocketAddr, window: Option<u32>)
     timeout(PATIENCE, socket.connect(to)).await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Sends a request and reads its answer. A status of 0 means that the server closed the connection.
+/// Sends a request and reads its response. The status is 0 if the server closed the connection, or on a timeout.
 pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Received {
     let received = timeout(PATIENCE, attempt(from, to, sent)).await.unwrap_or_else(|_| Ok(Vec::new()));
     Received::of(&received.unwrap_or_default())
@@ -113,7 +113,7 @@ pub(super) async fn exchange(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> Rec
 async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<Vec<u8>> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
-    // The server may answer and close before it has read everything.
+    // The server may respond and close before it has read the whole body.
     let _ = stream.write_all(&sent.body).await;
     let (mut kept, mut portion) = (Vec::new(), vec![0; 16 << 10]);
     loop {
@@ -124,12 +124,12 @@ async fn attempt(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result
     }
 }
 
-/// Sends everything of a request but the last byte of its body, and keeps the connection.
+/// Sends a request without the last byte of its body, and keeps the connection.
 pub(super) async fn withhold(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, None).await?;
     stream.write_all(sent.head(to).as_bytes()).await?;
     let body = &sent.body[..sent.body.len().saturating_sub(1)];
-    // The server reads no more than it has room for.
+    // The server stops reading at its limit.
     let _ = timeout(Duration::from_secs(1), stream.write_all(body)).await;
     Ok(stream)
 }
@@ -142,14 +142,14 @@ pub(super) async fn ignore(from: Ipv4Addr, to: SocketAddr, sent: &Sent) -> std::
     Ok(stream)
 }
 
-/// Sends bytes that are no whole request, and keeps the connection.
+/// Sends raw bytes and keeps the connection.
 pub(super) async fn begin(from: Ipv4Addr, to: SocketAddr, bytes: &[u8]) -> std::io::Result<TcpStream> {
     let mut stream = connect(from, to, None).await?;
     let _ = timeout(Duration::from_secs(1), stream.write_all(bytes)).await;
     Ok(stream)
 }
 
-/// A connection and the first bytes of its answer; `None` once the server closed it without an answer.
+/// A connection and the first bytes of its response; `None` after the server closed it without a response.
 pub(super) type Held = Option<(TcpStream, Vec<u8>)>;
 
 /// Reads a byte from each connection.
@@ -159,7 +159,7 @@ pub(super) async fn sip(connections: &mut [Held]) {
     }
 }
 
-/// Reads on where an answer has begun, up to its status.
+/// Reads each response up to its status, and a started response up to [`KEPT`] bytes.
 pub(super) async fn finish(connections: &mut [Held]) {
     let until = tokio::time::Instant::now() + LAST_WORD;
     for held in connections {
@@ -169,7 +169,7 @@ pub(super) async fn finish(connections: &mut [Held]) {
                 break;
             }
         }
-        // A refusal is short, and its code tells it from others.
+        // A refusal is short, and its code identifies it.
         if let Some((stream, bytes)) = held
             && !bytes.is_empty()
         {
@@ -184,7 +184,7 @@ pub(super) async fn finish(connections: &mut [Held]) {
     }
 }
 
-/// Whether a byte came.
+/// Reads one byte. Returns whether a byte arrived.
 async fn sip_one(held: &mut Held, patience: Duration) -> bool {
     let Some((stream, bytes)) = held else { return false };
     let mut byte = [0];

@@ -1,47 +1,47 @@
-//! What the requests of an attack came to: an attack that is refused before it reaches what it attacks shows nothing.
+//! Outcomes of the requests of an attack. A refusal before the target of the attack proves nothing.
 
 use super::client::{Received, Sent};
 use std::{collections::BTreeMap, fmt};
 
-/// How a client knows that its request reached what it is aimed at: the server accepted it, or refused it by the defence.
+/// The target of a request. A request reached it if the server accepted the request, or refused it by the defence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Aim {
-    /// What the request attacks.
+    /// Name of the target, for reports.
     pub(super) name: &'static str,
-    /// Text that the answer to an accepted request begins with or holds soon; any answer counts where it is empty.
+    /// Text that the first bytes of an accepted response must contain; empty for any response.
     proof: &'static str,
-    /// Status and error code of the defence.
+    /// Status and error code of a refusal by the defence.
     defence: Option<(u16, &'static str)>,
 }
 
 impl Aim {
-    /// An aim that any 2xx shows.
+    /// Creates an aim that any 2xx reaches.
     pub(super) const fn at(name: &'static str) -> Self {
         Self { name, proof: "", defence: None }
     }
 
-    /// A 2xx counts where its answer holds this text.
+    /// Requires this text in a 2xx response.
     pub(super) const fn proved_by(self, proof: &'static str) -> Self {
         Self { proof, ..self }
     }
 
-    /// The defence refuses with this status and error code.
+    /// Sets the status and error code of a refusal by the defence.
     pub(super) const fn refused_as(self, status: u16, code: &'static str) -> Self {
         Self { defence: Some((status, code)), ..self }
     }
 }
 
-/// Requests of one aim.
+/// Outcomes of the requests of one aim.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Counts {
     accepted: usize,
     /// Refused by the defence.
     refused: usize,
-    /// All others, by status; 0 stands for a closed connection. Each has the beginning of its first answer.
+    /// Other responses by status, with their number and the start of the first one. 0 is a closed connection.
     missed: BTreeMap<u16, (usize, String)>,
 }
 
-/// Counts by aim.
+/// Outcomes by aim.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(super) struct Tally(BTreeMap<&'static str, Counts>);
 
@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    /// A connection that a server holds, or that the defence closed: there is no answer to tell them by.
+    /// Counts a connection without a response: held by the server, or closed by the defence.
     pub(super) fn count_connection(&mut self, name: &'static str, accepted: bool) {
         let counts = self.0.entry(name).or_default();
         *(if accepted { &mut counts.accepted } else { &mut counts.refused }) += 1;
@@ -82,18 +82,18 @@ impl Tally {
         }
     }
 
-    /// Aims that no request reached.
+    /// Names of the aims that no request reached.
     pub(super) fn unreached(&self) -> Vec<&'static str> {
         let unreached = self.0.iter().filter(|(_, counts)| counts.accepted + counts.refused == 0);
         unreached.map(|(name, _)| *name).collect()
     }
 
-    /// Requests that reached their aim, of the aim that the fewest reached.
+    /// The minimum over all aims of the requests that reached them.
     pub(super) fn least_reached(&self) -> usize {
         self.0.values().map(|counts| counts.accepted + counts.refused).min().unwrap_or_default()
     }
 
-    /// Whether every aim was reached, and there is one.
+    /// Whether at least one aim exists and every aim was reached.
     pub(super) fn is_complete(&self) -> bool {
         !self.0.is_empty() && self.unreached().is_empty()
     }
@@ -112,7 +112,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// With how the first request of each kind that missed its aim was answered.
+/// Adds the end of the first other response of each aim and status.
 impl fmt::Debug for Tally {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "{self}")?;

@@ -1,4 +1,4 @@
-//! What the attackers find: workloads, roles of every kind, a public workload, a share link, and what an author may make.
+//! The server under attack: roles of every kind, workloads, a share link, and the assets of an author.
 
 use super::client::{Received, Sent, exchange, post};
 use crate::{
@@ -10,10 +10,16 @@ use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use uuid::Uuid;
 
-/// Roles that attackers have; each has an actor `user:<role>`.
+/// Roles of attackers. Each has an actor `user:<role>`.
 pub(super) const ROLES: [&str; 6] = ["viewer", "runtime_user", "author", "approver", "operator", "auditor"];
 
-/// A flow that returns its input, so that answers are as large as what was sent.
+/// A part of the response of every successful run.
+pub(super) const COMPLETED: &str = "\"status\":\"completed\"";
+
+/// Tools of the agent with many tools. Their compiled schemas are below the limit of a release.
+const TOOLS: usize = 40;
+
+/// A flow that returns its input, so that responses are as large as requests.
 const ECHO: &str = "\
 name: Echo
 description: Returns what it is sent.
@@ -50,30 +56,38 @@ impl Workload {
     }
 }
 
-/// A server to attack.
+/// The server under attack.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
-    /// Returns its ticket, and has as large an interface as may be.
+    /// Returns its ticket, and has an interface near the maximum size.
     pub(super) echo: Workload,
-    /// Returns its ticket three times, and takes a ticket of any length.
+    /// Returns its ticket three times, and accepts a ticket of any length.
     pub(super) copying: Workload,
-    /// Returns its ticket under `redact_output`, and takes a ticket of any length.
+    /// Returns its ticket under `redact_output`, and accepts a ticket of any length.
     pub(super) redacting: Workload,
-    /// Open to everybody.
+    /// Returns its ticket after a review, and accepts a ticket of any length.
+    pub(super) reviewed: Workload,
+    /// Returns its ticket under a policy with the maximum number of patterns.
+    pub(super) patterned: Workload,
+    /// Has the access mode `public`.
     pub(super) public: Workload,
-    /// Reached by share links.
+    /// Has the access mode `link_shared`.
     pub(super) shared: Workload,
     pub(super) share_token: String,
-    /// Guarded by a schema of thousands of branches that fail.
+    /// Has a guardrail whose schema has thousands of failing branches.
     pub(super) guarded: Workload,
     /// An agent that searches a knowledge base.
     pub(super) agent: Workload,
-    /// The knowledge base of the agent, which is searched by vectors.
+    /// An agent with many tools that have large schemas.
+    pub(super) wide: Workload,
+    /// A tenant without the other resources.
+    pub(super) other_tenant: Uuid,
+    /// The knowledge base of the agent, with vector search.
     pub(super) vectors: Uuid,
     pub(super) vectors_slug: String,
     pub(super) flow: Uuid,
     pub(super) prompt: Uuid,
-    /// A `model_config`, whose versions may be large.
+    /// A `model_config`, which accepts large versions.
     pub(super) config: Uuid,
     pub(super) knowledge_base: Uuid,
 }
@@ -90,11 +104,10 @@ impl Target {
         }
         let echo = active(remote, ECHO, &[]).await;
         let (public, shared) = (active(remote, ECHO, &[]).await, active(remote, ECHO, &[]).await);
-        let redacts = json!({ "rules": [{
-            "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
-            "obligations": ["redact_output"],
-        }] });
-        let (copying, redacting) = (active(remote, COPY, &[]).await, active_under(remote, ECHO, redacts, &[]).await);
+        let redacting = active_under(remote, ECHO, obliging("redact_output"), &[]).await;
+        let reviewed = active_under(remote, ECHO, obliging("human_review"), &[]).await;
+        let patterned = active_under(remote, ECHO, patterns(50, "x"), &[]).await;
+        let copying = active(remote, COPY, &[]).await;
         expose(remote, &echo, "authenticated").await;
         expose(remote, &public, "public").await;
         expose(remote, &shared, "link_shared").await;
@@ -105,16 +118,21 @@ impl Target {
         let guarded = active(remote, ECHO, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
         let agent = active_agent(remote, vectors, version).await;
+        let other = remote.make("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
             echo,
             copying,
             redacting,
+            reviewed,
+            patterned,
             public,
             shared,
             share_token,
             guarded,
             agent,
+            wide: active_wide(remote).await,
+            other_tenant: other.id("tenant_id"),
             vectors,
             vectors_slug,
             flow: new_flow(remote, ECHO).await.id("asset_id"),
@@ -124,18 +142,18 @@ impl Target {
         }
     }
 
-    /// A request of somebody at the first loopback address.
+    /// Sends a request from the first loopback address.
     pub(super) async fn send(&self, sent: &Sent) -> Received {
         exchange(Ipv4Addr::LOCALHOST, self.address, sent).await
     }
 
     pub(super) async fn run_as_owner(&self) -> Received {
-        // Attackers at other addresses may have used up what is left for a moment.
+        // Attackers at other addresses may still exhaust a limit, so a 503 is retried.
         let run = post(self.echo.execute(), &inputs());
         for _ in 0..50 {
-            let ran = self.send(&run).await;
-            if ran.status != 503 {
-                return ran;
+            let response = self.send(&run).await;
+            if response.status != 503 {
+                return response;
             }
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
@@ -166,12 +184,12 @@ async fn new_flow(remote: &Remote, yaml: &str) -> Answer {
     remote.make("/v1/flows", &flow).await
 }
 
-/// A workload with a flow, whose release binds these besides.
+/// Creates a workload with an active release that binds a flow, an allow-all policy and `besides`.
 async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Workload {
     active_under(remote, yaml, policy(), besides).await
 }
 
-/// The same under this policy.
+/// Like [`active`], with the given policy.
 async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
     let (id, slug) = remote.workload().await;
     let mut bound = vec![
@@ -194,7 +212,7 @@ async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&s
     Workload { id, slug }
 }
 
-/// A guardrail whose schema fails in thousands of branches for each item of an array.
+/// A guardrail whose schema has thousands of failing branches for each item of an array.
 fn failing_branches() -> Value {
     let schema = json!({ "properties": { "ticket": { "items": { "anyOf": vec![json!(false); 9_000] } } } });
     json!({ "guardrails": [{
@@ -203,7 +221,49 @@ fn failing_branches() -> Value {
     }] })
 }
 
-/// An agent that searches this knowledge base, in which there is something to find.
+/// A policy that allows every request and imposes an obligation.
+fn obliging(obligation: &str) -> Value {
+    json!({ "rules": [{
+        "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "open",
+        "obligations": [obligation],
+    }] })
+}
+
+/// A policy that allows every request and has `count` patterns, each near the maximum compiled size.
+pub(super) fn patterns(count: usize, word: &str) -> Value {
+    let rule = |number: usize| {
+        json!({
+            "id": format!("r{number}"), "condition": format!("inputs.ticket.matches('^{word}{number}[a-z]{{1,200}}$')"),
+            "outcome": "deny", "reason_code": "matched",
+        })
+    };
+    let mut rules: Vec<Value> = (0..count).map(rule).collect();
+    // A policy has at most 200 rules.
+    rules.truncate(199);
+    rules.push(json!({ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "open" }));
+    json!({ "rules": rules })
+}
+
+/// Creates an agent with many tools. Each has a schema of many members with descriptions.
+async fn active_wide(remote: &Remote) -> Workload {
+    let route = json!({
+        "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
+    });
+    let models = json!({ "provider_route": route, "supports_tool_use": true });
+    let mut bound = vec![("model_policy", remote.version("model_policy", models).await)];
+    for number in 0..TOOLS {
+        let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
+        let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
+        let tool = json!({
+            "name": format!("search_{number}"), "input_schema": { "type": "object", "properties": members },
+            "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" },
+        });
+        bound.push(("tool_definition", remote.version("tool_definition", tool).await));
+    }
+    active(remote, AGENT_FLOW, &bound).await
+}
+
+/// Adds a document to a knowledge base, and creates an agent that searches it.
 async fn active_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> Workload {
     let text = "Everybody has thirty days of leave. ".repeat(500);
     let documents = json!({ "documents": [{ "document_id": "leave", "text": text }] });
@@ -225,14 +285,14 @@ async fn active_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> W
     active(remote, AGENT_FLOW, &bound).await
 }
 
-/// A knowledge base with its slug and its version.
+/// Creates a knowledge base. Returns its asset, slug and version.
 async fn knowledge_base(remote: &Remote, strategy: &str) -> (Uuid, String, Uuid) {
     let slug = format!("k{}", Uuid::now_v7().simple());
     let body = json!({
         "slug": slug, "asset_kind": "knowledge_base", "owner_ref": "team:x", "workspace_id": WORKSPACE,
     });
     let asset = remote.make("/v1/assets", &body).await.id("asset_id");
-    // Many small pieces, so that there are many vectors.
+    // Small chunks give many embeddings.
     let tokens = if strategy == "vector" { 64 } else { 512 };
     let content = json!({
         "source_type": "inline", "retrieval": { "strategy": strategy, "top_k": 50, "chunk_size_tokens": tokens },

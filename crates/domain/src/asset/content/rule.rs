@@ -20,11 +20,30 @@ use breach::Breach;
 use carried::Carried;
 use serde_json::Value;
 
-/// Violations of the rules of the kind.
-pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
+/// Whether the patterns and schemas of the content are compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compile {
+    /// They are only counted.
+    No,
+    Yes,
+}
+
+/// Violations of the rules of the kind. Patterns and schemas can take seconds to compile, so content beyond its bounds
+/// is not compiled. `is_within_bounds` is the result for the bounds of the schema; a first pass checks those of the
+/// rules.
+pub(super) fn problems(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
+    let counted = judged(kind, content, Compile::No);
+    let too_many = |problem: &ContentProblem| problem.code == Breach::TooManyCarried.code();
+    if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
+        return counted;
+    }
+    judged(kind, content, Compile::Yes)
+}
+
+fn judged(kind: AssetKind, content: &Value, compile: Compile) -> Vec<ContentProblem> {
     let mut findings = Findings::default();
     if let Some(root) = schema::parsed(kind) {
-        let mut carried = Carried::default();
+        let mut carried = Carried::new(compile);
         position::visit(root, content, &mut |visited| carried.look(visited, &mut findings));
     }
     match kind {
@@ -38,8 +57,8 @@ pub(super) fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> 
         AssetKind::Agent => agent::agent(content, &mut findings),
         AssetKind::Memory => agent::memory(content, &mut findings),
         AssetKind::WorkloadHarness => agent::harness(content, &mut findings),
-        AssetKind::GuardrailConfig => guardrail::check(content, &mut findings),
-        AssetKind::EvaluationSuite => evaluation::check(content, &mut findings),
+        AssetKind::GuardrailConfig => guardrail::check(content, compile, &mut findings),
+        AssetKind::EvaluationSuite => evaluation::check(content, compile, &mut findings),
         AssetKind::SandboxProfile => sandbox::check(content, &mut findings),
         // Their schemas, annotations or parsers cover every rule.
         AssetKind::PromptTemplate

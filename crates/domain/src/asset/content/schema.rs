@@ -115,6 +115,11 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
     found
 }
 
+/// Whether a problem is a list, map or text with a length outside the bounds of the schema.
+pub(super) fn is_length(problem: &ContentProblem) -> bool {
+    problem.message == LENGTH
+}
+
 /// Converts a validator error about a value below `above`. The validator's own messages contain values of the content.
 pub(super) fn stated(error: &ValidationError<'_>, above: &str) -> Vec<ContentProblem> {
     let pointer = format!("{above}{}", error.instance_path());

@@ -1,3 +1,4 @@
+mod bounds;
 mod spelling;
 
 use super::*;

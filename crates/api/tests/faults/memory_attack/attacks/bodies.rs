@@ -1,4 +1,4 @@
-//! Bodies and heads: more memory than bytes, and bytes without an end.
+//! Attacks by request bodies and heads that expand when parsed, or that do not end.
 
 use super::{
     super::{
@@ -14,10 +14,10 @@ use crate::remote::WORKSPACE;
 use serde_json::json;
 use std::{net::Ipv4Addr, sync::Arc};
 
-/// The body is read, and its members fit no form.
+/// The server parses the body and refuses its unknown members.
 const DENSE: Aim = Aim::at("dense body").refused_as(422, "validation_error");
 
-/// 64 KiB of small objects, which become about 6 MiB of values.
+/// Sends 64 KiB of small objects, which parse to about 6 MiB of values.
 pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     const CONNECTIONS: usize = 150;
     let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
@@ -26,13 +26,13 @@ pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scal
     send_at_once(target, random, vec![sent; many], many).await
 }
 
-/// Bodies that announce one byte more than comes, from an address each.
+/// Sends bodies whose `Content-Length` is one byte too large, each from its own address.
 async fn withheld(target: &Target, sent: &[(Ipv4Addr, Sent)]) -> Tally {
     let opened = sent.iter().map(|(from, sent)| withhold(*from, target.address, sent)).collect();
     let mut tally = Tally::default();
     for ((_, sent), bytes) in sent.iter().zip(hold(opened).await) {
         match bytes {
-            // The server waits for the last byte.
+            // No response: the server waits for the last byte.
             Some(bytes) if bytes.is_empty() => tally.count_connection(sent.aim.name, true),
             bytes => tally.count(sent, &super::Received::of(&bytes.unwrap_or_default())),
         }
@@ -48,13 +48,13 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
         large_documents(random, 90_000),
     );
     let run = post(target.echo.execute(), &json!({ "environment": "dev", "inputs": { "x": "x".repeat(1_000_000) } }));
-    let unauthorized = Aim::at("withheld version without a right").refused_as(403, "forbidden");
+    let unauthorized = Aim::at("withheld version without permission").refused_as(403, "forbidden");
     let bodies = [
         large.clone().aim(held("withheld version")).actor("user:author"),
         run.clone().aim(held("withheld run")).actor("user:viewer"),
         documents.aim(held("withheld documents")).actor("user:author"),
         large.aim(unauthorized).actor("user:viewer"),
-        run.aim(held("withheld run of nobody")).actor("anonymous"),
+        run.aim(held("withheld anonymous run")).actor("anonymous"),
     ];
     let sent: Vec<_> = (0..60 * scale).map(|at| (address(random), bodies[at % bodies.len()].clone())).collect();
     withheld(target, &sent).await
@@ -63,7 +63,8 @@ pub(super) async fn withheld_bodies(target: &Arc<Target>, random: &mut Random, s
 pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let begun = format!("GET /v1/workloads HTTP/1.1\r\nHost: {}\r\nX-Long: ", target.address);
     let mut tally = Tally::default();
-    // Less than a connection may hold, and far more: the server stops reading the one and closes others.
+    // One size is below the limit of a head, and one far above. The server stops reading the first and closes the
+    // other.
     for (name, bytes) in [("unfinished head", 12_000), ("endless head", 100_000)] {
         let head = format!("{begun}{}", "x".repeat(bytes));
         let from: Vec<Ipv4Addr> = (0..100 * scale).map(|_| address(random)).collect();
@@ -75,7 +76,7 @@ pub(super) async fn withheld_heads(target: &Arc<Target>, random: &mut Random, sc
     tally
 }
 
-/// Small requests, and heads as long as they may be, behind each other on one connection.
+/// Pipelines small requests, and requests with long heads, on one connection.
 pub(super) async fn pipelined_requests(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let small = format!("GET /v1/workloads?limit=1 HTTP/1.1\r\nHost: {}\r\n\r\n", target.address);
     let large = small.replace("\r\n\r\n", &format!("\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000)));

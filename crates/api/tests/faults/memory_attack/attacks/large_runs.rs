@@ -1,4 +1,4 @@
-//! Runs with inputs and answers of megabytes, which a server copies on their way to the store and to the caller.
+//! Attacks by runs with inputs and outputs of megabytes, which the server copies for the store and for the caller.
 
 use super::{
     super::{
@@ -12,11 +12,11 @@ use super::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// A ticket that takes nearly all of a body.
+/// Size of a ticket that nearly fills a body, in bytes.
 const TICKET: usize = 1_000_000;
 
-/// As many requests of each kind, the queued ones after the others: what a worker has not run yet, it runs while the next
-/// attack begins.
+/// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
+/// the next attack.
 async fn runs(
     (target, workload): (&Arc<Target>, &Workload),
     random: &mut Random,
@@ -36,18 +36,18 @@ async fn runs(
 }
 
 pub(super) async fn copying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let aims = (Aim::at("run that copies").proved_by("\"status\":\"completed\""), Aim::at("queued run that copies"));
+    let aims = (Aim::at("copying run").proved_by("\"status\":\"completed\""), Aim::at("queued copying run"));
     runs((target, &target.copying), random, scale, aims).await
 }
 
 pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
-    let aims =
-        (Aim::at("run that is masked").proved_by("\"status\":\"completed\""), Aim::at("queued run that is masked"));
+    let aims = (Aim::at("redacted run").proved_by("\"status\":\"completed\""), Aim::at("queued redacted run"));
     runs((target, &target.redacting), random, scale, aims).await
 }
 
-/// Runs that are made first, and readers of each.
+/// Runs with a large output to read.
 const READ_RUNS: usize = 6;
+/// Concurrent readers of each run.
 const READERS: usize = 16;
 
 pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {

@@ -1,4 +1,4 @@
-//! Names that nobody made: what a cache or a map could keep for each.
+//! Attacks by unknown names, each of which could leave an entry in a cache or a map.
 
 use super::{
     super::{
@@ -21,7 +21,7 @@ pub(super) async fn share_tokens(target: &Arc<Target>, random: &mut Random, scal
         if at % 4 > 0 {
             token.truncate(token.len() - 16);
             token.push_str(&format!("{:016x}", random.next()));
-            aim = Aim::at("made-up token").refused_as(401, "share_token_invalid");
+            aim = Aim::at("unknown token").refused_as(401, "share_token_invalid");
         }
         sent.push(post(format!("{}?token={token}", target.shared.execute()), &body).aim(aim));
     }
@@ -35,7 +35,7 @@ pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, 
     let mut tally = Tally::default();
     for _ in 0..10 * scale {
         let from = address(random);
-        // The rate limit refuses the last of them, and the server remembers that.
+        // The rate limit refuses the last requests, and the server caches that refusal.
         for received in join_all((0..12).map(|_| exchange(from, target.address, &run))).await {
             tally.count(&run, &received);
         }
@@ -50,19 +50,19 @@ pub(super) async fn made_up_names(target: &Arc<Target>, random: &mut Random, sca
     for _ in 0..60 * scale {
         let (slug, actor) = (name(random), format!("user:{}", name(random)));
         let tenant = format!("{:08x}-0000-7000-8000-{:012x}", random.next() >> 32, random.next() >> 16);
-        sent.push(get(format!("/v1/workloads/by-slug/{slug}")).actor(&actor).aim(unknown("slug of a stranger")));
+        sent.push(get(format!("/v1/workloads/by-slug/{slug}")).actor(&actor).aim(unknown("unknown slug")));
         let run = post(format!("/v1/workloads/by-slug/{slug}/execute"), &body);
-        sent.push(run.actor(&actor).aim(unknown("run of a stranger")));
+        sent.push(run.actor(&actor).aim(unknown("run of an unknown slug")));
         let list = get("/v1/workloads?limit=1").actor(&actor);
-        sent.push(list.header("X-Tenant-Id", &tenant).aim(unknown("list of a made-up tenant")));
+        sent.push(list.header("X-Tenant-Id", &tenant).aim(unknown("list of an unknown tenant")));
         for environment in [slug.as_str(), "dev"] {
             let active = format!("/v1/workloads/{}/active-release?environment={environment}", target.echo.id);
-            sent.push(get(active.clone()).actor(&actor).aim(unknown("active release for a stranger")));
+            sent.push(get(active.clone()).actor(&actor).aim(unknown("active release for an unknown actor")));
             let aim = unknown("active release for a member");
             sent.push(get(active).actor("user:viewer").aim(aim));
         }
         let listed = get(format!("/v1/workloads/runtime-enabled?q={slug}")).actor(&actor);
-        sent.push(listed.aim(Aim::at("search of a stranger")));
+        sent.push(listed.aim(Aim::at("search by an unknown actor")));
     }
     send_all(target, random, sent).await
 }

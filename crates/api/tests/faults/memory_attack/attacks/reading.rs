@@ -1,4 +1,4 @@
-//! Large answers: lists, differences, and what stands on an asset.
+//! Attacks by large responses: lists, diffs and blast radii.
 
 use super::{
     super::{
@@ -26,7 +26,7 @@ pub(super) async fn large_interfaces(target: &Arc<Target>, random: &mut Random, 
         let interface = json!({ "interface_config": large_interface("authenticated") });
         let change = patch(&path, &interface).actor("user:author").aim(Aim::at("large interface"));
         send_one(target, &mut tally, change).await;
-        // As large as a body may be, and so too large.
+        // The body is near its limit, and so the interface exceeds its own.
         let mut fields = large_interface("authenticated");
         fields["description"] = json!("x".repeat(900_000));
         let change = patch(&path, &json!({ "interface_config": fields })).actor("user:author");
@@ -72,7 +72,7 @@ pub(super) async fn tool_manifests(target: &Arc<Target>, random: &mut Random, sc
     send_all(target, random, sent).await
 }
 
-/// Versions that differ in everything, and their differences.
+/// Reads diffs of two versions without common values.
 pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let (mut tally, mut versions) = (Tally::default(), Vec::new());
     for _ in 0..2 {
@@ -82,13 +82,13 @@ pub(super) async fn version_diffs(target: &Arc<Target>, random: &mut Random, sca
     }
     if let [one, other] = versions[..] {
         let path = format!("/v1/assets/{}/versions/{one}/diff/{other}?workspace_id={WORKSPACE}", target.config);
-        let diff = get(path).actor("user:viewer").aim(Aim::at("difference").proved_by("\"op\""));
+        let diff = get(path).actor("user:viewer").aim(Aim::at("diff").proved_by("\"op\""));
         tally.add(send_all(target, random, vec![diff; 8 * scale]).await);
     }
     tally
 }
 
-/// One policy, which many releases bind, and all of what stands on it.
+/// Reads the blast radius of a policy that many releases bind.
 pub(super) async fn blast_radius(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let body = json!({
@@ -113,7 +113,7 @@ pub(super) async fn blast_radius(target: &Arc<Target>, random: &mut Random, scal
     tally
 }
 
-/// As many verdicts with notes as are taken, and lists of them.
+/// Adds many verdicts with long notes, and lists them.
 pub(super) async fn approval_notes(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let draft = json!({ "workload_id": target.echo.id, "environment": "dev" });

@@ -1,20 +1,17 @@
-//! Runs: what their inputs, schemas, keys, streams, scripts and tools take.
+//! Attacks by runs: inputs, schemas, idempotency keys, streams, scripts and tools.
 
 use super::{
     super::{
         Random,
         client::{Sent, ignore, post},
         tally::{Aim, Tally},
-        target::Target,
+        target::{COMPLETED, Target},
     },
     address, count_held, hold, large_inputs, name, send_all, send_at_once,
 };
 use crate::remote::WORKSPACE;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-/// A run that the policy let in and that ended well.
-const COMPLETED: &str = "\"status\":\"completed\"";
 
 pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
@@ -25,7 +22,7 @@ pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, 
     for _ in 0..3 * scale {
         let checked = Aim::at("schema with many failing branches").refused_as(422, "guardrail_blocked");
         sent.push(run(1_000).aim(checked));
-        let unchecked = Aim::at("schema beyond the budget of a check").proved_by("\"guardrail_unavailable\"");
+        let unchecked = Aim::at("schema beyond the check budget").proved_by("\"guardrail_unavailable\"");
         sent.push(run(3_000 * scale).aim(unchecked));
     }
     send_all(target, random, sent).await
@@ -35,7 +32,7 @@ pub(super) async fn made_up_environments(target: &Arc<Target>, random: &mut Rand
     let mut sent = Vec::new();
     for _ in 0..150 * scale {
         let body = json!({ "environment": name(random), "inputs": { "ticket": "a refund" } });
-        let aim = Aim::at("run in a made-up environment").refused_as(409, "no_active_release");
+        let aim = Aim::at("run in an unknown environment").refused_as(409, "no_active_release");
         let run = post(target.echo.execute(), &body).aim(aim);
         sent.push(if random.below(2) == 0 { run.actor("user:runtime_user") } else { run });
     }
@@ -72,7 +69,7 @@ pub(super) async fn queued_runs(target: &Arc<Target>, random: &mut Random, scale
     send_all(target, random, sent).await
 }
 
-/// Scripts as long as they may be, which allocate, print and return as much as they can.
+/// Runs scripts of the maximum length that maximize allocations, output and results.
 pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let script = |aim: Aim, language: &str, code: &str| {
         let long = format!("{code}{}", "\n".repeat(250_000));
@@ -95,11 +92,11 @@ pub(super) async fn scripts(target: &Arc<Target>, random: &mut Random, scale: us
         ),
     ];
     let sent: Vec<Sent> = (0..16 * scale).map(|at| kinds[at % kinds.len()].clone()).collect();
-    // More than the sandbox takes at once are refused.
+    // The sandbox refuses more concurrent scripts of a tenant.
     send_at_once(target, random, sent, 4).await
 }
 
-/// Agents whose model asks for as many tool calls as one message holds.
+/// Runs agents whose model requests the maximum number of tool calls per message.
 pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for _ in 0..8 * scale {
@@ -109,7 +106,7 @@ pub(super) async fn agent_steps(target: &Arc<Target>, random: &mut Random, scale
         });
         let ticket = format!("Call: search {arguments}\n").repeat(8);
         let body: Value = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
-        // The model answers with what its last tool found.
+        // The model returns the result of its last tool call.
         sent.push(post(target.agent.execute(), &body).aim(Aim::at("agent with tools").proved_by("thirty days")));
     }
     send_all(target, random, sent).await

@@ -1,4 +1,4 @@
-//! Large contents: versions, documents, vectors and flows.
+//! Attacks by large content: versions, documents, embeddings and flows.
 
 use super::{
     super::{
@@ -13,7 +13,7 @@ use crate::remote::WORKSPACE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// A version as large as one may be.
+/// A version near the maximum size.
 pub(super) fn config(random: &mut Random) -> Value {
     let texts: Vec<String> = (0..48_000).map(|_| format!("{:070x}", random.next())).collect();
     json!({ "content": { "provider": "stub", "model": "echo", "params": { "texts": texts } } })
@@ -35,7 +35,7 @@ pub(super) async fn prompt_versions(target: &Arc<Target>, random: &mut Random, s
     send_all(target, random, sent).await
 }
 
-/// Four documents of so many words, which nobody used before.
+/// Four documents of `words` unique words each.
 pub(super) fn large_documents(random: &mut Random, words: usize) -> Vec<u8> {
     let document = |random: &mut Random| {
         let words: Vec<String> = (0..words).map(|_| format!("{:08x}", random.next() >> 32)).collect();
@@ -57,22 +57,22 @@ pub(super) async fn documents(target: &Arc<Target>, random: &mut Random, scale: 
     send_all(target, random, sent).await
 }
 
-/// Documents that are embedded piece by piece, while agents search them by vectors.
+/// Adds documents with embeddings while agents run vector searches on them.
 pub(super) async fn vector_documents(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let path = format!("/v1/assets/{}/documents?workspace_id={WORKSPACE}", target.vectors);
     let mut sent = Vec::new();
     for _ in 0..2 * scale {
         let documents = post_bytes(path.as_str(), large_documents(random, 1_500));
-        sent.push(documents.actor("user:author").aim(Aim::at("documents with vectors")));
+        sent.push(documents.actor("user:author").aim(Aim::at("documents with embeddings")));
     }
     let arguments = json!({ "query": "days of leave", "knowledge_base_slug": target.vectors_slug });
     let body = json!({ "environment": "dev", "inputs": { "ticket": format!("Call: search {arguments}") } });
-    let search = post(target.agent.execute(), &body).aim(Aim::at("search by vectors").proved_by("thirty days"));
+    let search = post(target.agent.execute(), &body).aim(Aim::at("vector search").proved_by("thirty days"));
     sent.extend(vec![search; 10 * scale]);
     send_all(target, random, sent).await
 }
 
-/// Flows of as many steps and as much text as are taken, and of more.
+/// Validates flows at and beyond the limits of steps and text.
 pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let flow = |random: &mut Random, steps: usize, trailing: usize| {
         let text = name(random).repeat(50);
@@ -89,8 +89,8 @@ pub(super) async fn large_flows(target: &Arc<Target>, random: &mut Random, scale
     let valid = |name: &'static str| Aim::at(name).proved_by("\"valid\":true");
     let invalid = |name: &'static str| Aim::at(name).proved_by("\"valid\":false");
     let kinds = [
-        (flow(random, 190, 0), valid("flow of many steps")),
-        (flow(random, 1_000, 0), invalid("flow of too many steps")),
+        (flow(random, 190, 0), valid("flow with many steps")),
+        (flow(random, 1_000, 0), invalid("flow with too many steps")),
         (flow(random, 1, 3_900_000), invalid("flow with a long comment")),
     ];
     let path = |verb: &str| format!("/v1/flows/{}/{verb}?workspace_id={WORKSPACE}", target.flow);

@@ -4,7 +4,7 @@
 //! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
 //! expensive part of validation.
 
-use super::{Breach, Findings};
+use super::{Breach, Compile, Findings};
 use crate::asset::content::{
     embedded::EmbeddedSchema,
     position::{Descend, Position},
@@ -20,14 +20,19 @@ const MAX_PATTERN: usize = 512;
 /// Maximum number of schemas.
 const MAX_SCHEMAS: usize = 10;
 
-/// Number of patterns and schemas compiled so far.
-#[derive(Default)]
+/// Number of patterns and schemas found so far.
 pub(super) struct Carried {
+    compile: Compile,
     patterns: usize,
     schemas: usize,
 }
 
 impl Carried {
+    /// Creates zero counts.
+    pub(super) const fn new(compile: Compile) -> Self {
+        Self { compile, patterns: 0, schemas: 0 }
+    }
+
     /// Checks one position of the content.
     pub(super) fn look(&mut self, visited: &Position<'_, '_>, findings: &mut Findings) -> Descend {
         if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
@@ -55,7 +60,7 @@ impl Carried {
             if self.patterns == MAX_PATTERNS + 1 {
                 findings.add(pointer, Breach::TooManyCarried);
             }
-        } else if pattern.len() > MAX_PATTERN || !schema::is_linear(pattern) {
+        } else if self.compile == Compile::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
             findings.add(pointer, Breach::PatternNotLinear);
         }
     }
@@ -67,7 +72,9 @@ impl Carried {
             if self.schemas == MAX_SCHEMAS + 1 {
                 findings.add(pointer, Breach::TooManyCarried);
             }
-        } else if let Err(refusal) = EmbeddedSchema::compile(carried) {
+        } else if self.compile == Compile::Yes
+            && let Err(refusal) = EmbeddedSchema::compile(carried)
+        {
             findings.tell(pointer, refusal.code(), refusal.to_string());
         }
     }

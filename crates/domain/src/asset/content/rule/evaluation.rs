@@ -1,20 +1,20 @@
 //! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
-use super::{Breach, Findings, carried::Carried, items, text};
+use super::{Breach, Compile, Findings, carried::Carried, items, text};
 use serde_json::Value;
 
 /// Assertions that a model decides.
 const JUDGED: [&str; 6] =
     ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
 
-pub(super) fn check(content: &Value, findings: &mut Findings) {
+pub(super) fn check(content: &Value, compile: Compile, findings: &mut Findings) {
     if let Some(dataset) = content.get("dataset") {
         findings.one_of(dataset, "/dataset", ("items", "ref"));
         if dataset.get("ref").is_some() {
             findings.need(dataset, "/dataset", "sha256");
         }
     }
-    let mut carried = Carried::default();
+    let mut carried = Carried::new(compile);
     let mut count = 0_usize;
     for list in ["assertions", "default_assertions"] {
         for (index, assertion) in items(content, list) {
