@@ -184,7 +184,7 @@ fn role(random: &mut Random) -> String {
     format!("user:{}", ROLES[random.below(ROLES.len())])
 }
 
-/// Sends all requests, [`AT_ONCE`] at a time, each from a random address.
+/// Sends all requests, [`CONCURRENCY`] at a time, each from a random address.
 async fn send_all(target: &Arc<Target>, random: &mut Random, sent: Vec<Sent>) -> Tally {
     send_at_once(target, random, sent, AT_ONCE).await
 }
@@ -210,7 +210,7 @@ async fn send_one(target: &Arc<Target>, tally: &mut Tally, sent: Sent) -> Receiv
     received
 }
 
-/// Keeps connections open for [`HELD`], and returns the first bytes of each response. The bytes are empty without a
+/// Keeps connections open for [`HOLD_TIME`], and returns the first bytes of each response. The bytes are empty without a
 /// response, and `None` if the server closed the connection without one.
 async fn hold(opened: Vec<impl Future<Output = io::Result<TcpStream>>>) -> Vec<Option<Vec<u8>>> {
     let opened = join_all(opened).await;

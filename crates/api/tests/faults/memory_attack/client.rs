@@ -159,7 +159,7 @@ pub(super) async fn sip(connections: &mut [Held]) {
     }
 }
 
-/// Reads each response up to its status, and a started response up to [`KEPT`] bytes.
+/// Reads each response up to its status, and a started response up to [`MAX_KEPT_BYTES`] bytes.
 pub(super) async fn finish(connections: &mut [Held]) {
     let until = tokio::time::Instant::now() + LAST_WORD;
     for held in connections {

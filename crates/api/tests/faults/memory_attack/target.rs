@@ -189,7 +189,7 @@ async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Worklo
     active_under(remote, yaml, policy(), besides).await
 }
 
-/// Like [`active`], with the given policy.
+/// Like [`create_active_workload`], with the given policy.
 async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
     let (id, slug) = remote.workload().await;
     let mut bound = vec![
