@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_beyond_ninety_days_is_a_warning() {
+    fn old_copy_is_a_warning() {
         let warning = |today: Date| age_warning("2026-08-21", today).unwrap();
         assert_eq!(warning(time::macros::date!(2026 - 11 - 19)), None);
         let message = warning(time::macros::date!(2026 - 11 - 20)).unwrap();
@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_demanded_and_an_empty_copy_is_refused() {
+    fn requires_reasons_and_a_non_empty_copy() {
         assert!(reasons("[advisories]\nignore = [\"R-1\"]\n").is_err());
         assert!(database(r#"{ "as_of": "2026-08-21", "advisories": [] }"#).is_err());
     }
 
     /// The current lock file: no vulnerable package and three unmaintained ones.
     #[test]
-    fn the_repository_passes_and_a_vulnerable_package_in_its_lock_file_does_not() {
+    fn repository_passes_and_a_vulnerable_package_fails() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
         let (database, reasons) = (database(&read(COPY)).unwrap(), reasons(&read(REASONS)).unwrap());

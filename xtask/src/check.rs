@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_told_by_a_line_of_its_own() {
+    fn command_must_be_on_a_separate_line() {
         assert!(tells("```sh\ncargo xtask test   # every test\n```\n", TEST_COMMAND));
         assert!(!tells("Do not run `cargo xtask test`.\n", TEST_COMMAND));
         assert!(!tells("cargo xtask test --fast\n", TEST_COMMAND));

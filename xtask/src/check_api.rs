@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_has_a_seed_and_more_than_a_handful_of_examples() {
+    fn generation_has_a_seed_and_enough_examples() {
         let short = generation(false, 7);
         assert_eq!(short, ["--max-examples", "24", "--seed", "7"]);
         assert_eq!(generation(true, 7)[1], "200");
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_all_of_unicode_are_generated() {
+    fn generates_all_visible_unicode() {
         let configuration = configuration();
         assert_eq!(configuration["generation"]["codec"].as_str(), Some("visible"));
         assert!(configuration["generation"].get("deterministic").is_none());
@@ -204,7 +204,7 @@ mod tests {
 
     /// The codec excludes exactly the characters that the server refuses and that no pattern can express.
     #[test]
-    fn the_codec_leaves_out_the_hidden_characters_beyond_the_first_plane() {
+    fn codec_excludes_hidden_characters_beyond_the_bmp() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
         let source = read("crates/domain/src/text.rs");
@@ -223,7 +223,7 @@ mod tests {
 
     /// Status classes would hide changes, so only success may be a class.
     #[test]
-    fn a_well_formed_request_is_answered_by_few_named_statuses() {
+    fn expected_statuses_are_specific() {
         let configuration = configuration();
         assert_eq!(accepted(&configuration["checks"]).unwrap(), READS);
         for group in configuration["operations"].as_array().unwrap() {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_is_put_between_its_markers() {
+    fn replaces_the_table_between_markers() {
         let snapshot = "---\nsource: x\n---\n| a |\n|---|\n";
         let document = format!("# T\n\n{BEGIN}old\n{END}\n\nMore.\n");
         let expected = format!("# T\n\n{BEGIN}| a |\n|---|\n{END}\n\nMore.\n");

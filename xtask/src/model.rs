@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_listed_test_is_selected() {
+    fn selects_every_listed_test() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let listed = long_forms::listed(root).unwrap();
         let selection = selection(&listed);

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_question_is_no_answer_and_severe_advisories_are_counted() {
+    fn counts_severe_advisories_and_detects_missing_support() {
         assert_eq!(read(b""), Audit::NoAnswer);
         assert_eq!(
             read(br#"{ "message": "405 Method Not Allowed", "statusCode": 405, "error": {} }"#),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_lock_file_is_audited() {
+    fn audits_every_lock_file() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         assert_eq!(unlisted(&root.join("tools")), [""; 0]);
     }

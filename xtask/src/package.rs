@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_has_grown_is_not_handed_out() {
+    fn rejects_an_oversized_executable() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("fairway");
         fs::write(&program, [0; 100]).unwrap();

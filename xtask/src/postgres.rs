@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_made_as_listed_and_survive_a_move() {
+    fn creates_listed_links_that_survive_a_move() {
         let folder = tempfile::tempdir().unwrap();
         let package = folder.path().join("before");
         fs::create_dir_all(package.join("native/lib")).unwrap();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_leads_out_of_the_package_is_refused() {
+    fn rejects_links_out_of_the_package() {
         for path in ["../x", "/etc/passwd", "native/../../x", "."] {
             assert_eq!(inner_path(path), None, "{path}");
         }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_evidence_that_is_no_known_test_and_no_open_part() {
+    fn rejects_unknown_tests_and_invalid_open_parts() {
         for (cell, expected) in [
             ("`fairway-api::body::gone`", "T3: there is no test `fairway-api::body::gone`"),
             ("", "T3: `` is neither a test nor `open: part N of this round`"),

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_documentation_comments_hold_examples() {
+    fn detects_examples_only_in_documentation_comments() {
         assert!(opens_example("    /// ```"));
         assert!(opens_example("//! ```no_run"));
         assert!(!opens_example("// ```"));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_of_200_is_ready() {
+    fn only_status_200_is_ready() {
         assert!(is_ready(answering("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")));
         assert!(!is_ready(answering("HTTP/1.1 503 Service Unavailable\r\n\r\n")));
         assert!(!is_ready(answering("")));

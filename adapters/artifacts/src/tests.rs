@@ -21,7 +21,7 @@ fn in_directory(directory: &FilePath) -> Artifacts {
 }
 
 #[tokio::test]
-async fn keeps_what_was_put_and_refuses_other_bytes() {
+async fn stores_an_object_once_and_refuses_other_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_directory(&directory.path().join("deep/store"));
     assert!(store.read(&path(), 7).await.unwrap().is_none());
@@ -32,7 +32,7 @@ async fn keeps_what_was_put_and_refuses_other_bytes() {
 }
 
 #[tokio::test]
-async fn only_the_first_of_many_writers_creates() {
+async fn one_of_many_writers_creates_the_object() {
     let directory = tempfile::tempdir().unwrap();
     let store = Arc::new(in_directory(directory.path()));
     let writers: Vec<_> = (0..16u8)
@@ -53,7 +53,7 @@ async fn only_the_first_of_many_writers_creates() {
 }
 
 #[tokio::test]
-async fn is_ready_until_the_directory_goes_away() {
+async fn is_ready_until_the_directory_is_removed() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_directory(directory.path());
     store.ready().await.unwrap();
@@ -68,7 +68,7 @@ async fn is_ready_until_the_directory_goes_away() {
 }
 
 #[tokio::test]
-async fn is_not_ready_where_one_of_its_places_cannot_be_written() {
+async fn is_not_ready_if_a_prefix_is_not_writable() {
     for place in ["assets", "evidence"] {
         let directory = tempfile::tempdir().unwrap();
         let (store, place) = (in_directory(directory.path()), directory.path().join(place));
@@ -90,7 +90,7 @@ fn in_bucket(address: &str) -> Artifacts {
 }
 
 #[tokio::test]
-async fn a_bucket_that_never_answers_is_a_refusal_and_no_hang() {
+async fn silent_bucket_times_out() {
     // A bound socket without accept: the connection opens and no response arrives.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
@@ -101,7 +101,7 @@ async fn a_bucket_that_never_answers_is_a_refusal_and_no_hang() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_is_gone_is_a_refusal() {
+async fn unreachable_bucket_is_unavailable() {
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let store = in_bucket(&format!("s3://bucket?endpoint=http://{gone}&region=x-1&path_style=true"));
     let before = Instant::now();
@@ -111,7 +111,7 @@ async fn a_bucket_that_is_gone_is_a_refusal() {
 }
 
 #[tokio::test]
-async fn a_response_that_ends_early_is_unavailable_and_never_a_part_of_the_object() {
+async fn truncated_response_is_unavailable() {
     let endpoint = FaultyEndpoint::start().await;
     let store = in_bucket(&format!("s3://bucket/p?endpoint={}&region=x-1&path_style=true", endpoint.url("")));
     let script = Script::status(200, "{\"a\":1}").header("ETag", "\"x\"");
@@ -126,7 +126,7 @@ async fn a_response_that_ends_early_is_unavailable_and_never_a_part_of_the_objec
 }
 
 #[test]
-fn a_directory_that_cannot_be_made_is_an_error() {
+fn uncreatable_directory_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     fs::write(&file, "").unwrap();

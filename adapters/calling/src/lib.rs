@@ -193,12 +193,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_hold_no_nul() {
+    fn replaces_nul_in_texts() {
         assert_eq!(readable("a\0b".to_owned()), "a\u{fffd}b");
     }
 
     #[test]
-    fn hosts_are_names_names_below_and_ports() {
+    fn matches_hosts_subdomains_and_ports() {
         for (entry, address, is_in) in [
             ("api.example.com", "https://api.example.com/x", true),
             ("api.example.com", "https://API.example.com./x", true),

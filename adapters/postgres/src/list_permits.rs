@@ -104,7 +104,7 @@ mod tests {
     const AT_ONCE: Duration = Duration::ZERO;
 
     #[tokio::test]
-    async fn one_caller_leaves_a_permit_to_every_other_caller_and_to_background_work() {
+    async fn one_caller_leaves_a_permit_to_others_and_to_background_work() {
         let permits = ListPermits::new(2);
         let [ada, bob] = ["user:ada", "user:bob"].map(|caller| CallerKey::of(None, caller));
         let held = with_caller_key(ada, permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap();
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_single_permit_is_for_everybody() {
+    async fn all_callers_share_a_single_permit() {
         let permits = ListPermits::new(1);
         let held =
             with_caller_key(CallerKey::of(None, "user:ada"), permits.acquire(PAGE_BYTES, AT_ONCE)).await.unwrap();

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_marks_stand_where_the_index_is_walked() {
+    fn places_limits_and_cursors_inside_each_arm() {
         let bounds = |behind: Option<&str>| Bounds {
             rows: "$4".to_owned(),
             deep: "$5".to_owned(),
@@ -436,7 +436,7 @@ mod tests {
 
     /// The test function is declared `IMMUTABLE`, like the size expressions of real lists.
     #[tokio::test]
-    async fn each_row_of_a_page_is_weighed_once() {
+    async fn computes_the_size_of_each_row_once() {
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.owner().await.unwrap();
         let things = "

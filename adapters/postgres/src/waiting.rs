@@ -95,7 +95,7 @@ mod tests {
     use tokio::time::timeout;
 
     #[tokio::test]
-    async fn counts_who_waits_and_how_long() {
+    async fn counts_waits_and_measures_their_time() {
         let waiting = Waiting::default();
         assert_eq!(waiting.now(), 0);
         let began = Instant::now();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_goes_away_waits_no_more() {
+    async fn cancelled_waits_are_not_counted() {
         let waiting = Waiting::default();
         timeout(Duration::from_millis(2), waiting.during(pending::<()>())).await.unwrap_err();
         assert_eq!(waiting.now(), 0);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_folder_stops_everybody_but_its_owner() {
+    fn closed_folder_admits_only_its_owner() {
         let folder = tempfile::tempdir().unwrap();
         set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
         let metadata = folder.path().metadata().unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_below_a_closed_one_is_out_of_reach() {
+    fn folder_below_a_closed_one_cannot_be_entered() {
         let closed = tempfile::tempdir().unwrap();
         let below = closed.path().join("below");
         create_dir(&below).unwrap();

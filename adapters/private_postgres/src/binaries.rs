@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_from_what_the_program_says() {
+    fn parses_the_version_that_the_program_reports() {
         for (answer, major) in [
             ("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n", Some(15)),
             ("postgres (PostgreSQL) 18beta1\n", Some(18)),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_comes_before_the_distribution_and_that_before_npm() {
+    fn prefers_path_then_distribution_then_npm() {
         let folder = open_folder();
         let on_path = pretend(&folder.path().join("path"), "16.1");
         let distribution = pretend(&folder.path().join("distribution"), "17.1");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn old_programs_are_passed_over_and_named_when_there_is_nothing_else() {
+    fn skips_old_programs_and_reports_the_newest_of_them() {
         let folder = open_folder();
         let old = pretend(&folder.path().join("old"), "13.9");
         let older = pretend(&folder.path().join("older"), "9.6.1");
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_named_explicitly_is_the_only_one_looked_at() {
+    fn searches_only_the_explicit_directory() {
         let folder = open_folder();
         let good = pretend(&folder.path().join("good"), "17.1");
         let named = folder.path().join("empty");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_machine_is_told_apart_from_an_old_one() {
+    fn reports_a_missing_installation() {
         assert_eq!(nowhere().run(), Err(FindError::Missing));
     }
 }

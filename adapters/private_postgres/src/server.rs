@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_port_is_left_only_when_it_was_our_choice() {
+    fn retries_a_taken_port_only_if_it_was_chosen_here() {
         let log = "LOG:  could not bind IPv4 address \"127.0.0.1\": Address already in use";
         assert!(passes(log, None));
         assert!(!passes(log, Some(5432)));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn database_names_cannot_break_out_of_the_url() {
+    fn database_names_are_escaped_in_urls() {
         assert_eq!(percent_encoded("fairway_1"), "fairway_1");
         assert_eq!(percent_encoded("a/b?c d"), "a%2Fb%3Fc%20d");
     }

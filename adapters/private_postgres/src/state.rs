@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_of_a_path_is_the_published_hash() {
+    fn hash_matches_the_published_vectors() {
         // From the reference list of the algorithm's authors.
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
     }
 
     #[test]
-    fn a_reachable_folder_is_used_as_it_is() {
+    fn uses_an_enterable_folder_directly() {
         let folder = tempfile::tempdir().unwrap();
         let wanted = folder.path().join("data");
         assert_eq!(reachable(&wanted, &Account::Caller).unwrap(), wanted.canonicalize().unwrap());

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_directories_without_an_owner_are_swept() {
+    fn removes_only_directories_without_an_owner() {
         let parent = tempfile::tempdir().unwrap();
         let new = format!("{}-0", std::process::id());
         for name in ["owned", "abandoned", "stranger", &new] {

@@ -76,7 +76,7 @@ impl Owner {
 }
 
 #[test]
-fn a_durable_server_asks_for_its_password_and_is_the_same_after_a_restart() {
+fn durable_server_requires_its_password_and_survives_a_restart() {
     let folder = open_folder();
     let server = PrivateServer::start(durable(folder.path())).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 10));
@@ -108,7 +108,7 @@ fn a_server_recovers_from_an_immediate_stop() {
 }
 
 #[test]
-fn a_throwaway_server_needs_no_password_and_leaves_nothing() {
+fn temporary_server_has_no_password_and_leaves_no_files() {
     let server = PrivateServer::throwaway(binaries(), Vec::new()).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 0));
     assert_eq!(server.url("a b"), format!("postgres://fairway@127.0.0.1:{}/a%20b", server.port()));
@@ -119,7 +119,7 @@ fn a_throwaway_server_needs_no_password_and_leaves_nothing() {
 }
 
 #[test]
-fn a_throwaway_server_refuses_a_directory_that_holds_data() {
+fn temporary_server_refuses_a_directory_with_data() {
     let folder = open_folder();
     PrivateServer::start(durable(folder.path())).unwrap().stop().unwrap();
     let refusal =
@@ -129,7 +129,7 @@ fn a_throwaway_server_refuses_a_directory_that_holds_data() {
 }
 
 #[test]
-fn two_owners_of_one_directory_are_not_possible() {
+fn second_owner_of_a_directory_is_refused() {
     let folder = open_folder();
     let mut owner = Owner::start(&folder.path().join("postgres"));
     owner.ready();
@@ -142,7 +142,7 @@ fn two_owners_of_one_directory_are_not_possible() {
 }
 
 #[test]
-fn the_address_of_another_owner_s_server_is_found() {
+fn finds_the_url_of_another_owners_server() {
     let folder = open_folder();
     let directory = folder.path().join("postgres");
     let mut owner = Owner::start(&directory);
@@ -156,7 +156,7 @@ fn the_address_of_another_owner_s_server_is_found() {
 }
 
 #[test]
-fn where_there_is_no_cluster_none_is_made_for_who_looks_for_one() {
+fn lookups_create_no_cluster() {
     let folder = open_folder();
     let directory = folder.path().join("postgres");
     let refusals = || {
@@ -173,7 +173,7 @@ fn where_there_is_no_cluster_none_is_made_for_who_looks_for_one() {
 }
 
 #[test]
-fn the_directory_of_a_killed_owner_is_taken_over() {
+fn takes_over_the_directory_of_a_killed_owner() {
     let folder = open_folder();
     let mut owner = Owner::start(&folder.path().join("postgres"));
     let line = owner.ready();
@@ -186,7 +186,7 @@ fn the_directory_of_a_killed_owner_is_taken_over() {
 }
 
 #[test]
-fn a_live_server_without_an_owner_is_stopped_first() {
+fn stops_a_live_server_without_an_owner_first() {
     let folder = open_folder();
     let server = PrivateServer::start(durable(folder.path())).unwrap();
     let cluster = server.data_dir().join("cluster");
@@ -210,7 +210,7 @@ fn a_live_server_without_an_owner_is_stopped_first() {
 }
 
 #[test]
-fn data_of_another_major_version_is_refused_by_name() {
+fn refuses_data_of_another_major_version() {
     let folder = open_folder();
     let cluster = folder.path().join("postgres/cluster");
     fs::create_dir_all(&cluster).unwrap();
@@ -220,7 +220,7 @@ fn data_of_another_major_version_is_refused_by_name() {
 }
 
 #[test]
-fn a_taken_port_that_was_asked_for_is_an_error_and_not_another_port() {
+fn requested_port_that_is_taken_is_an_error() {
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = Some(taken.local_addr().unwrap().port());
     let folder = open_folder();

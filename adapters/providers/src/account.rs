@@ -111,7 +111,7 @@ mod tests {
     use tokio::sync::Notify;
 
     #[tokio::test]
-    async fn tokens_have_a_price_where_one_is_known() {
+    async fn prices_tokens_of_known_models() {
         let price = ModelPrice { model: "rules".to_owned(), input: 1_000_000, output: 2_000_001 };
         let account = Account::new(Arc::new(Local)).priced(vec![price.clone()]);
         let completion = account.complete(&call("", "one two"), None).await.unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn says_where_it_keeps_what_it_is_sent() {
+    fn reports_its_residency() {
         let account = Account::new(Arc::new(Local)).residing(Some("de".to_owned()));
         assert_eq!(account.residency("any"), Some("de"));
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn beyond_its_places_it_is_busy_at_once() {
+    async fn is_busy_at_its_call_limit() {
         let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let held = Held(Arc::clone(&begun), Arc::clone(&go_on));
         let account = Arc::new(Account::new(Arc::new(held)).with_places(Some(1)));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_are_what_the_contract_says() {
+    fn maps_statuses_to_provider_errors() {
         for (status, error) in [
             (408, ProviderError::TimedOut),
             (409, ProviderError::Unavailable),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_to_be_left_alone_are_read_in_both_forms() {
+    fn parses_retry_after_in_both_forms() {
         let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
         for (text, seconds) in [
             ("3", Some(3)),

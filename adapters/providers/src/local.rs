@@ -241,7 +241,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn drafts_what_is_described_where_the_instructions_ask_for_it() {
+    async fn drafts_a_prompt_if_the_system_prompt_requests_it() {
         let asked = "You write prompts.\nDraft: prompt_template\nAnswer with JSON.";
         let text = answer(asked, "Sort a `ticket` by urgency.\nOne of: high, low").await;
         let drafted: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -286,7 +286,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_message_of_the_user_counts() {
+    async fn uses_the_last_user_message() {
         let said = [(MessageRole::User, "First."), (MessageRole::User, "Second."), (MessageRole::Assistant, "Third.")];
         let messages = said.map(|(role, text)| Message::of(role, text.to_owned())).into();
         let call = of(Conversation { messages, ..Conversation::default() });
@@ -294,7 +294,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn counts_words_and_says_what_it_is() {
+    async fn counts_words_as_tokens_and_identifies_itself() {
         let conversation = (*call("two words", "one two three four").conversation).clone();
         let call = of(Conversation { max_tokens: Some(2), ..conversation });
         let completion = Local.complete(&call, None).await.unwrap();

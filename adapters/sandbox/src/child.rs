@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_is_let_go_by_words_by_the_end_and_by_time() {
+    fn wait_ends_on_input_end_of_input_and_timeout() {
         let (reader, mut writer) = io::pipe().unwrap();
         assert_eq!(awaits(reader.as_fd(), Duration::from_millis(1)), Ok(Awaited::Nothing));
         writer.write_all(b"{").unwrap();

@@ -139,7 +139,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_answer_is_read_as_it_was_written() {
+    fn responses_round_trip() {
         let came = CodeResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
         let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
         assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(came));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_lost() {
+    fn malformed_responses_are_lost() {
         for garbage in [
             "",
             "{",
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_says_so() {
+    fn oversized_output_is_truncated_and_fails() {
         let long = CodeResult { result: Ok(json!("é".repeat(MOST_OUTPUT))), stdout: String::new() };
         assert_eq!(bounded(long, MOST_OUTPUT).result, Err(ScriptFailure::TooMuchOutput));
         let long = CodeResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MOST_OUTPUT)) };
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_database_keeps_is_no_result() {
+    fn results_that_cannot_be_stored_fail() {
         let nul = CodeResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
         let CodeResult { result, stdout } = bounded(nul, MOST_OUTPUT);
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_much_room_is_too_long_and_not_lost() {
+    fn oversized_values_fail_as_too_long() {
         let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
         assert_eq!(Answer::read(wide.as_bytes(), MOST_OUTPUT).unwrap().result, Err(ScriptFailure::TooMuchOutput));
     }

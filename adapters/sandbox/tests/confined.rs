@@ -156,7 +156,7 @@ fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
 }
 
 #[test]
-fn whoever_is_confined_has_little_and_comes_last() {
+fn confined_process_has_low_limits_and_priority() {
     let mut child = child("stay", true).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     wait_for_stay(&mut output);
@@ -196,7 +196,7 @@ fn whoever_is_confined_has_little_and_comes_last() {
 
 /// A child whose server dies blocks every signal and could wait forever: the kernel kills it.
 #[test]
-fn whoever_is_confined_does_not_outlive_its_parent() {
+fn confined_process_does_not_outlive_its_parent() {
     let parent = child("start one that stays", false).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut parent = parent.unwrap();
     let mut output = BufReader::new(parent.stdout.take().unwrap());

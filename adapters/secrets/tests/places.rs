@@ -40,7 +40,7 @@ fn variables(name: &str) -> Option<OsString> {
 }
 
 #[tokio::test]
-async fn variables_belong_to_one_tenant() {
+async fn reads_only_variables_of_the_tenant() {
     let places = Places::new(None, None).with_variables(variables);
     for (tenant, reference, value) in [
         ("acme", "env:KEY", Ok("of acme")),
@@ -71,7 +71,7 @@ fn below(folder: &Path) -> Places {
 }
 
 #[tokio::test]
-async fn files_are_read_in_the_tenants_own_folder() {
+async fn reads_files_in_the_folder_of_the_tenant() {
     let folder = folder();
     let places = below(folder.path());
     assert_eq!(read(&places, "acme", "file:key").await.as_deref(), Ok("of acme"));
@@ -84,7 +84,7 @@ async fn files_are_read_in_the_tenants_own_folder() {
 }
 
 #[tokio::test]
-async fn links_lead_nowhere_else() {
+async fn refuses_links_out_of_the_folder_of_the_tenant() {
     let folder = folder();
     let acme = folder.path().join("acme");
     // Links as orchestrators mount them: a link to a sibling link.
@@ -108,7 +108,7 @@ async fn links_lead_nowhere_else() {
 }
 
 #[tokio::test]
-async fn what_is_no_secret_is_not_read() {
+async fn refuses_empty_binary_and_oversized_secrets() {
     let folder = folder();
     let acme = folder.path().join("acme");
     fs::write(acme.join("empty"), "\n").unwrap();
@@ -127,7 +127,7 @@ async fn what_is_no_secret_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_vault_is_asked_below_the_tenant() {
+async fn reads_the_vault_below_the_path_of_the_tenant() {
     let endpoint = FaultyEndpoint::start().await;
     let entry = json!({ "data": { "data": { "key": "of acme", "number": 1 }, "metadata": { "version": 1 } } });
     let guard = Guard::new(Reach::Remote, Vec::new());
@@ -158,7 +158,7 @@ async fn a_vault_is_asked_below_the_tenant() {
 }
 
 #[test]
-fn a_vault_needs_an_address_and_a_token() {
+fn refuses_invalid_vault_addresses_and_tokens() {
     let guard = Guard::new(Reach::Remote, Vec::new());
     let token = |text: &str| Secret::new(text.to_owned());
     assert_eq!(Vault::new(&guard, "vault", &token("s.t")).err(), Some(VaultError::Address));

@@ -15,21 +15,21 @@ fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &s
 }
 
 #[test]
-fn a_token_is_one_of_a_known_vocabulary() {
+fn counts_tokens_of_the_embedded_vocabulary() {
     assert!(VOCABULARY.is_some());
     assert_eq!(tokens("hello world"), 2);
     assert_eq!(tokens(""), 0);
 }
 
 #[test]
-fn fixed_pieces_are_as_long_as_they_may_be() {
+fn fixed_chunks_have_the_maximum_length() {
     let text = " one two three four five six seven ";
     assert_eq!(split(ChunkStrategy::Fixed, 3, text), [(3, "one two three"), (3, "four five six"), (1, "seven")]);
     assert_eq!(split(ChunkStrategy::Fixed, 100, text), [(7, "one two three four five six seven")]);
 }
 
 #[test]
-fn sentences_stay_whole() {
+fn keeps_sentences_whole() {
     let text = "The cat sat on the mat. The dog lay under the table. Both slept.";
     let pieces = split(ChunkStrategy::Sentence, 8, text);
     let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
@@ -37,7 +37,7 @@ fn sentences_stay_whole() {
 }
 
 #[test]
-fn headings_begin_pieces() {
+fn chunks_begin_at_headings() {
     let text = "# Leave\n\nThirty days a year.\n\n# Travel\n\nBook early, by train.\n";
     let pieces = split(ChunkStrategy::Heading, 12, text);
     let texts: Vec<&str> = pieces.iter().map(|(_, text)| *text).collect();
@@ -45,7 +45,7 @@ fn headings_begin_pieces() {
 }
 
 #[test]
-fn a_heading_is_one_where_markdown_has_one() {
+fn detects_headings_by_markdown_rules() {
     let text = "Before.\n\n```sh\n# no heading\n```\n\nTitle\n=====\n\nText. # Not one either.\n\n## Next\n";
     let texts: Vec<&str> = split(ChunkStrategy::Heading, 64, text).iter().map(|(_, text)| *text).collect();
     assert_eq!(texts, ["Before.\n\n```sh\n# no heading\n```", "Title\n=====\n\nText. # Not one either.", "## Next"]);
@@ -55,7 +55,7 @@ fn a_heading_is_one_where_markdown_has_one() {
 }
 
 #[test]
-fn what_has_no_words_is_cut_all_the_same() {
+fn cuts_texts_without_word_boundaries() {
     let long = "x".repeat(1_000);
     let emoji = "🦀👩‍👩‍👧‍👦é日本語のテキスト".repeat(20);
     let nothing = " \n\t ";
@@ -70,7 +70,7 @@ fn what_has_no_words_is_cut_all_the_same() {
 
 /// The time is linear in the text length for any content, so that a few documents cannot occupy a processor.
 #[test]
-fn time_grows_with_the_text_and_not_faster() {
+fn time_is_linear_in_text_length() {
     let took = |text: &str, chunk_tokens: u32| {
         let at = std::time::Instant::now();
         for strategy in ChunkStrategy::ALL {

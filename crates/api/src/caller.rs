@@ -310,7 +310,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     #[test]
-    fn holders_of_links_are_not_the_person_in_front_of_the_server() {
+    fn counts_share_link_holders_by_address_not_as_local_user() {
         let peer = "192.0.2.7:50000".parse().unwrap();
         let of = |path: &str, headers: &[(&'static str, &'static str)]| {
             let request = TestRequest::with_uri(path).peer_addr(peer).insert_header(("Host", "localhost"));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_callers_are_counted_for_no_tenant_that_they_name() {
+    fn ignores_tenant_header_of_anonymous_callers() {
         const TENANTS: [&str; 2] = ["00000000-0000-7000-8000-000000000001", "00000000-0000-7000-8000-00000000beef"];
         let peer = "192.0.2.7:50000".parse().unwrap();
         let of = |path: &str, headers: &[(&'static str, &'static str)]| {

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manual_says_how_many_connections_a_process_takes() {
+    fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
         let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(RELAY_CONNECTIONS), 2);
         for sentence in [

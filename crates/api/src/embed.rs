@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_origins_frame_a_page() {
+    fn parses_only_valid_frame_ancestors() {
         for (text, expected) in [
             ("'self'", "'self'"),
             ("'none'", "'none'"),

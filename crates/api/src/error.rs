@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn the_body_has_one_shape() {
+    async fn error_body_has_detail_and_request_id() {
         let error = ApiError::forbidden("asset.create").with("error", "mine").with("message", "mine");
         let body = body_of(error).await;
         assert_eq!(
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn fields_are_listed() {
+    async fn lists_field_problems_in_detail() {
         let body = body_of(ApiError::invalid_field(FieldProblem::missing("a.b[0]"))).await;
         assert_eq!(
             body.pointer("/detail/fields").unwrap(),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_go_with_the_answer() {
+    fn error_response_carries_headers() {
         let answer = ApiError::method_not_allowed(Some(HeaderValue::from_static("GET"))).error_response();
         assert_eq!(answer.headers().get("allow").unwrap(), "GET");
     }

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_renders() {
+    fn renders_counted_requests() {
         let metrics = Metrics::new().unwrap();
         let facts =
             RequestFacts { method: Method::Get, route: "/v1/x/{id}", status: 204, elapsed: Duration::from_millis(3) };
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_methods_are_one_label() {
+    fn groups_unknown_methods_under_one_label() {
         let made_up = actix_web::http::Method::from_bytes(b"BREW").unwrap();
         assert_eq!(Method::of(&made_up).as_str(), "other");
         assert_eq!(Method::of(&actix_web::http::Method::PATCH).as_str(), "PATCH");

@@ -205,7 +205,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn quotes_a_text_as_one_word_of_the_shell() {
+    fn quotes_text_as_one_shell_word() {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         let text = "a'b \"$c\" `d` \\";
         let output = Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output().unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_its_own_files() {
+    fn parses_embedded_demo_files() {
         let (demo, release) = demo().unwrap();
         assert_eq!((demo.assets.len(), demo.slug.as_str()), (4, "ticket-classifier"));
         assert!(demo.interface_config.is_some() && release.example_inputs.contains_key("ticket"));

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batched_statements_are_told_apart() {
+    fn separates_frequent_from_batched_statements() {
         let statement = |calls, log_bytes| Statement { text: String::new(), calls, milliseconds: 1.0, log_bytes };
         let account =
             Account { requests: 100, statements: vec![statement(100, 5), statement(99, 0), statement(20, 9)] };

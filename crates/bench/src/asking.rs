@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bar_can_be_missed_and_a_gateway_that_is_not_here_is_no_bar_met() {
+    fn judges_each_target_and_skips_a_missing_gateway() {
         let seen = |openai: f64, gateway: Option<f64>, p99: u64| Asking {
             rounds: vec![Round { local: 1_000.0, openai, gateway }],
             first_part: Some((2_000, p99)),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_round_counts() {
+    fn median_selects_the_middle_value() {
         assert_eq!(middle([3.0, 1.0, 2.0].into_iter()), Some(2.0));
         assert_eq!(middle([].into_iter()), None);
     }

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_the_mean_of_both_floors() {
+    fn share_uses_the_mean_of_both_baselines() {
         let measured = Measured {
             row: Row::Transition,
             clients: CLIENTS,
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_four_bars_besides_its_share() {
+    fn run_has_four_targets_besides_its_share() {
         let row = *Row::ALL.last().unwrap();
         let judged = of_a_run(row, None, None);
         assert_eq!(judged.len(), 4);

@@ -54,7 +54,7 @@ mod tests {
     use crate::meter::Cost;
 
     #[test]
-    fn the_middle_round_counts() {
+    fn slowdown_is_that_of_the_median_round() {
         let of = |requests| Stretch { tally: tally(requests), cost: Cost::default() };
         let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
         let beside = Beside { row: Row::Hello, clients: 32, rounds };

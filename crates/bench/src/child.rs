@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_log_is_bounded() {
+    fn log_tail_is_bounded() {
         let path = std::env::temp_dir().join(format!("fairway-bench-log-{}", std::process::id()));
         fs::write(&path, "x".repeat(SHOWN).to_owned() + "last").unwrap();
         let end = end_of(&path).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_is_of_the_median_and_can_be_missed() {
+    fn target_judges_the_median() {
         let of = |median: u64| {
             let mut latency = histogram().unwrap();
             latency.record_n(median, 90).unwrap();

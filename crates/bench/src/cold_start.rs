@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_stands_in_the_middle() {
+    fn spread_has_minimum_and_median() {
         let times = [50, 10, 30, 20, 40].map(Duration::from_millis);
         let spread = spread(times.into_iter());
         assert_eq!((spread.best.as_millis(), spread.median.as_millis()), (10, 30));

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_carry_what_a_server_needs() {
+    fn builds_requests_with_their_headers() {
         let request = with_header(post("/v1/x?y=1", &serde_json::json!({"a": 1})), "idempotency-key", "k-1");
         assert_eq!(request.method(), Method::POST);
         assert_eq!(request.uri(), "/v1/x?y=1");

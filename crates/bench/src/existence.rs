@@ -212,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn medians_are_told_apart_either_way() {
+    fn judges_differences_in_both_directions() {
         let median_of = |times: &[u64]| median(times.iter().copied().map(Duration::from_micros).collect());
         assert_eq!(median_of(&[900, 100, 300]), Duration::from_micros(300));
         let judged = judge(&[

@@ -203,13 +203,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_by_their_number() {
+    fn read_path_contains_the_row_s_uuid() {
         assert_eq!(path_of(0), "/read/00000000-0000-0000-0000-000000000000");
         assert_eq!(path_of(ROWS - 1), "/read/00000000-0000-0000-0000-0000000003e7");
     }
 
     #[test]
-    fn rows_differ_in_their_ids_alone() {
+    fn new_rows_differ_only_in_their_ids() {
         let (one, other) = (Rows::new(), Rows::new());
         assert!(one.entry != other.entry && one.line != one.entry);
         assert!((180..220).contains(&one.body.len()));

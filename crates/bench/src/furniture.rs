@@ -425,14 +425,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_draft_goes_to_and_fro() {
+    fn draft_alternates_between_states() {
         let draft = Draft { id: "x".to_owned(), side: Rc::new(Cell::new(Side::Draft)) };
         let same = draft.clone();
         assert_eq!([draft.toggle(), same.toggle(), draft.toggle()], ["review_ready", "draft", "review_ready"]);
     }
 
     #[test]
-    fn prompts_differ_and_are_about_a_kibibyte() {
+    fn prompts_are_distinct_and_about_one_kibibyte() {
         assert_ne!(prompt(1), prompt(2));
         assert!((800..1_400).contains(&prompt(1).to_string().len()));
     }

@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_good_answer_succeeds_and_says_what_is_expected() {
+    fn good_responses_are_2xx_with_the_expected_content() {
         let answer =
             |status, body: &'static str| Answer { status, body: body.into(), link: None, has_retry_after: false };
         assert!(is_good(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
@@ -169,7 +169,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_all_clients_together() {
+    fn merged_histogram_covers_all_clients() {
         let (mut one, mut other) = (histogram().unwrap(), histogram().unwrap());
         (1..=90).for_each(|_| one.saturating_record(1_000));
         (1..=10).for_each(|_| other.saturating_record(50_000));

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bar_can_be_missed_and_fewer_pieces_meet_none() {
+    fn judges_each_target_and_skips_small_corpora() {
         let verdicts = |seen: &Million| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(PIECES, 49_000, 6)), [Verdict::Met; 2]);
         assert_eq!(verdicts(&seen(PIECES, 51_000, 5)), [Verdict::Missed; 2]);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mix_is_fixed() {
+    fn query_mix_is_fixed() {
         assert_eq!(Looked::RareAndFrequent.words(3, 100_000), "rarely23757 often");
         assert_eq!(Looked::MediumAndFrequent.words(103, 100_000), "sometimes3 often");
         assert_eq!(Looked::ALL.iter().filter(|looked| !looked.is_capped()).count(), 1);

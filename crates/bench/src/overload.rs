@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bar_can_be_missed() {
+    fn judges_each_target() {
         assert_eq!(verdicts(&good()), [Verdict::Met; 5]);
         assert_eq!(verdicts(&Overload { accepted: (1_800.0, 61_000), ..good() })[0], Verdict::Missed);
         assert_eq!(verdicts(&Overload { strange: 1, ..good() })[1], Verdict::Missed);
@@ -411,7 +411,7 @@ mod tests {
 
     /// 32 fast clients must not hide 368 slow ones.
     #[test]
-    fn the_p99_is_that_of_every_client() {
+    fn p99_covers_every_client() {
         let clients = |times: &[(u64, u64)]| {
             let mut accepted = histogram().unwrap();
             for (micros, count) in times {

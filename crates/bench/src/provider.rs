@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_moment_of_a_first_part_is_read_back() {
+    fn parses_the_send_time_of_a_first_part() {
         let now = OffsetDateTime::now_utc();
         assert_eq!(said_at(&now.unix_timestamp_nanos().to_string()).unwrap(), now);
         assert!(said_at(SAID).is_err());

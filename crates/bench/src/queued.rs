@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bar_can_be_missed() {
+    fn judges_each_target() {
         let good =
             || Queued { drained: 1_300.0, runs: (1_300.0, 30_000), floor: 5_000.0, in_line: 6_000, heard: 4_000 };
         let verdicts = |seen: Queued| judge(Some(&seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();

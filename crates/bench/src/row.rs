@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_are_taken_in_turn() {
+    fn cycle_repeats_items_in_order() {
         let mut turns = Turns::of(vec![1, 2, 3], 4).unwrap();
         let taken: Vec<i32> = (0..5).map(|_| *turns.next()).collect();
         assert_eq!(taken, [3, 1, 2, 3, 1]);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_has_a_name_of_its_own() {
+    fn scenario_names_are_unique() {
         let mut names: Vec<&str> = Row::ALL.iter().map(|row| row.name()).collect();
         names.extend(Floor::ALL.iter().map(|floor| floor.name()));
         let count = names.len();

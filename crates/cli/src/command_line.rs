@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_fit_together() {
+    fn accepts_the_clap_definition() {
         CommandLine::command().debug_assert();
     }
 
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_an_example_that_can_be_said() {
+    fn every_command_has_an_example_that_parses() {
         let mut found = Vec::new();
         commands(&CommandLine::command(), "fairway", &mut found);
         assert!(found.len() > 40, "{found:?}");

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_numbers_with_units() {
+    fn duration_parses_numbers_with_units() {
         for (text, expected) in [("90", 90), ("90s", 90), ("10m", 600), ("1h", 3600), ("0s", 0)] {
             assert_eq!(duration(text), Ok(Duration::from_secs(expected)), "{text}");
         }

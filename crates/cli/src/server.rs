@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_lie_below_the_server_s_address() {
+    fn joins_paths_below_the_base_address() {
         for (address, expected) in [
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080/v1/a/b%2Fc?q=x+y"),
             ("https://example.org/fairway/", "https://example.org/fairway/v1/a/b%2Fc?q=x+y"),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_says_where_and_nothing_more() {
+    fn rejects_addresses_with_credentials_query_or_fragment() {
         for wrong in [
             "https://ada@example.org",
             "https://:s3cret@example.org",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_not_sent_in_clear_text() {
+    fn rejects_tokens_over_unencrypted_networks() {
         for (address, goes) in [
             ("https://fairway.example.org", true),
             ("http://localhost:8080", true),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_page_is_found_among_the_links() {
+    fn finds_next_link_among_several() {
         assert_eq!(next_of("</v1/a?cursor=x>; rel=\"next\"").as_deref(), Some("/v1/a?cursor=x"));
         assert_eq!(next_of("</a>; rel=\"prev\", </b>; rel=\"next\"").as_deref(), Some("/b"));
         assert_eq!(next_of("</a>; rel=\"prev\""), None);

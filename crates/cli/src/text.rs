@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_told_nothing_but_text() {
+    fn sanitize_removes_terminal_controls() {
         assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
         assert_eq!(plain_lines("a\n\tb\u{7}"), "a\n\tb ");
         for letter in
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_too_long_is_told_by_its_ends() {
+    fn shorten_keeps_start_and_end() {
         assert_eq!(brief("für"), "für");
         assert_eq!(brief(&"é".repeat(400)), "é".repeat(400));
         let short = brief(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_json_means_the_same() {
+    fn escape_json_preserves_the_value() {
         let value = serde_json::json!({ "a\u{9b}\u{202e}": ["\u{1b}[31m\r\n\t", "😀 \u{7f}\\u{85}\u{61c}"] });
         let text = escaped(&serde_json::to_string_pretty(&value).unwrap());
         assert!(is_plain(&text) && text.contains("\\u009b\\u202e"), "{text}");

@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_of_an_asset() {
+    fn lists_lifecycle_transitions() {
         let table: Vec<String> = Lifecycle::ALL
             .into_iter()
             .map(|from| {
@@ -465,14 +465,14 @@ mod tests {
     }
 
     #[test]
-    fn notes_are_bounded_by_characters() {
+    fn limits_change_notes_by_characters() {
         assert!(ChangeNote::parse(&"ä".repeat(MAX_CHANGE_NOTE)).is_some());
         assert!(ChangeNote::parse(&"a".repeat(MAX_CHANGE_NOTE + 1)).is_none());
         assert!(ChangeNote::parse("a\0").is_none());
     }
 
     #[test]
-    fn labels_have_a_narrow_alphabet() {
+    fn accepts_only_the_label_alphabet() {
         for good in ["v1", "2026.11", "a_b-c", &"x".repeat(64)] {
             assert!(VersionLabel::parse(good).is_some(), "{good}");
         }

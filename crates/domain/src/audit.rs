@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_stored_in_its_canonical_form() {
+    fn stores_entries_in_canonical_form() {
         let detail = json!({ "z": "\u{1}\"\\\n\u{e9}\u{1f600}", "a": { "y": 1, "b": [true, null, 0.5] }, "\u{fb33}": 1, "\u{1f600}": 2 });
         for (workspace, detail) in [(None, json!({})), (Some(Uuid::from_u128(5).into()), detail)] {
             let stamp = Stamp {
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_an_empty_leaf_as_rfc_6962_says() {
+    fn hashes_empty_leaf_per_rfc_6962() {
         let hex: String = leaf_hash(b"").iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d");
     }

@@ -123,7 +123,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn settings_are_bounded_and_counted() {
+    fn rejects_out_of_range_approvals_and_increments_revision() {
         let stamp = Stamp {
             fact_id: Uuid::nil().into(),
             at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),

@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spells_pointers_as_field_paths() {
+    fn converts_pointers_to_field_paths() {
         for (field, pointer, path) in [
             ("content", "", "content"),
             ("content", "/rules/0/outcome", "content.rules[0].outcome"),

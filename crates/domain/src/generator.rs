@@ -120,7 +120,7 @@ mod tests {
     use crate::asset::content;
 
     #[test]
-    fn what_it_is_made_of_passes_the_checks_of_its_kinds() {
+    fn generator_assets_are_valid() {
         for (kind, slug, content) in assets() {
             assert!(content::check(kind, &content).is_ok(), "{slug}");
             assert!(keeps(&slug));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_description_says_something_and_not_too_much() {
+    fn limits_description_length_and_words() {
         assert!(Description::parse("Sort tickets by urgency.").is_ok());
         for short in ["", "Sort the tickets", "a b c -", "— – ! ?"] {
             assert_eq!(Description::parse(short), Err(DescriptionRefusal::TooShort), "{short}");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_object_or_nothing() {
+    fn parses_answer_with_exactly_one_object() {
         let object = json!({ "system_prompt": "x" });
         for text in
             [r#"{"system_prompt":"x"}"#, "```json\n{\"system_prompt\":\"x\"}\n```", " ```{\"system_prompt\":\"x\"}``` "]

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_every_reader_reads() {
+    fn accepts_unambiguous_json() {
         let text = r#" {"a": [null, true, -1, 18446744073709551615, 1.5, 1e2, "é\ud83d\ude00\u0001"], "": {}} "#;
         let expected = json!({"a": [null, true, -1, 18_446_744_073_709_551_615_u64, 1.5, 100.0, "é😀\u{1}"], "": {}});
         assert_eq!(read(text.as_bytes()).unwrap(), expected);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_readers_disagree_upon() {
+    fn rejects_ambiguous_or_malformed_json() {
         for bad in [
             &b""[..],
             b"  ",
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_the_room_that_values_take() {
+    fn bounds_heap_bytes() {
         let list = |item: &str, count: usize| format!("[{}{item}]", format!("{item},").repeat(count - 1));
         assert!(read(list("{\"a\":1}", 10_000).as_bytes()).is_ok());
         assert!(read(list(&format!("\"{}\"", "x".repeat(70)), 50_000).as_bytes()).is_ok());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_the_nesting() {
+    fn bounds_nesting_depth() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         assert!(read(nested(DEEPEST).as_bytes()).is_ok());
         assert!(read(nested(DEEPEST + 1).as_bytes()).is_err());

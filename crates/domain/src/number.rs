@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_settle_on_one_spelling() {
+    fn normalizes_whole_numbers_to_integers() {
         let mut value = serde_json::json!({"a": [5.0, -2.0, 0.5, 1e300, -0.0], "b": "5.0"});
         settle(&mut value);
         assert_eq!(value.to_string(), r#"{"a":[5,-2,0.5,1e+300,0],"b":"5.0"}"#);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_number_is_one_in_any_spelling() {
+    fn reads_whole_numbers_in_any_notation() {
         for text in ["500", "500.0", "5e2", "5E+2", "5000e-1", "0.5e3"] {
             assert_eq!(read(text), Some(500), "{text}");
         }

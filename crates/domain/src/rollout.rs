@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_names_each_lane_once_and_soaks_for_a_month_at_most() {
+    fn plan_requires_distinct_lanes_and_bounded_soak() {
         use Lane::{Guided, Restricted, Standard};
         assert!(RolloutPlan::new(&[Standard, Restricted, Guided], MAX_SOAK_MINUTES, Pace::Manual).is_ok());
         assert_eq!(RolloutPlan::new(&[], 0, Pace::Manual), Err(PlanRefusal::Lanes));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_goes_through_its_lanes_and_completes() {
+    fn rollout_advances_through_lanes_and_completes() {
         let now = Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH);
         let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Standard], 5, Pace::Manual).unwrap();
         let begun = Rollout::begin(plan, Revision::FIRST, now);

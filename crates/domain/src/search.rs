@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_lies_between() {
+    fn splits_words_at_non_alphanumerics() {
         assert_eq!(words("Ticket-Classifier, tickets (v2)!"), ["classifier", "ticket", "tickets", "v2"]);
         assert_eq!(words("caf\u{e9} cafe\u{301} CAF\u{c9}"), ["caf\u{e9}"]);
         // Letters map one to one: expansions such as ß to ss depend on the language.
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn words_are_counted() {
+    fn counts_words() {
         let counts = counted(["A rose is a rose.", "ROSE"]);
         assert_eq!(counts, [("a".to_owned(), 2), ("is".to_owned(), 1), ("rose".to_owned(), 3)].into());
     }
 
     proptest! {
         #[test]
-        fn a_word_holds_nothing_that_a_query_language_could_read(text in ".{0,200}") {
+        fn words_contain_only_alphanumerics(text in ".{0,200}") {
             for word in Words::of([text.as_str()]).iter() {
                 prop_assert!(!word.is_empty() && word.chars().all(char::is_alphanumeric), "{word:?}");
             }

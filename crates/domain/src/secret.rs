@@ -261,7 +261,7 @@ mod tests {
     ];
 
     #[test]
-    fn reads_what_the_schemas_of_content_allow() {
+    fn accepts_the_same_references_as_the_schemas() {
         let schema: Value = serde_json::from_str(include_str!("asset/schemas/model_config.json")).unwrap();
         let described = &schema["$defs"]["secret_ref"];
         assert_eq!(described["maxLength"], MAX_SECRET_REF);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_servers_own_settings_may_name_any_variable_and_file() {
+    fn server_settings_accept_any_variable_and_file() {
         for (text, read) in [
             ("env:openai__key", ServerSecretRef::Env("openai__key".to_owned())),
             ("file:/run/secrets/openai", ServerSecretRef::File("/run/secrets/openai".to_owned())),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_has_no_text_form() {
+    fn debug_output_omits_the_value() {
         let secret = Secret::new("hunter2".to_owned());
         assert_eq!((format!("{secret:?}"), secret.expose()), ("[secret]".to_owned(), "hunter2"));
     }

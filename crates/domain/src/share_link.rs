@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_reasons_the_first_is_told() {
+    fn reports_first_refusal_reason() {
         use TokenRefusal::{Exhausted, Expired, Revoked};
         for (revoked, expired, uses, open, runs) in [
             (false, false, 0, Ok(()), Ok(())),

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_read_as_they_were_spelled_and_others_are_none() {
+    fn wakeups_round_trip_and_unknown_ones_are_ignored() {
         let id = ExecutionId::from(Uuid::from_u128(7));
         for signal in [Signal::LookAtAll, Signal::Look(id), Signal::Work, Signal::Ended(id), Signal::Progress(id)] {
             assert!(signal.spelled().len() <= 37);

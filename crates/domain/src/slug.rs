@@ -104,14 +104,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accepts_what_the_pattern_allows() {
+    fn accepts_valid_slugs() {
         for good in ["a", "0", "ticket-classifier", &"x".repeat(63), "a--b"] {
             assert!(Slug::parse(good).is_ok(), "{good}");
         }
     }
 
     #[test]
-    fn refuses_everything_else() {
+    fn refuses_invalid_and_reserved_slugs() {
         let long = "x".repeat(64);
         let bad = ["", "-a", "a-", "A", "a_b", "a b", "a.", "é", "a\u{200b}", "ａ", "a\n", &long];
         for text in bad {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_as_words() {
+    fn converts_to_display_name() {
         assert_eq!(Slug::parse("ticket-classifier").unwrap().in_words(), "Ticket classifier");
     }
 }

@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_host_names() {
+    fn recognizes_host_names() {
         for good in ["example.org", "a", "x-y.example"] {
             assert!(is_host_name(good), "{good}");
         }

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_one_line_of_what_can_be_seen() {
+    fn names_are_one_line_without_hidden_characters() {
         for good in ["a", "Ticket classifier", "Überprüfung № 7", "分類", "مصنف", "❤\u{fe0f} heart", &"n".repeat(200)]
         {
             assert!(is_name(good, 200), "{good:?}");
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn blank_texts_show_nothing() {
+    fn detects_blank_texts() {
         for blank in ["", " ", "\n\t\r", "\u{a0}\u{2003}\u{3000}", "\u{fe0f}", "\u{2800}", "\u{200b}", " \u{e0100} "] {
             assert!(is_blank(blank), "{blank:?}");
             assert!(!is_name(blank, 200), "{blank:?}");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_has_lines() {
+    fn prose_allows_line_breaks_and_tabs() {
         assert!(is_prose("", 10));
         assert!(is_prose("a\r\n\tb\n", 10));
         assert!(!is_prose("more than ten", 10));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_told_apart_by_address_and_by_network() {
+    fn identifies_clients_by_address_or_network() {
         assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
         assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
         assert_eq!(client("2001:db8:1:2::1"), client("2001:db8:1:2:ffff:ffff:ffff:ffff"));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_what_is_left_at_once() {
+    fn computes_available_requests() {
         let quota = Quota { per_minute: 60, burst: 10 };
         assert_eq!((quota.interval(), quota.span()), (Duration::from_secs(1), Duration::from_secs(10)));
         for (ahead, left) in [(0, 10), (1, 9), (1_000, 9), (1_001, 8), (9_999, 0), (10_000, 0), (60_000, 0)] {

@@ -444,7 +444,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moves_of_a_workload() {
+    fn tabulates_workload_transitions() {
         let table: Vec<String> = Status::ALL
             .into_iter()
             .map(|from| {

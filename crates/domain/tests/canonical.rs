@@ -16,7 +16,7 @@ struct Recorded {
 }
 
 #[test]
-fn every_document_has_the_bytes_that_the_oracle_gives_it() {
+fn canonical_bytes_match_the_recorded_oracle() {
     let (mut written, mut refused) = (0, 0);
     for line in include_str!("canonical/corpus.jsonl").lines() {
         let recorded: Recorded = serde_json::from_str(line).unwrap();

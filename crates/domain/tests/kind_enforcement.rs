@@ -22,7 +22,7 @@ fn property<'s>(schema: &'s Value, path: &str) -> &'s Value {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "only tests read files; the domain does not")]
-fn each_table_says_of_each_field_what_its_schema_says() {
+fn documented_enforcement_matches_the_schemas() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/kind-enforcement.md");
     let page = fs::read_to_string(page).unwrap();
     for kind in KINDS {
@@ -49,7 +49,7 @@ fn each_table_says_of_each_field_what_its_schema_says() {
 
 /// Scripts use the profile that a release binds. A profile that is only referenced enforces nothing.
 #[test]
-fn a_sandbox_profile_keeps_its_promise_where_it_is_bound() {
+fn sandbox_network_is_enforced_only_for_a_bound_profile() {
     for mode in [json!({ "mode": "none" }), json!({ "mode": "allowlist", "hosts": ["a.example.com"] })] {
         let profile = json!({ "runtime": "process", "limits": {}, "network": mode });
         assert_eq!(unenforced_promises(AssetKind::SandboxProfile, &profile, Reach::Bound), [""; 0]);

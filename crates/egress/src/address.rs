@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_public_is_let_through() {
+    fn allows_public_addresses() {
         for open in ["1.1.1.1", "9.9.9.9", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "192.0.1.1"] {
             assert!(is_public(open.parse().unwrap()), "{open}");
         }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_public_is_refused() {
+    fn refuses_non_public_addresses() {
         for closed in [
             "0.0.0.0",
             "10.1.2.3",

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn allowances_are_networks_addresses_and_names() {
+    fn parses_networks_addresses_and_host_names() {
         let network = |text: &str| AllowedTarget::Network(text.parse().unwrap());
         let host = |name: &str| AllowedTarget::Host(name.to_owned());
         for (text, target, port, shown) in [
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allowance_with_a_port_opens_that_port_alone() {
+    fn allowance_with_a_port_covers_only_that_port() {
         let by_name = guard(Reach::Remote, &["gateway.internal:9000"]);
         assert_eq!(refused(&by_name, "https://gateway.internal:9000/"), None);
         assert_eq!(refused(&by_name, "https://gateway.internal:9001/"), Some(EgressRefusal::Port));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_refused_early_where_nothing_can_allow_them() {
+    fn refuses_names_early_if_nothing_can_allow_them() {
         let plain = guard(Reach::Remote, &[]);
         assert_eq!(refused(&plain, "https://example.com/"), None);
         assert_eq!(refused(&plain, "https://example.com:8443/"), None);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_in_the_clear_takes_local_mode_and_an_allowance() {
+    fn plain_http_to_loopback_requires_local_mode_and_allowance() {
         let url = "http://127.0.0.1:4000/";
         assert_eq!(refused(&guard(Reach::Local, &[]), url), Some(EgressRefusal::Network));
         assert_eq!(refused(&guard(Reach::Remote, &["127.0.0.0/8"]), url), Some(EgressRefusal::Scheme));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_is_allowed_exactly() {
+    fn configured_origins_are_allowed_exactly() {
         let guard = guard(Reach::Remote, &[]).also_allowing(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
         assert_eq!(refused(&guard, "http://127.0.0.1:4000/v1/chat"), None);
         assert_eq!(refused(&guard, "http://127.1:4000/"), None, "the same address in another notation");

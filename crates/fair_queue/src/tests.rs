@@ -125,7 +125,7 @@ async fn bounds_how_many_requests_of_one_key_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refuses_whoever_waits_longer_than_it_is_ready_to() {
+async fn refuses_request_after_its_wait_time() {
     let semaphore = FairSemaphore::new(Limits::of(1));
     let held = semaphore.acquire('a', LONG).await.unwrap();
     let refused = semaphore.acquire('b', Duration::from_secs(5)).await;

@@ -237,7 +237,7 @@ mod tests {
     const LIMIT: usize = 400;
 
     #[tokio::test(start_paused = true)]
-    async fn admits_one_piece_of_work_at_a_time_above_the_soft_part_of_the_limit() {
+    async fn admits_one_work_item_at_a_time_above_soft_limit() {
         let limit = MemoryLimit::new(LIMIT, || Some(230));
         let small = limit.try_admit(5).unwrap();
         assert!(limit.try_admit(5).is_ok());
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_waits_for_memory_and_no_longer_than_it_may() {
+    async fn waits_for_memory_up_to_the_wait_time() {
         static RESIDENT: AtomicUsize = AtomicUsize::new(360);
         let limit = MemoryLimit::new(LIMIT, || Some(RESIDENT.load(Ordering::Relaxed)));
         let wait = Duration::from_secs(2);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_without_a_limit_or_a_measurement_admits_everything() {
+    async fn admits_everything_without_limit_or_measurement() {
         assert!(try_admit(usize::MAX).is_ok());
         assert!(MemoryLimit::new(LIMIT, || None).try_admit(LIMIT / 2).is_ok());
     }

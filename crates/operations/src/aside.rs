@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_thread_goes_on_meanwhile() {
+    async fn blocking_work_leaves_its_thread_free() {
         let (sender, receiver) = mpsc::channel();
         // Ends only once the same thread has reached the second future.
         let work = aside(request(1), move || receiver.recv_timeout(LONG));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_that_breaks_off_is_a_failure_and_gives_its_place_back() {
+    async fn panicking_work_fails_and_releases_its_permit() {
         for _ in 0..=processors() {
             let broken: Result<(), _> = aside(request(1), || panic!("canary")).await;
             assert!(broken.is_err());
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_tenant_leaves_a_processor_to_others_where_there_are_two() {
+    async fn one_tenant_leaves_one_of_several_processors_free() {
         for (processors, most) in [(1, 1), (2, 1), (8, 7)] {
             let permits = FairSemaphore::new(limits(processors));
             let mut held = Vec::new();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_a_tenant_beyond_its_queue_is_refused_at_once() {
+    async fn refuses_work_beyond_the_queue_of_a_tenant() {
         let _held = all_processors(tenant(1)).await;
         for waiting in 1..=MAX_WAITING {
             tokio::spawn(aside(request(1), || ()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_with_much_work_delays_another_by_one_turn() {
+    async fn tenants_with_waiting_work_take_turns() {
         let mut held = all_processors(tenant(1)).await;
         let (done, mut order) = tokio::sync::mpsc::unbounded_channel();
         for number in [1, 1, 1, 1, 1, 1, 1, 1, 2] {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_waits_for_a_processor_no_longer_than_its_deadline() {
+    async fn work_waits_no_longer_than_its_deadline() {
         let _held = all_processors(tenant(1)).await;
         let refused = aside(request(2), || ()).await.unwrap_err();
         let Failure::Store(StoreError { fault: StoreFault::Unavailable, .. }) = refused else { panic!("{refused:?}") };

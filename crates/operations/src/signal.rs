@@ -182,7 +182,7 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn who_follows_is_woken_also_by_what_came_before_it_waits() {
+    async fn event_between_subscription_and_wait_wakes_the_subscriber() {
         let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.follow(run);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_the_end_is_not_woken_before() {
+    async fn only_the_end_wakes_a_wait_for_the_end() {
         let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.follow(run);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn followers_that_go_at_the_same_time_leave_nothing() {
+    async fn concurrent_unsubscribes_remove_the_entry() {
         let signals = Arc::new(Signals::default());
         for number in 0..2_000 {
             let run = ExecutionId::from(Uuid::from_u128(number));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_follows_no_more_and_takes_nobody_else_along() {
+    fn unsubscribing_keeps_other_subscribers() {
         let signals = Arc::new(Signals::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let (one, other) = (signals.follow(run), signals.follow(run));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_room_for_so_many_and_each_is_told_once() {
+    fn messages_are_bounded_and_send_each_wakeup_once() {
         let (signals, live) = (Signals::default(), LiveRuns::default());
         for number in 0..(ROOM as u128 + 10) {
             signals.give(Signal::Progress(Uuid::from_u128(number).into()), &live);

@@ -94,7 +94,7 @@ mod tests {
     use fairway_domain::throttle::ClientAddress;
 
     #[test]
-    fn what_was_refused_is_remembered_until_it_is_over() {
+    fn cached_refusals_expire_with_their_wait() {
         let refused = Refused::new();
         let of = |address: &str| Counted::Guesses(ClientAddress::of(address.parse().unwrap()));
         let throttled = |wait| Throttled { quota: Quota { per_minute: 60, burst: 1 }, wait };

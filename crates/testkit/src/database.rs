@@ -136,13 +136,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_another_database_of_the_same_server() {
+    fn replaces_the_database_in_the_url() {
         assert_eq!(on_database("postgres://a@h:1/postgres", "x"), "postgres://a@h:1/x");
         assert_eq!(on_database("postgres://a@h:1/postgres?sslmode=disable", "x"), "postgres://a@h:1/x?sslmode=disable");
     }
 
     #[tokio::test]
-    async fn clones_are_migrated_and_apart() {
+    async fn clones_are_migrated_and_isolated() {
         let (one, other) = (TestDatabase::create().await.unwrap(), TestDatabase::create().await.unwrap());
         one.owner().await.unwrap().batch_execute("DELETE FROM workload; DELETE FROM workspace").await.unwrap();
         let count = "SELECT count(*) FROM workspace";

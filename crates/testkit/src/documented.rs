@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_passes() {
+    fn accepts_documented_responses() {
         assert_documented("GET", "/v1/assets?limit=1", 200, &HeaderMap::new());
         assert_documented("HEAD", "/healthz", 200, &HeaderMap::new());
         // Unknown routes, and methods that the path does not have.
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "GET /v1/assets answered 200 with `etag`")]
-    fn what_comes_untold_ends_the_test() {
+    fn rejects_undocumented_headers() {
         let tag = [(reqwest::header::ETAG, reqwest::header::HeaderValue::from_static("x"))];
         assert_documented("GET", "/v1/assets", 200, &tag.into_iter().collect());
     }
 
     #[test]
     #[should_panic(expected = "GET /v1/assets/1 answered 418")]
-    fn what_is_not_told_ends_the_test() {
+    fn rejects_undocumented_statuses() {
         assert_documented("GET", "/v1/assets/1", 418, &HeaderMap::new());
     }
 }

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_test_gets_the_form_that_the_run_asks_for() {
+    fn listed_test_follows_the_requested_form() {
         let listed = LONG_FORMS.lines().next().unwrap();
         for is_asked in [true, false] {
             assert_eq!(is_long(arguments(&["it-1", "--exact", listed]), |_| is_asked), is_asked);
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "list it in crates/testkit/src/long_forms.txt")]
-    fn an_unlisted_test_that_asks_for_its_long_form_fails_in_short_runs_too() {
+    fn unlisted_test_fails_in_short_runs_too() {
         is_long(arguments(&["it-1", "--exact", "soak::of_a_new_test"]), |_| false);
     }
 

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_says_its_permissions() {
+    fn parses_permissions_from_actor_names() {
         let has = |actor: &str| -> Vec<&str> { of_name(actor).unwrap().iter().map(Permission::as_str).collect() };
         assert_eq!(has(&SinglePermissions::holding(&[])), [""; 0]);
         assert_eq!(has(&SinglePermissions::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);

@@ -133,14 +133,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pure_domain_passes() {
+    fn accepts_a_pure_domain() {
         let tree = "fairway-domain v0.1.0 (/checkout/crates/domain) \nuuid v1.26.0 serde,std\n\
                     time v0.3.44 alloc,formatting,macros,parsing,serde,std\nserde v1.0.228 (*)\n\n";
         assert_eq!(breaches_of("fairway-domain", tree), [""; 0]);
     }
 
     #[test]
-    fn a_domain_with_a_runtime_a_network_or_a_database_is_a_breach() {
+    fn rejects_runtime_network_and_database_in_the_domain() {
         for name in ["tokio", "tokio-postgres", "deadpool-postgres", "diesel", "actix-web", "reqwest", "hyper"] {
             let tree = format!("fairway-domain v0.1.0\n{name} v1.2.3 default\n");
             assert_eq!(breaches_of("fairway-domain", &tree), [format!("fairway-domain is built with {name}")]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_with_a_clock_or_dice_is_a_breach() {
+    fn rejects_clock_and_randomness_features_in_the_domain() {
         let found = breaches_of("fairway-domain", "uuid v1.26.0 serde,std,v7 (*)\ntime v0.3.44 local-offset,std\n");
         let expected = [
             "fairway-domain is built with the feature local-offset of time",
@@ -158,21 +158,21 @@ mod tests {
     }
 
     #[test]
-    fn operations_may_use_a_runtime_but_no_technology_and_no_adapter() {
+    fn operations_may_use_a_runtime_but_no_adapter() {
         assert_eq!(breaches_of("fairway-operations", "tokio v1.54.0 rt\ntokio-util v0.7.1\n"), [""; 0]);
         assert_eq!(breaches_of("fairway-operations", "tokio-postgres v0.7.1\n").len(), 1);
         assert_eq!(breaches_of("fairway-operations", "fairway-postgres v0.1.0\n").len(), 1);
     }
 
     #[test]
-    fn adapters_know_neither_operations_nor_one_another() {
+    fn adapters_depend_on_neither_operations_nor_adapters() {
         assert_eq!(breaches_of("fairway-postgres", "fairway-postgres v0.1.0\nfairway-domain v0.1.0\n"), [""; 0]);
         assert_eq!(breaches_of("fairway-postgres", "fairway-artifacts v0.1.0\n").len(), 1);
         assert_eq!(breaches_of("fairway-artifacts", "fairway-operations v0.1.0\n").len(), 1);
     }
 
     #[test]
-    fn the_command_line_knows_no_adapter() {
+    fn command_line_depends_on_no_adapter() {
         assert_eq!(breaches_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
         assert_eq!(
             breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_know_no_other_package_of_the_workspace() {
+    fn leaf_packages_depend_on_no_workspace_package() {
         for leaf in ["fairway-fair-queue", "fairway-memory-limit"] {
             assert_eq!(breaches_of(leaf, &format!("{leaf} v0.1.0\ntokio v1.54.0 sync\n")), [""; 0]);
             for name in ["fairway-domain", "fairway-operations", "fairway-postgres", "fairway-cli"] {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_without_its_core_is_not_waved_through() {
+    fn rejects_a_workspace_without_core_packages() {
         let without = workspace().into_iter().filter(|package| package.name != "fairway-domain").collect::<Vec<_>>();
         assert!(rules(&without).is_err());
     }

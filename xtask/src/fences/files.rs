@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_files_are_breaches_and_tests_may_be_longer() {
+    fn rejects_long_files_with_a_higher_limit_for_tests() {
         assert_eq!(breach_of_length(Path::new("crates/domain/src/release.rs"), 500), None);
         assert!(breach_of_length(Path::new("crates/domain/src/release.rs"), 501).is_some());
         assert_eq!(breach_of_length(Path::new("crates/api/tests/it/release.rs"), 800), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_say_nothing_are_breaches() {
+    fn rejects_uninformative_names() {
         for path in ["crates/api/src/utils.rs", "crates/api/tests/common/mod.rs", "adapters/x/src/helpers/text.rs"] {
             assert!(breach_of_name(Path::new(path)).is_some(), "{path}");
         }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_tree_is_walked_to_its_leaves() {
+    fn visits_nested_folders() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["crates/a/src/deep", "adapters", "xtask"] {
             fs::create_dir_all(root.path().join(folder)).unwrap();

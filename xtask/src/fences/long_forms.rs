@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_past_the_list_and_listed_tests_that_are_gone_are_breaches() {
+    fn rejects_direct_reads_and_missing_listed_tests() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

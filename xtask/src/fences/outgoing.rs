@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_of_its_own_is_a_breach() {
+    fn rejects_clients_outside_the_guard() {
         for (path, text) in [
             ("adapters/providers/src/openai.rs", "use reqwest::Client;"),
             ("adapters/fetching/src/lib.rs", "    let got = reqwest::get(url).await?;"),
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_guard_what_it_gives_out_tests_and_talk_of_it_are_none() {
+    fn accepts_the_guard_its_types_tests_and_comments() {
         for (path, text) in [
             ("crates/egress/src/endpoint.rs", "use reqwest::Client;"),
             ("crates/cli/src/server/events.rs", "use ureq::Body;"),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_that_is_gone_comes_off_the_list() {
+    fn rejects_missing_exempt_paths() {
         let root = tempfile::tempdir().unwrap();
         assert!(breaches(root.path(), &[]).is_err());
     }

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn collects_what_a_package_has() {
+    fn collects_tests_of_a_package() {
         let root = tempfile::tempdir().unwrap();
         for folder in ["src/flow", "tests/it"] {
             fs::create_dir_all(root.path().join(folder)).unwrap();

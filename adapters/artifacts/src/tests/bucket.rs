@@ -34,7 +34,7 @@ async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn keeps_finds_and_removes_in_a_bucket() {
+async fn stores_lists_and_removes_objects_in_a_bucket() {
     let server = BucketServer::start().unwrap();
     let store = in_bucket(&server.bucket("plain").await.unwrap());
     store.ready().await.unwrap();
@@ -59,7 +59,7 @@ async fn keeps_finds_and_removes_in_a_bucket() {
 }
 
 #[tokio::test]
-async fn of_sixteen_writers_one_creates_and_the_others_see_its_bytes() {
+async fn one_of_sixteen_concurrent_writers_creates_the_object() {
     let server = BucketServer::start().unwrap();
     let store = Arc::new(in_bucket(&server.bucket("race").await.unwrap()));
     for round in 0..ROUNDS {
@@ -83,7 +83,7 @@ async fn of_sixteen_writers_one_creates_and_the_others_see_its_bytes() {
 }
 
 #[tokio::test]
-async fn writers_of_the_same_bytes_all_succeed() {
+async fn concurrent_writers_of_equal_bytes_succeed() {
     let server = BucketServer::start().unwrap();
     let store = Arc::new(in_bucket(&server.bucket("twins").await.unwrap()));
     let twins: Vec<_> = (0..RACERS)
@@ -100,7 +100,7 @@ async fn writers_of_the_same_bytes_all_succeed() {
 }
 
 #[tokio::test]
-async fn a_bucket_that_was_emptied_is_not_taken_for_the_real_one() {
+async fn emptied_bucket_is_not_ready() {
     let server = BucketServer::start().unwrap();
     let location = server.bucket("emptied").await.unwrap();
     for place in PLACES {

@@ -27,7 +27,7 @@ fn bytes_read() -> usize {
 }
 
 #[tokio::test]
-async fn a_file_that_grew_is_too_long_and_none_of_it_is_read() {
+async fn grown_file_is_refused_unread() {
     let directory = tempfile::tempdir().unwrap();
     let store = in_directory(directory.path());
     assert_eq!(store.put_if_absent(&path(), STORED.to_vec()).await.unwrap(), Put::Created);
@@ -50,7 +50,7 @@ async fn a_file_that_grew_is_too_long_and_none_of_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_stream_that_never_ends_is_dropped_one_portion_beyond_the_recorded_length() {
+async fn endless_stream_is_dropped_at_the_first_excess_part() {
     let taken = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&taken);
     // The stream ends eventually, so that an unbounded reader fails the test instead of exhausting memory.
@@ -112,7 +112,7 @@ fn read_head(client: &mut TcpStream) {
 }
 
 #[tokio::test]
-async fn a_bucket_that_sends_without_end_is_hung_up_on() {
+async fn disconnects_from_a_bucket_that_sends_without_end() {
     let (endpoint, sender) = endless_bucket(256 * MIB);
     let store = in_bucket(&format!("s3://bucket/p?endpoint={endpoint}&region=x-1&path_style=true"));
     let found = store.read(&path(), STORED.len()).await;

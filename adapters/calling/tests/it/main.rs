@@ -61,7 +61,7 @@ fn acme() -> Slug {
 }
 
 #[tokio::test]
-async fn says_json_by_post_and_a_query_by_get() {
+async fn posts_json_and_gets_with_a_query() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says_in_turn([Script::json(&json!({"ok": 1})), Script::json(&json!([2]))]);
     let caller = caller(&["127.0.0.0/8"]);
@@ -81,7 +81,7 @@ async fn says_json_by_post_and_a_query_by_get() {
 }
 
 #[tokio::test]
-async fn takes_text_and_nothing_and_no_other_bytes() {
+async fn accepts_text_json_and_empty_responses_only() {
     let endpoint = FaultyEndpoint::start().await;
     let text = |kind: &str, text: &str| Script::status(200, text).header("content-type", kind);
     assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
@@ -99,7 +99,7 @@ async fn takes_text_and_nothing_and_no_other_bytes() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_has_a_code_and_is_sent_once() {
+async fn failures_have_codes_and_are_not_retried() {
     let endpoint = FaultyEndpoint::start().await;
     let long = "x".repeat(MOST + 1);
     for (script, error) in [
@@ -117,7 +117,7 @@ async fn what_goes_wrong_has_a_code_and_is_sent_once() {
 }
 
 #[tokio::test]
-async fn waits_no_longer_than_the_call_says() {
+async fn times_out_after_the_timeout_of_the_call() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::hang());
     let call = OutwardCall { time: Duration::from_millis(200), ..call(endpoint.url("/")) };
@@ -125,7 +125,7 @@ async fn waits_no_longer_than_the_call_says() {
 }
 
 #[tokio::test]
-async fn nothing_leaves_that_may_not() {
+async fn refused_calls_are_not_sent() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!({})));
     // Loopback is refused without an allowance.

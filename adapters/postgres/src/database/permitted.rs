@@ -67,7 +67,7 @@ mod tests {
         WHERE datname = current_database() AND state = 'active' AND query LIKE 'SELECT pg_sleep%'";
 
     #[tokio::test]
-    async fn a_commit_keeps_its_permit_after_its_caller_left_until_postgresql_ended_it() {
+    async fn cancelled_commit_keeps_its_permit_until_postgresql_ends_it() {
         let clone = TestDatabase::create().await.unwrap();
         let owner = clone.owner().await.unwrap();
         let options = DatabaseOptions { url: clone.url(), connections: 1, result_retention: Duration::from_secs(600) };

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn each_status_is_looked_for_where_it_is_found() {
+    fn scans_the_table_that_holds_each_status() {
         for status in Status::ALL {
             let text = text(&ExecutionFilter { status: Some(status), ..ExecutionFilter::default() });
             let table = Walk::of(Some(status)).table();
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_is_the_smallest_identifier_of_its_millisecond() {
+    fn maps_a_time_to_the_smallest_uuid_of_its_millisecond() {
         let at = |nanos| Timestamp::new(time::OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap());
         assert_eq!(floor(at(0)), Uuid::nil());
         assert_eq!(floor(at(-1_000_000_000)), Uuid::nil(), "times before 1970 map to the nil UUID");

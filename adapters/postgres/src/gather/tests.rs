@@ -42,7 +42,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn a_statement_begins_after_what_it_serves_was_asked_for() {
+async fn batch_starts_after_all_its_requests_arrived() {
     let gather = numbered();
     let first = ask(&gather, 1);
     settle().await;
@@ -60,7 +60,7 @@ async fn a_statement_begins_after_what_it_serves_was_asked_for() {
 }
 
 #[tokio::test]
-async fn one_statement_does_not_do_everything() {
+async fn splits_more_than_the_maximum_into_several_batches() {
     let gather = numbered();
     let first = ask(&gather, 0);
     settle().await;
@@ -77,7 +77,7 @@ async fn one_statement_does_not_do_everything() {
 }
 
 #[tokio::test]
-async fn an_asker_that_goes_away_leaves_the_others_their_answer() {
+async fn cancelled_leader_leaves_followers_their_results() {
     let gather = numbered();
     let first = ask(&gather, 1);
     settle().await;
@@ -89,7 +89,7 @@ async fn an_asker_that_goes_away_leaves_the_others_their_answer() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_does_not_begin() {
+async fn cancelled_requests_are_not_executed() {
     let gather = numbered();
     let first = ask(&gather, 1);
     settle().await;
@@ -104,7 +104,7 @@ async fn what_nobody_waits_for_does_not_begin() {
 }
 
 #[test]
-fn nobody_waits_for_work_that_never_began() {
+fn fails_requests_whose_batch_task_never_ran() {
     let gather = numbered();
     let (ended, lives) = (runtime(), runtime());
     let handle = ended.handle().clone();
@@ -129,7 +129,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_work_that_ended_half_way() {
+async fn fails_queued_requests_when_the_batch_task_panics() {
     let gather = numbered();
     let first = ask(&gather, u64::MAX);
     settle().await;

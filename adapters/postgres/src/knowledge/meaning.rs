@@ -222,7 +222,7 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn a_tenant_with_many_searches_delays_another_by_one() {
+    async fn tenants_take_turns_for_search_permits() {
         const LONG: Duration = Duration::from_secs(600);
         let tenant = |number| TenantScope::for_relay(Uuid::from_u128(number).into());
         let (mine, theirs) = (tenant(1), tenant(2));
@@ -260,7 +260,7 @@ mod tests {
     const BLOCKED: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'knowledge_chunk'::regclass";
 
     #[tokio::test]
-    async fn a_search_keeps_its_permit_after_its_caller_left_until_postgresql_ended_it() {
+    async fn cancelled_search_keeps_its_permit_until_postgresql_ends_it() {
         const LONG: Duration = Duration::from_secs(600);
         // A statement waits for a lock for about a second. On a slow machine it may time out before the check, so the
         // test retries.

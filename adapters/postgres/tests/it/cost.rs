@@ -147,7 +147,7 @@ async fn commits_of(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_is_two_round_trips_two_commits_and_under_twelve_kibibytes_of_wal() {
+async fn run_costs_two_round_trips_two_commits_and_under_12_kib_of_wal() {
     let server = quiet_server();
     create_database(&server.url("postgres"), "cost").await.unwrap();
     let url = server.url("cost");

@@ -49,7 +49,7 @@ async fn is_sound(stage: &Stage, workload: &Workload) {
 }
 
 #[tokio::test]
-async fn notes_of_verdicts_are_read_where_they_are_shown_alone() {
+async fn approval_notes_are_read_only_by_approval_reads() {
     let stage = Stage::new().await;
     let version = stage.bindable().await;
     let placed = stage.approved(&stage.workload().await, &version).await;
@@ -66,7 +66,7 @@ async fn notes_of_verdicts_are_read_where_they_are_shown_alone() {
 }
 
 #[tokio::test]
-async fn of_moves_decided_on_one_revision_one_happens() {
+async fn one_of_concurrent_changes_on_one_revision_commits() {
     let stage = Stage::new().await;
     let workload = stage.workload().await;
     let mut changes = Vec::new();
@@ -86,7 +86,7 @@ async fn of_moves_decided_on_one_revision_one_happens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn moves_of_all_kinds_at_once_leave_one_holder_a_lane_and_one_path() {
+async fn concurrent_lane_changes_keep_one_holder_and_a_contiguous_history() {
     let stage = Arc::new(Stage::new().await);
     let workload = stage.workload().await;
     let releases = approved(&stage, &workload).await;

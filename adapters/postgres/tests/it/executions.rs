@@ -74,7 +74,7 @@ async fn terminal_facts(stage: &Stage, run: &Acceptance) -> i64 {
 }
 
 #[tokio::test]
-async fn an_accepted_run_is_read_back_and_ends_once() {
+async fn reads_back_an_accepted_run_and_ends_it_once() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     assert_eq!(read(&stage, &run).await.status, Status::Running);
@@ -117,7 +117,7 @@ async fn an_accepted_run_is_read_back_and_ends_once() {
 }
 
 #[tokio::test]
-async fn another_tenant_s_run_is_neither_found_nor_ended() {
+async fn does_not_find_or_end_runs_of_another_tenant() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     let stranger = fairway_domain::tenant::TenantScope::for_relay(fresh());
@@ -130,7 +130,7 @@ async fn another_tenant_s_run_is_neither_found_nor_ended() {
 }
 
 #[tokio::test]
-async fn a_key_lets_one_of_many_accepts_in() {
+async fn one_of_concurrent_accepts_with_one_key_succeeds() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -158,7 +158,7 @@ async fn a_key_lets_one_of_many_accepts_in() {
 
 /// Concurrent accepts and ends share a few statements, and each gets its own result.
 #[tokio::test]
-async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
+async fn batched_accepts_and_ends_return_independent_results() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -235,7 +235,7 @@ async fn runs_that_are_accepted_and_ended_together_do_not_hinder_one_another() {
 }
 
 #[tokio::test]
-async fn of_two_ends_at_the_same_time_one_is_told_that_it_is_late() {
+async fn second_of_two_concurrent_ends_is_stale() {
     let stage = Stage::new().await;
     let (one, other) = (accepted(&stage).await, accepted(&stage).await);
     let end = |run: &Acceptance| interrupted(run, lease_of(run));
@@ -250,7 +250,7 @@ async fn of_two_ends_at_the_same_time_one_is_told_that_it_is_late() {
 }
 
 #[tokio::test]
-async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
+async fn rejects_accepts_after_the_release_lost_its_lanes() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -285,7 +285,7 @@ async fn no_run_is_accepted_under_a_release_after_its_lanes_were_taken() {
 }
 
 #[tokio::test]
-async fn what_is_not_accepted_leaves_no_row() {
+async fn rejected_accepts_write_no_rows() {
     let stage = Stage::new().await;
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -308,7 +308,7 @@ async fn what_is_not_accepted_leaves_no_row() {
 }
 
 #[tokio::test]
-async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
+async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     let recovery = Uuid::now_v7();
@@ -343,7 +343,7 @@ async fn a_zombie_s_end_writes_nothing_once_its_lease_was_taken_over() {
 }
 
 #[tokio::test]
-async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
+async fn renewed_leases_are_not_reclaimed_and_deadlines_are_reported() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.database.move_clock(LEASE - 1).await.unwrap();
@@ -359,7 +359,7 @@ async fn a_renewed_lease_is_nobody_else_s_and_a_deadline_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_renewal_tells_that_the_workload_was_stopped() {
+async fn renewal_reports_a_stopped_workload() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.run("UPDATE workload SET status = 'suspended'").await;
@@ -369,7 +369,7 @@ async fn a_renewal_tells_that_the_workload_was_stopped() {
 }
 
 #[tokio::test]
-async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() {
+async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
@@ -389,7 +389,7 @@ async fn only_the_holder_lets_a_lease_lapse_and_whoever_takes_it_ends_the_run() 
 }
 
 #[tokio::test]
-async fn recoveries_at_once_share_the_lapsed_runs_out_and_each_ends_once() {
+async fn concurrent_recoveries_end_each_expired_run_once() {
     let stage = Arc::new(Stage::new().await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -427,7 +427,7 @@ async fn recoveries_at_once_share_the_lapsed_runs_out_and_each_ends_once() {
 }
 
 #[tokio::test]
-async fn the_pulse_moves_with_lanes_and_rights() {
+async fn revisions_change_with_lanes_and_access_rights() {
     let stage = Stage::new().await;
     let (workload, placed) = stage.active().await;
     let environment = crate::stage::environment();
@@ -444,7 +444,7 @@ async fn the_pulse_moves_with_lanes_and_rights() {
 }
 
 #[tokio::test]
-async fn an_answer_is_shown_for_its_time_by_the_database_s_clock_and_not_after() {
+async fn output_expires_by_the_database_clock() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.store.finish(scope(), &ending(&run)).await.unwrap();

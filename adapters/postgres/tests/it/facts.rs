@@ -47,7 +47,7 @@ async fn sequence(store: Arc<Database>, writing: Arc<AtomicUsize>) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn concurrent_writers_and_sequencers_leave_one_gapless_log_a_tenant() {
+async fn concurrent_writers_and_sequencers_produce_gapless_logs() {
     let stage = Stage::with_connections(WRITERS).await;
     let (theirs, workspace) = second_tenant(&stage.store).await;
     let writing = Arc::new(AtomicUsize::new(WRITERS));
@@ -116,7 +116,7 @@ async fn order(stage: &Stage) -> Vec<(i64, Uuid)> {
 }
 
 #[tokio::test]
-async fn a_fact_committed_late_gets_the_next_place_and_moves_nobody() {
+async fn late_commit_gets_the_next_index_and_shifts_no_other() {
     let stage = Stage::new().await;
     let (early, late) = (Uuid::now_v7(), Uuid::now_v7());
     let mut slow = stage.database.owner().await.unwrap();
@@ -131,7 +131,7 @@ async fn a_fact_committed_late_gets_the_next_place_and_moves_nobody() {
 }
 
 #[tokio::test]
-async fn a_sequencer_that_dies_leaves_no_gap_and_no_second_place() {
+async fn crashed_sequencer_leaves_no_gap_and_no_duplicate_index() {
     let stage = Stage::new().await;
     let facts: Vec<Uuid> = (0..5).map(|_| Uuid::now_v7()).collect();
     for fact in &facts {
@@ -150,7 +150,7 @@ async fn a_sequencer_that_dies_leaves_no_gap_and_no_second_place() {
 }
 
 #[tokio::test]
-async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
+async fn plan_from_an_empty_log_reads_each_fact_once() {
     const FACTS: i64 = 3_000;
     let stage = Stage::new().await;
     let young = open(&stage.database.url(), 1);
@@ -180,7 +180,7 @@ async fn a_plan_made_on_an_empty_log_reads_each_fact_once() {
 }
 
 #[tokio::test]
-async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
+async fn order_survives_a_copy_to_another_cluster() {
     let (from, to) = (Stage::new().await, Stage::new().await);
     let facts: Vec<Uuid> = (0..20).map(|_| Uuid::now_v7()).collect();
     // Facts are inserted in reverse order, so that the log's order differs from the transaction identifiers'.
@@ -209,7 +209,7 @@ async fn the_order_survives_a_copy_into_another_cluster_s_tables() {
 }
 
 #[tokio::test]
-async fn stored_bytes_are_canonical_and_are_what_was_hashed() {
+async fn stored_bytes_are_canonical_and_match_their_hash() {
     let stage = Stage::new().await;
     for commit in crate::commits::COMMITS {
         (commit.decide(&stage).await.send)(None).await.unwrap();

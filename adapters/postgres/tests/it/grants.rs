@@ -13,7 +13,7 @@ use fairway_domain::{
 use std::collections::BTreeSet;
 
 #[tokio::test]
-async fn of_many_assets_those_that_are_granted_are_told() {
+async fn returns_the_granted_ones_of_many_assets() {
     let stage = Stage::new().await;
     let mut assets = Vec::new();
     for grantee in [None, Some(Grantee::Principal(actor())), Some(Grantee::Workspace(DEFAULT_WORKSPACE.into())), None] {

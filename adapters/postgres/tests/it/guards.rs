@@ -103,7 +103,7 @@ async fn takes_no_key_twice(stage: &Stage, commit: Commit, keyed: KeyedOutcome) 
 }
 
 #[tokio::test]
-async fn a_commit_that_comes_too_late_changes_nothing() {
+async fn rejected_commits_change_nothing() {
     let stage = Stage::new().await;
     for commit in COMMITS {
         loses_every_guard(&stage, commit).await;
@@ -111,7 +111,7 @@ async fn a_commit_that_comes_too_late_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_commit_in_time_tells_exactly_one_fact_and_takes_its_key_once() {
+async fn valid_commits_write_one_fact_and_use_their_key_once() {
     let stage = Stage::new().await;
     for commit in COMMITS {
         happens_whole(&stage, commit).await;
@@ -119,7 +119,7 @@ async fn a_commit_in_time_tells_exactly_one_fact_and_takes_its_key_once() {
 }
 
 #[tokio::test]
-async fn a_key_is_free_again_after_its_lifetime() {
+async fn idempotency_keys_are_reusable_after_their_lifetime() {
     let stage = Stage::new().await;
     for commit in COMMITS.into_iter().filter(|commit| commit.takes_key) {
         let keyed = key(Uuid::now_v7());
@@ -137,7 +137,7 @@ async fn a_key_is_free_again_after_its_lifetime() {
 
 /// Compares the list with the methods of the ports, so that a new commit method fails here until it is listed.
 #[test]
-fn no_commit_of_any_port_is_forgotten() {
+fn lists_every_commit_method_of_the_ports() {
     let mut declared = Vec::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/domain/src"), &mut declared);
     let mut known: Vec<String> =

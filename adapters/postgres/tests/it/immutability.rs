@@ -76,7 +76,7 @@ async fn code(client: &Client, sql: &str) -> String {
 }
 
 #[tokio::test]
-async fn whoever_connects_no_row_of_history_changes_or_goes() {
+async fn service_and_owner_cannot_change_or_delete_history() {
     let stage = filled().await;
     let service = service(&stage).await;
     for table in APPEND_ONLY {
@@ -101,7 +101,7 @@ async fn whoever_connects_no_row_of_history_changes_or_goes() {
 }
 
 #[tokio::test]
-async fn what_is_append_only_is_what_the_schema_marks_so() {
+async fn append_only_list_matches_the_triggers_in_the_schema() {
     let stage = Stage::new().await;
     let sql = "SELECT DISTINCT relname::text FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
         WHERE tgname = 'append_only' AND NOT relispartition";
@@ -110,7 +110,7 @@ async fn what_is_append_only_is_what_the_schema_marks_so() {
 }
 
 #[tokio::test]
-async fn new_partitions_of_history_are_as_closed_as_the_first() {
+async fn new_partitions_of_history_are_append_only() {
     let stage = filled().await;
     stage.database.move_clock(150 * 24 * 60 * 60).await.unwrap();
     assert!(fairway_postgres::prepare_partitions(&stage.database.url()).await.unwrap() > 0);
@@ -124,7 +124,7 @@ async fn new_partitions_of_history_are_as_closed_as_the_first() {
 }
 
 #[tokio::test]
-async fn the_service_cannot_touch_the_schema() {
+async fn service_role_cannot_change_the_schema() {
     let stage = filled().await;
     let service = service(&stage).await;
     let denied = SqlState::INSUFFICIENT_PRIVILEGE;
@@ -176,7 +176,7 @@ async fn the_service_cannot_touch_the_schema() {
 }
 
 #[tokio::test]
-async fn the_service_owns_nothing_and_reaches_partitions_only_through_their_families() {
+async fn service_role_owns_nothing_and_cannot_access_partitions_directly() {
     let stage = Stage::new().await;
     let owned = "SELECT count(*) FROM pg_class WHERE relowner = 'fairway_service'::regrole";
     assert_eq!(stage.number(owned).await, 0);

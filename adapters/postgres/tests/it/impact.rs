@@ -11,7 +11,7 @@ use fairway_domain::{
 };
 
 #[tokio::test]
-async fn versions_that_are_known_make_room_for_others() {
+async fn known_versions_do_not_count_against_the_limit() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let content = said();

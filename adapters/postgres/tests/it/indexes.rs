@@ -154,7 +154,7 @@ const FORMS: &str = "
     ANALYZE;";
 
 #[tokio::test]
-async fn a_rare_mode_is_not_looked_for_among_all_interfaces() {
+async fn finds_a_rare_mode_without_scanning_all_interfaces() {
     let database = TestDatabase::create().await.unwrap();
     database.owner().await.unwrap().batch_execute(FORMS).await.unwrap();
     let (_database, counts) = asked(database, async |_, store| {
@@ -222,7 +222,7 @@ pub(crate) fn assert_nothing_is_read_whole(counts: &BTreeMap<String, Asked>) {
 }
 
 #[tokio::test]
-async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
+async fn no_statement_scans_a_whole_large_table_or_index() {
     let database = TestDatabase::create().await.unwrap();
     database.owner().await.unwrap().batch_execute(FILL).await.unwrap();
 
@@ -247,7 +247,7 @@ async fn no_statement_reads_a_big_table_or_index_from_end_to_end() {
 
 /// Without statistics, every index that starts with the tenant seems as cheap as the one that names the run.
 #[tokio::test]
-async fn in_a_young_partition_a_run_is_found_by_its_key() {
+async fn finds_runs_by_key_in_a_partition_without_statistics() {
     let stage = Stage::new().await;
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -269,7 +269,7 @@ async fn in_a_young_partition_a_run_is_found_by_its_key() {
 
 /// A generic plan is made while the tables of a new server have no statistics.
 #[tokio::test]
-async fn plans_of_a_young_server_name_their_rows() {
+async fn plans_of_a_new_server_use_selective_indexes() {
     /// Maximum index entries that one scan may read: the requested ones, and recently dead ones.
     const ENTRIES: i64 = 40;
     let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;

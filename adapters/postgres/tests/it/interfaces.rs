@@ -23,7 +23,7 @@ async fn shown(stage: &Stage, document: &Value) -> fairway_domain::workload::Wor
 }
 
 #[tokio::test]
-async fn what_was_committed_is_what_is_read() {
+async fn reads_back_the_committed_interface() {
     let stage = Stage::new().await;
     let document = json!({
         "presentation_mode": "form", "description": "Sorts 'tickets' \\ with \"care\".",
@@ -40,7 +40,7 @@ async fn what_was_committed_is_what_is_read() {
 }
 
 #[tokio::test]
-async fn words_find_what_is_theirs_in_one_tenant_alone() {
+async fn words_find_workloads_within_one_tenant() {
     let stage = Stage::new().await;
     let workload = shown(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
     let found = async |text: &str| {
@@ -65,7 +65,7 @@ async fn words_find_what_is_theirs_in_one_tenant_alone() {
 }
 
 #[tokio::test]
-async fn a_document_that_nothing_could_read_is_not_kept() {
+async fn rejects_an_unreadable_interface_document() {
     let stage = Stage::new().await;
     let workload = stage.workload().await;
     for document in [

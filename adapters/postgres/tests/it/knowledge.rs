@@ -112,7 +112,7 @@ pub(crate) async fn said(stage: &World, asset: AssetId, found: &Found) -> Vec<St
 }
 
 #[tokio::test]
-async fn what_was_there_at_a_revision_is_found_there_for_ever() {
+async fn search_in_a_revision_returns_its_documents_permanently() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let id = asset.asset_id;
@@ -146,7 +146,7 @@ async fn what_was_there_at_a_revision_is_found_there_for_ever() {
 }
 
 #[tokio::test]
-async fn rare_words_count_for_more_and_more_words_too() {
+async fn ranks_rare_words_and_more_matches_higher() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let texts = [
@@ -162,7 +162,7 @@ async fn rare_words_count_for_more_and_more_words_too() {
 }
 
 #[tokio::test]
-async fn nobody_finds_what_another_knowledge_base_or_tenant_has() {
+async fn search_is_isolated_by_knowledge_base_and_tenant() {
     let stage = Stage::new().await;
     let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
     add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
@@ -180,7 +180,7 @@ async fn nobody_finds_what_another_knowledge_base_or_tenant_has() {
 /// T19: the prefix of words is an optimization, not an isolation boundary: its eight digits can collide. Here all
 /// prefixes are equal.
 #[tokio::test]
-async fn knowledge_bases_whose_words_lie_together_are_told_apart_all_the_same() {
+async fn search_is_isolated_when_word_prefixes_collide() {
     let stage = Stage::new().await;
     let ((mine, _), (other, _)) = (base(&stage).await, base(&stage).await);
     add(&stage, &mine, documents(&[("mine", "A secret word.")])).await;
@@ -205,7 +205,7 @@ async fn knowledge_bases_whose_words_lie_together_are_told_apart_all_the_same() 
 
 /// T44: every query is interpreted as plain words.
 #[tokio::test]
-async fn a_query_is_no_language() {
+async fn queries_are_interpreted_as_plain_words() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     add(&stage, &asset, documents(&[("a", "O'Brien's rate is 5 % of <all> & more \\ or less.")])).await;
@@ -221,7 +221,7 @@ async fn a_query_is_no_language() {
 }
 
 #[tokio::test]
-async fn metadata_narrows() {
+async fn metadata_filters_restrict_results() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let mut both = documents(&[("de", "leave"), ("en", "leave")]);
@@ -243,7 +243,7 @@ async fn metadata_narrows() {
 }
 
 #[tokio::test]
-async fn of_words_that_too_many_pieces_hold_some_are_ranked() {
+async fn caps_candidates_of_frequent_words() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let many = usize::try_from(CANDIDATES).unwrap() + 200;
@@ -261,7 +261,7 @@ async fn of_words_that_too_many_pieces_hold_some_are_ranked() {
 }
 
 #[tokio::test]
-async fn of_two_who_add_at_once_the_second_decides_again() {
+async fn second_of_two_concurrent_ingests_is_stale() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let (one, other) = (
@@ -282,7 +282,7 @@ async fn of_two_who_add_at_once_the_second_decides_again() {
 }
 
 #[tokio::test]
-async fn vectors_are_compared_within_one_model() {
+async fn compares_vectors_of_one_model_only() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let model = |name: &str| EmbeddingModel { account: "local".to_owned(), model: name.to_owned() };
@@ -330,7 +330,7 @@ pub(crate) fn how_of(model: &str) -> (Chunking, Option<EmbeddingModel>) {
 }
 
 #[tokio::test]
-async fn a_contract_is_over_once_a_version_or_somebody_says_so() {
+async fn versions_and_revocations_revoke_a_contract_permanently() {
     let stage = Stage::new().await;
     let ((one, by_row), (two, by_version)) = (base(&stage).await, base(&stage).await);
     let standings = async || {
@@ -379,7 +379,7 @@ const FILL: &str = "
 
 /// The planner must use the word index whatever its estimates, and never scan the knowledge base.
 #[tokio::test]
-async fn a_rare_word_among_many_pieces_costs_little_and_a_frequent_one_is_bounded() {
+async fn text_search_cost_is_bounded_for_rare_and_frequent_words() {
     let asset: AssetId = fresh();
     let fill = FILL
         .replace("<tenant>", &scope().tenant().to_string())

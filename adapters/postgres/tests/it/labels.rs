@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 const VERSIONS: usize = 20;
 
 #[tokio::test]
-async fn versions_made_at_once_count_from_one_without_gap_or_twin() {
+async fn concurrent_versions_get_consecutive_unique_labels() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let mut makers = JoinSet::new();
@@ -25,7 +25,7 @@ async fn versions_made_at_once_count_from_one_without_gap_or_twin() {
 }
 
 #[tokio::test]
-async fn a_label_of_one_s_own_moves_the_count_only_when_it_is_a_count() {
+async fn explicit_label_advances_the_counter_only_if_it_is_numeric() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let mut given = Vec::new();
@@ -37,7 +37,7 @@ async fn a_label_of_one_s_own_moves_the_count_only_when_it_is_a_count() {
 }
 
 #[tokio::test]
-async fn labels_of_ten_digits_and_more_are_counted_like_all_others() {
+async fn labels_with_ten_or_more_digits_advance_the_counter() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let mut given = Vec::new();
@@ -49,7 +49,7 @@ async fn labels_of_ten_digits_and_more_are_counted_like_all_others() {
 }
 
 #[tokio::test]
-async fn a_flow_s_first_label_starts_the_count() {
+async fn first_label_of_a_flow_starts_the_counter() {
     let stage = Stage::new().await;
     for (asked, first, second) in [
         (None, "v1", "v2"),

@@ -35,7 +35,7 @@ fn is_unavailable<T>(answer: &Result<T, StoreError>) -> bool {
 }
 
 #[tokio::test]
-async fn notes_are_read_after_evidence_and_large_ones_wait_for_memory() {
+async fn large_approval_notes_wait_for_memory() {
     let stage = Stage::new().await;
     let mut read = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
@@ -67,7 +67,7 @@ async fn notes_are_read_after_evidence_and_large_ones_wait_for_memory() {
 }
 
 #[tokio::test]
-async fn single_versions_and_their_sources_wait_for_memory_if_they_are_large() {
+async fn large_versions_and_sources_wait_for_memory() {
     let stage = Stage::new().await;
     let mut versions = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
@@ -106,7 +106,7 @@ async fn single_versions_and_their_sources_wait_for_memory_if_they_are_large() {
 }
 
 #[tokio::test]
-async fn payloads_and_outputs_wait_for_memory_if_they_are_large() {
+async fn large_payloads_and_outputs_wait_for_memory() {
     let stage = Stage::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
@@ -135,7 +135,7 @@ async fn payloads_and_outputs_wait_for_memory_if_they_are_large() {
 }
 
 #[tokio::test]
-async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
+async fn large_outputs_under_review_wait_for_memory() {
     let stage = Stage::new().await;
     let mut runs = Vec::new();
     for bytes in [LARGE - 1, LARGE] {
@@ -162,7 +162,7 @@ async fn answers_that_await_a_review_wait_for_memory_if_they_are_large() {
 }
 
 #[tokio::test]
-async fn events_are_read_by_pages_and_large_pieces_wait_for_memory() {
+async fn pages_events_and_large_chunks_wait_for_memory() {
     let stage = Stage::new().await;
     let (run, _) = accepted(&stage).await;
     let id = run.execution_id;

@@ -61,7 +61,7 @@ async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -
 }
 
 #[tokio::test]
-async fn tenants_take_turns_and_the_round_begins_anew_behind_the_last() {
+async fn claims_tenants_round_robin_after_the_last_one() {
     let stage = Stage::new().await;
     line_of(&stage, &[1, 2, 3], 5).await;
     assert_eq!(took(&stage, 4, 2, None).await, [1, 1, 2, 2]);
@@ -76,7 +76,7 @@ async fn tenants_take_turns_and_the_round_begins_anew_behind_the_last() {
 }
 
 #[tokio::test]
-async fn one_tenant_alone_is_served_by_every_claim() {
+async fn every_claim_serves_a_single_tenant() {
     let stage = Stage::new().await;
     line_of(&stage, &[7], 5).await;
     for _ in 0..2 {
@@ -85,7 +85,7 @@ async fn one_tenant_alone_is_served_by_every_claim() {
 }
 
 #[tokio::test]
-async fn who_has_enough_gets_neither_from_the_line_nor_from_the_silent() {
+async fn saturated_tenants_get_no_queued_and_no_expired_runs() {
     let stage = Stage::new().await;
     let run = waiting(&stage).await;
     let sated = Claim { sated: vec![scope().tenant()], ..claim() };
@@ -98,7 +98,7 @@ async fn who_has_enough_gets_neither_from_the_line_nor_from_the_silent() {
 }
 
 #[tokio::test]
-async fn who_hands_a_run_back_did_not_fall_silent() {
+async fn released_leases_do_not_count_as_reclaims() {
     let stage = Stage::new().await;
     waiting(&stage).await;
     let first = taken(&stage, &claim()).await;
@@ -113,7 +113,7 @@ async fn who_hands_a_run_back_did_not_fall_silent() {
 }
 
 #[tokio::test]
-async fn a_repeated_claim_finds_the_runs_of_the_lost_one() {
+async fn next_claim_finds_the_runs_of_a_lost_claim() {
     let stage = Stage::new().await;
     let (first, second) = (waiting(&stage).await, waiting(&stage).await);
     let runs = |claimed: &[Claimed]| claimed.iter().map(|one| one.execution.execution_id).collect::<Vec<_>>();
@@ -137,7 +137,7 @@ async fn a_repeated_claim_finds_the_runs_of_the_lost_one() {
 }
 
 #[tokio::test]
-async fn a_repeated_stop_finds_the_run_that_the_lost_one_took() {
+async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
     let stage = Stage::new().await;
     let run = waiting(&stage).await;
     let stop = Taken {
@@ -153,7 +153,7 @@ async fn a_repeated_stop_finds_the_run_that_the_lost_one_took() {
 }
 
 #[tokio::test]
-async fn a_claim_that_arrives_late_is_found_by_the_next_one() {
+async fn next_claim_finds_a_claim_that_arrived_late() {
     let stage = Stage::new().await;
     let run = waiting(&stage).await;
     let late = Claim { most: 1, ..claim() };
@@ -165,7 +165,7 @@ async fn a_claim_that_arrives_late_is_found_by_the_next_one() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
+async fn unreadable_run_does_not_block_the_claim_of_others() {
     let stage = Stage::new().await;
     let (bad, good) = (waiting(&stage).await, waiting(&stage).await);
     stage
@@ -178,7 +178,7 @@ async fn what_cannot_be_read_of_a_run_keeps_no_other_back() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_being_taken_is_neither_in_line_nor_over() {
+async fn cancel_during_a_concurrent_claim_can_be_retried() {
     let stage = Stage::new().await;
     let run = waiting(&stage).await;
     let stop = Taken {
@@ -250,7 +250,7 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
 }
 
 #[tokio::test]
-async fn claim_without_large_runs_takes_the_small_ones_behind_them() {
+async fn claim_without_large_runs_takes_later_small_ones() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
     let large = waiting_with(&stage, text_of(max + 1)).await;
@@ -264,7 +264,7 @@ async fn claim_without_large_runs_takes_the_small_ones_behind_them() {
 }
 
 #[tokio::test]
-async fn claim_passes_over_large_runs_of_the_tenants_it_names_alone() {
+async fn claim_skips_large_runs_of_named_tenants_only() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
     let large = waiting_with(&stage, text_of(max + 1)).await;
@@ -298,7 +298,7 @@ async fn claim_passes_over_large_runs_of_the_tenants_it_names_alone() {
 
 /// An expired lease is reclaimed whatever the size of its inputs, because its run was claimed before.
 #[tokio::test]
-async fn claim_without_large_runs_takes_over_the_large_run_of_a_silent_worker() {
+async fn claim_without_large_runs_reclaims_expired_large_runs() {
     let stage = Stage::new().await;
     let large = waiting_with(&stage, text_of(claim().max_input_bytes + 1)).await;
     assert_eq!(ids(&taken(&stage, &claim()).await), [large]);

@@ -158,7 +158,7 @@ async fn run(stage: &Stage, bound: &Bound, history: &History) -> Result<(), Stri
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_stored_goes_as_the_model_tells_it() {
+async fn stored_state_conforms_to_the_model() {
     let start = start_of(env::var("FAIRWAY_TEST_SEED").ok().as_deref());
     let wanted = if is_long() { LONG } else { SHORT };
     let stage = Arc::new(Stage::new().await);

@@ -43,7 +43,7 @@ async fn next_run(stage: &Stage, workload: &Workload, release: &Release) -> Acce
 }
 
 #[tokio::test]
-async fn no_statement_reads_all_of_an_owner_s_turns() {
+async fn no_statement_scans_all_turns_of_an_owner() {
     let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
     let (workload, placed) = stage.active().await;
     fill(&stage, &workload, 20_000, "'other-' || n", ("'another/contract-' || n", "1 day")).await;
@@ -84,7 +84,7 @@ async fn no_statement_reads_all_of_an_owner_s_turns() {
 }
 
 #[tokio::test]
-async fn a_contract_ends_and_turns_are_forgotten_however_many_there_are() {
+async fn revocation_and_expiry_delete_any_number_of_turns() {
     let stage = Stage::over(TestDatabase::create().await.unwrap(), 1).await;
     let (workload, placed) = stage.active().await;
     let asset = placed.release.bindings[0].asset_id;
@@ -112,7 +112,7 @@ async fn a_contract_ends_and_turns_are_forgotten_however_many_there_are() {
 
 /// A rejected turn evicts no other turn.
 #[tokio::test]
-async fn what_is_not_written_costs_nothing_that_was() {
+async fn rejected_turn_evicts_no_other_turn() {
     let stage = Stage::new().await;
     let (workload, placed) = stage.active().await;
     let asset = placed.release.bindings[0].asset_id;

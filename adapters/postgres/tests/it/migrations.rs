@@ -79,7 +79,7 @@ async fn a_second_run_changes_nothing() {
 }
 
 #[tokio::test]
-async fn servers_that_start_at_once_bring_one_database_up_together() {
+async fn concurrent_servers_migrate_one_database() {
     let empty = Empty::create().await;
     let url = empty.url();
     let results = tokio::join!(migrate(&url), migrate(&url), migrate(&url));
@@ -91,7 +91,7 @@ async fn servers_that_start_at_once_bring_one_database_up_together() {
 }
 
 #[tokio::test]
-async fn databases_of_one_cluster_can_be_brought_up_at_once() {
+async fn migrates_two_databases_of_one_cluster_concurrently() {
     let (one, other) = (Empty::create().await, Empty::create().await);
     let (one_url, other_url) = (one.url(), other.url());
     let results = tokio::join!(migrate(&one_url), migrate(&other_url));
@@ -103,7 +103,7 @@ async fn databases_of_one_cluster_can_be_brought_up_at_once() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
+async fn refuses_a_newer_schema_without_changes() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.owner().await.unwrap();
     let newer = "INSERT INTO refinery_schema_history (version, name, applied_on, checksum)
@@ -116,7 +116,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_migration_that_was_edited_after_it_ran_is_refused() {
+async fn refuses_an_edited_applied_migration() {
     let clone = TestDatabase::create().await.unwrap();
     let owner = clone.owner().await.unwrap();
     owner.batch_execute("UPDATE refinery_schema_history SET checksum = '1' WHERE version = 2").await.unwrap();
@@ -125,7 +125,7 @@ async fn a_migration_that_was_edited_after_it_ran_is_refused() {
 
 /// PostgreSQL's messages quote names and rows, so the error contains only their SQLSTATE.
 #[tokio::test]
-async fn tells_sqlstate_of_a_failed_migration_and_not_its_message() {
+async fn reports_sqlstate_of_a_failed_migration_without_its_message() {
     let empty = Empty::create().await;
     empty.client().await.batch_execute("CREATE TABLE tenant (canary text)").await.unwrap();
     let failed = migrate(&empty.url()).await.unwrap_err();
@@ -151,7 +151,7 @@ const KILLED_AT: [&str; 8] = [
 ];
 
 #[tokio::test]
-async fn being_killed_anywhere_leaves_a_database_that_the_next_start_finishes() {
+async fn next_start_completes_a_killed_migration() {
     let expected = whole().await;
     let empty = Empty::create().await;
     let owner = empty.client().await;
@@ -195,7 +195,7 @@ fn scripts() -> BTreeMap<u32, String> {
 /// A model policy with versions from before ordinals and withdrawn routes existed, and one inserted between two
 /// migrations.
 #[tokio::test]
-async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() {
+async fn numbers_older_versions_in_their_listed_order() {
     let empty = Empty::create().await;
     let client = empty.client().await;
     let version = |number: u32, state: &str| {
@@ -242,7 +242,7 @@ async fn what_was_stored_before_is_counted_in_the_order_in_which_it_was_shown() 
 
 /// Chunks from before models were counted for each revision, and the next ingest.
 #[tokio::test]
-async fn counts_the_models_of_pieces_that_were_stored_before() {
+async fn counts_models_of_older_chunks() {
     let empty = Empty::create().await;
     let client = empty.client().await;
     let piece = |model: &str, from: i64, until: &str| {
@@ -272,7 +272,7 @@ async fn counts_the_models_of_pieces_that_were_stored_before() {
 }
 
 #[tokio::test]
-async fn scripts_abandoned_in_an_open_transaction_are_as_if_never_run() {
+async fn abandoned_transaction_leaves_no_migration_behind() {
     let empty = Empty::create().await;
     let client = empty.client().await;
     client.batch_execute("BEGIN").await.unwrap();

@@ -52,7 +52,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn the_version_that_is_committed_last_is_the_newest() {
+async fn last_committed_version_is_the_newest() {
     let stage = Stage::new().await;
     for beside in [false, true] {
         let asset = stage.asset(AssetKind::Skill).await;
@@ -68,7 +68,7 @@ async fn the_version_that_is_committed_last_is_the_newest() {
 }
 
 #[tokio::test]
-async fn a_flow_s_first_version_is_older_than_its_second() {
+async fn first_version_of_a_flow_is_older_than_its_second() {
     let stage = Stage::new().await;
     let (smaller, bigger) = two();
     let new = crate::stage::new_asset(AssetKind::OrchestrationFlow);
@@ -81,7 +81,7 @@ async fn a_flow_s_first_version_is_older_than_its_second() {
 }
 
 #[tokio::test]
-async fn versions_that_are_made_together_are_counted_too() {
+async fn batched_versions_get_ordinals() {
     const MANY: usize = 40;
     let stage = Arc::new(Stage::new().await);
     let mut expected = Vec::new();
@@ -109,7 +109,7 @@ async fn versions_that_are_made_together_are_counted_too() {
 
 /// An older server's statement, which does not set the ordinal.
 #[tokio::test]
-async fn a_version_that_comes_without_a_place_gets_the_next() {
+async fn version_without_an_ordinal_gets_the_next_one() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::Skill).await;
     let (smaller, bigger) = two();
@@ -141,7 +141,7 @@ fn route(id: &str, state: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_route_is_taken_back_by_the_version_that_is_committed_later() {
+async fn later_committed_version_withdraws_a_route() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::ModelPolicy).await;
     let (smaller, bigger) = two();
@@ -155,7 +155,7 @@ async fn a_route_is_taken_back_by_the_version_that_is_committed_later() {
 }
 
 #[tokio::test]
-async fn routes_are_taken_back_where_routes_stand_and_nowhere_else() {
+async fn only_routes_of_model_policies_are_withdrawn() {
     let stage = Stage::new().await;
     let asset = stage.asset(AssetKind::ModelPolicy).await;
     let first = stage.adds(&asset, fresh(), &json!({ "provider_route": route("a", "approved") })).await;

@@ -18,7 +18,7 @@ async fn bounds(stage: &Stage) -> Vec<(String, String, String)> {
 }
 
 #[tokio::test]
-async fn last_month_this_one_and_three_more_are_there_and_making_them_again_makes_none() {
+async fn creates_last_to_third_next_month_once() {
     let stage = Stage::new().await;
     let before = bounds(&stage).await;
     let families: BTreeSet<&String> = before.iter().map(|(family, _, _)| family).collect();
@@ -36,7 +36,7 @@ async fn last_month_this_one_and_three_more_are_there_and_making_them_again_make
 }
 
 #[tokio::test]
-async fn readiness_ends_a_week_before_the_months_do_and_comes_back_with_them() {
+async fn readiness_ends_a_week_before_the_last_partition() {
     let stage = Stage::new().await;
     assert!(stage.store.partitions_reach_far().await.unwrap());
     let left = stage.number("SELECT extract(epoch FROM fairway_partitions_until() - now())::bigint").await;
@@ -52,7 +52,7 @@ async fn readiness_ends_a_week_before_the_months_do_and_comes_back_with_them() {
 }
 
 #[tokio::test]
-async fn readiness_ends_when_one_family_alone_runs_out() {
+async fn readiness_ends_when_one_table_lacks_partitions() {
     let stage = Stage::new().await;
     stage
         .run(
@@ -68,7 +68,7 @@ async fn readiness_ends_when_one_family_alone_runs_out() {
 }
 
 #[tokio::test]
-async fn identifiers_lie_in_the_month_of_their_time_to_the_millisecond() {
+async fn identifiers_map_to_the_partition_of_their_millisecond() {
     let stage = Stage::new().await;
     let sql = "WITH moments AS (
             SELECT date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => ahead) AS start
@@ -104,7 +104,7 @@ async fn identifiers_lie_in_the_month_of_their_time_to_the_millisecond() {
 }
 
 #[tokio::test]
-async fn readiness_ends_when_a_family_of_payloads_runs_out() {
+async fn readiness_ends_when_a_payload_table_lacks_partitions() {
     let stage = Stage::new().await;
     assert_eq!(stage.number("SELECT cardinality(fairway_payload_families())::bigint").await, 4);
     let ahead = "SELECT child FROM (SELECT inhrelid::regclass::text AS child FROM pg_inherits
@@ -143,7 +143,7 @@ async fn move_past_month(stage: &Stage, days: i64) {
 }
 
 #[tokio::test]
-async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
+async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     let stage = Stage::new().await;
     let run = ended(&stage).await;
     let url = stage.database.url();
@@ -196,7 +196,7 @@ async fn payloads_go_by_the_month_when_their_time_is_over_and_evidence_stays() {
 }
 
 #[tokio::test]
-async fn last_month_stays_however_short_answers_are_kept() {
+async fn last_month_is_kept_under_any_retention() {
     let stage = Stage::new().await;
     ended(&stage).await;
     let (url, second) = (stage.database.url(), Duration::from_secs(1));
@@ -208,7 +208,7 @@ async fn last_month_stays_however_short_answers_are_kept() {
 }
 
 #[tokio::test]
-async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
+async fn locked_partitions_are_skipped_without_blocking_readers() {
     let stage = Stage::new().await;
     ended(&stage).await;
     move_past_month(&stage, 40).await;
@@ -236,7 +236,7 @@ async fn a_month_in_use_is_left_for_later_and_nobody_waits_behind_it() {
 /// Creating a partition locks its table briefly. It waits briefly for long readers, other tables stay available, and
 /// the missing partition is created after the reader ends.
 #[tokio::test]
-async fn making_a_month_closes_one_family_and_waits_for_nobody() {
+async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     let stage = Stage::new().await;
     move_past_month(&stage, 40).await;
     let url = stage.database.url();
@@ -261,7 +261,7 @@ async fn making_a_month_closes_one_family_and_waits_for_nobody() {
 /// The result must not depend on the plan: with statistics, an earlier version parsed the month from names without
 /// one.
 #[tokio::test]
-async fn months_go_whatever_the_catalogue_looks_like() {
+async fn expiry_works_under_any_plan() {
     let stage = Stage::new().await;
     ended(&stage).await;
     move_past_month(&stage, 40).await;
@@ -274,7 +274,7 @@ async fn months_go_whatever_the_catalogue_looks_like() {
 }
 
 #[tokio::test]
-async fn a_month_that_was_taken_out_stays() {
+async fn detached_partition_is_kept() {
     let stage = Stage::new().await;
     ended(&stage).await;
     move_past_month(&stage, 40).await;

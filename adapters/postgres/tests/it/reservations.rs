@@ -47,7 +47,7 @@ async fn commit(
 }
 
 #[tokio::test]
-async fn a_reserved_key_is_held_until_the_commit_of_its_request() {
+async fn key_is_reserved_until_the_commit_of_its_request() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
@@ -71,7 +71,7 @@ async fn a_reserved_key_is_held_until_the_commit_of_its_request() {
 }
 
 #[tokio::test]
-async fn a_released_key_is_free() {
+async fn released_key_can_be_reserved_again() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let (key, mine, theirs) = (key(), Uuid::now_v7(), Uuid::now_v7());
@@ -90,7 +90,7 @@ async fn a_released_key_is_free() {
 }
 
 #[tokio::test]
-async fn an_expired_lease_lets_the_next_request_take_the_key() {
+async fn expired_reservation_can_be_taken_over() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let (key, first, second) = (key(), Uuid::now_v7(), Uuid::now_v7());
@@ -115,7 +115,7 @@ async fn an_expired_lease_lets_the_next_request_take_the_key() {
 }
 
 #[tokio::test]
-async fn old_reservations_are_swept() {
+async fn sweep_deletes_old_reservations() {
     let stage = Stage::new().await;
     assert!(reserve(&stage, &key(), Uuid::now_v7()).await);
     stage.database.move_clock(DAY + 60).await.unwrap();

@@ -21,7 +21,7 @@ async fn run(stage: &Stage, workload: &Workload, release: &fairway_domain::relea
 }
 
 #[tokio::test]
-async fn it_is_judged_by_its_own_runs_since_it_was_taken() {
+async fn lane_metrics_count_runs_since_the_lane_was_taken() {
     let stage = Stage::new().await;
     let workload = stage.workload().await;
     let release = stage.approved(&workload, &stage.bindable().await).await.release;

@@ -175,7 +175,7 @@ async fn walked(store: &Database, scope: TenantScope, filter: &ExecutionFilter, 
 }
 
 #[tokio::test]
-async fn every_combination_of_filters_shows_its_runs_and_no_others() {
+async fn every_filter_combination_returns_exactly_its_runs() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 20).await;
     let stage = Stage::over(database, 1).await;
@@ -207,7 +207,7 @@ async fn every_combination_of_filters_shows_its_runs_and_no_others() {
 const NARROW: i64 = 600;
 
 #[tokio::test]
-async fn no_combination_of_filters_reads_a_month_from_end_to_end() {
+async fn no_filter_combination_scans_a_whole_partition() {
     let database = TestDatabase::create().await.unwrap();
     fill(&database, 4_000).await;
     let filters = filters(OffsetDateTime::now_utc());

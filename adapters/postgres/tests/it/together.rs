@@ -32,7 +32,7 @@ async fn facts(stage: &Stage, kind: &str) -> i64 {
 /// Of every eight changes, one uses an outdated deployment, two an outdated release, and one a retired workload. These
 /// write nothing; the others are committed.
 #[tokio::test]
-async fn lanes_that_are_moved_together_do_not_hinder_one_another() {
+async fn batched_lane_changes_return_independent_results() {
     let stage = Arc::new(Stage::new().await);
     let version = stage.bindable().await;
     let mut approved = Vec::new();
@@ -94,7 +94,7 @@ async fn lanes_that_are_moved_together_do_not_hinder_one_another() {
 }
 
 #[tokio::test]
-async fn releases_that_are_moved_together_do_not_hinder_one_another() {
+async fn batched_transitions_return_independent_results() {
     let stage = Arc::new(Stage::new().await);
     let version = stage.bindable().await;
     let mut submitted = Vec::new();
@@ -155,7 +155,7 @@ async fn releases_that_are_moved_together_do_not_hinder_one_another() {
 /// While a large version waits for a row lock, small versions of other assets are committed, even if submitted after
 /// it.
 #[tokio::test]
-async fn heavy_versions_hinder_nobody() {
+async fn large_versions_do_not_delay_small_ones() {
     let stage = Arc::new(Stage::new().await);
     let held = stage.asset(AssetKind::Skill).await;
     let text = "x".repeat(1 << 20);
@@ -180,7 +180,7 @@ async fn heavy_versions_hinder_nobody() {
 
 /// Two large commits of each of two kinds would take all four connections.
 #[tokio::test]
-async fn heavy_commits_of_all_kinds_leave_connections_for_small_statements() {
+async fn large_commits_leave_connections_for_small_statements() {
     let stage = Arc::new(Stage::with_connections(4).await);
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
@@ -220,7 +220,7 @@ async fn heavy_commits_of_all_kinds_leave_connections_for_small_statements() {
 }
 
 #[tokio::test]
-async fn versions_that_are_made_together_do_not_hinder_one_another() {
+async fn batched_versions_return_independent_results() {
     let stage = Arc::new(Stage::new().await);
     let mut assets = Vec::new();
     for _ in 0..MANY {

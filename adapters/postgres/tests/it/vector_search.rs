@@ -44,7 +44,7 @@ async fn add(stage: &Stage, asset: &Asset, name: &str, vectors: &[(&str, &[f32])
 /// The chunks are stored in the reverse of their insertion order, in the table and in its primary key, and no other
 /// index remains. So only the statement's `ORDER BY` decides which chunks are compared.
 #[tokio::test]
-async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
+async fn compares_the_oldest_chunks_when_there_are_too_many() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let (mut near, mut far) = (vec![0.0_f32; PARTS], vec![0.0_f32; PARTS]);
@@ -86,7 +86,7 @@ async fn compares_the_pieces_that_were_added_first_when_there_are_too_many() {
 }
 
 #[tokio::test]
-async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones() {
+async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let id = asset.asset_id;
@@ -144,7 +144,7 @@ async fn embedding_documents_again_makes_a_revision_and_leaves_the_earlier_ones(
 
 /// Two re-embeddings of the same chunks under one revision: the second finds no current chunks.
 #[tokio::test]
-async fn a_reembedding_of_a_piece_that_is_not_present_is_stale() {
+async fn reembedding_of_a_replaced_chunk_is_stale() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
     let id = asset.asset_id;
@@ -185,7 +185,7 @@ const REPLACED: &str = "
     ANALYZE;";
 
 #[tokio::test]
-async fn finding_the_model_of_a_revision_reads_no_replaced_pieces() {
+async fn finds_the_model_of_a_revision_without_reading_replaced_chunks() {
     let asset: AssetId = fresh();
     let fill = REPLACED.replace("<tenant>", &scope().tenant().to_string()).replace("<asset>", &asset.to_string());
     let database = TestDatabase::create().await.unwrap();

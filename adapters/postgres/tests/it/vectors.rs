@@ -53,7 +53,7 @@ const HAS_VECTORS: &str = "SELECT count(*) FROM pg_attribute
     WHERE attrelid = 'knowledge_chunk'::regclass AND attname = 'meaning' AND NOT attisdropped";
 
 #[tokio::test]
-async fn the_database_compares_and_finds_the_same() {
+async fn search_in_the_database_returns_the_same_results() {
     let server = server();
     let url = migrated(&server, "vectors").await;
     let before = World::new(&url, 2).await;
@@ -94,7 +94,7 @@ async fn the_database_compares_and_finds_the_same() {
 
 /// Memory of the process bounds the comparison in the process, not the comparison in PostgreSQL.
 #[tokio::test]
-async fn more_are_compared_where_they_lie() {
+async fn the_database_compares_more_vectors_than_the_process() {
     let server = server();
     let url = migrated(&server, "many").await;
     let world = World::new(&url, 2).await;

@@ -230,13 +230,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_shows_the_end_of_the_log_on_one_line() {
+    fn shows_the_end_of_the_log_on_one_line() {
         let log = "1\n2\n\n3\n4\n5\n6\n  7\n";
         assert_eq!(last_lines(log), "2 | 3 | 4 | 5 | 6 | 7");
     }
 
     #[test]
-    fn a_directory_has_one_owner_at_a_time_and_names_it() {
+    fn second_owner_is_refused_with_the_first_ones_id() {
         let folder = tempfile::tempdir().unwrap();
         let first = lock(folder.path()).unwrap();
         let refusal = lock(folder.path()).unwrap_err();

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_tells_the_process_and_whether_it_is_ready() {
+    fn parses_process_id_port_and_readiness() {
         let starting = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nstarting\n";
         let ready = "4711\n/data\n1795258000\n5433\n\n127.0.0.1\n  123  0\nready   \n";
         assert_eq!(PidFile::parse(starting), Some(PidFile { process: 4711, port: Some(5433), is_ready: false }));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_process_is_left_alone_and_its_file_removed() {
+    fn spares_other_processes_and_removes_the_pid_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("postmaster.pid");
         // The id of this test process: alive, and not a server on that folder.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_process_on_the_directory_is_stopped() {
+    fn stops_an_abandoned_server_of_the_directory() {
         let folder = tempfile::tempdir().unwrap();
         // A program whose command line contains the directory, like a server's.
         let script = "trap 'exit 0' INT; while :; do read -r line < \"$0/pipe\"; done";

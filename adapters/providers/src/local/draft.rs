@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn names_become_variables_in_their_order_and_once() {
+    fn names_become_unique_variables_in_order() {
         let draft =
             drafted("Reply to `letter` in {{ language }}. Keep $arg:tone, and `letter` short. Not `two words`.");
         assert_eq!(names(&draft), ["letter", "language", "tone"]);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_name_there_is_one_input() {
+    fn without_names_the_variable_is_input() {
         let draft = drafted("  Sort letters by urgency.  ");
         assert_eq!(draft["system_prompt"], "Sort letters by urgency.\ninput: $arg:input");
         assert_eq!(names(&draft), ["input"]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_not_too_many() {
+    fn limits_the_number_of_variables() {
         let said: String = (0..30).map(|number| format!("`v{number}` ")).collect();
         assert_eq!(names(&drafted(&said)).len(), MOST);
     }

@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_that_share_words_lie_near_each_other() {
+    fn texts_with_common_words_are_similar() {
         let refund = "How do I get a refund for my invoice?";
         assert!((likeness(refund, "how do I get A REFUND for my: invoice") - 1.0).abs() < 1e-5);
         let near = likeness(refund, "A refund for an invoice takes three days.");
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_have_length_one_and_are_the_same_for_ever() {
+    fn vectors_are_normalized_and_stable() {
         let vector = of("Fairway");
         assert_eq!(vector.len(), PLACES);
         let set: Vec<(usize, f32)> = vector.into_iter().enumerate().filter(|(_, part)| *part != 0.0).collect();

@@ -34,7 +34,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lines_that_ask_for_an_offered_tool_are_calls_until_it_answered() {
+    fn requested_calls_are_made_until_a_result_arrives() {
         let offer =
             ToolOffer { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let said = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";

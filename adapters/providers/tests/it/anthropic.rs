@@ -23,7 +23,7 @@ async fn asked(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
 }
 
 #[tokio::test]
-async fn asks_and_reads_an_answer() {
+async fn sends_a_request_and_parses_the_response() {
     let content = json!([
         { "type": "thinking", "thinking": "hm", "signature": "x" }, { "type": "text", "text": "Good " },
         { "type": "text", "text": "day." },
@@ -51,7 +51,7 @@ async fn asks_and_reads_an_answer() {
 }
 
 #[tokio::test]
-async fn the_base_address_may_end_before_or_behind_its_version() {
+async fn base_address_may_include_the_api_version() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&reply(json!([]))));
     for base in ["", "/", "/v1", "/v1/", "/team", "/team/v1"] {
@@ -64,7 +64,7 @@ async fn the_base_address_may_end_before_or_behind_its_version() {
 }
 
 #[tokio::test]
-async fn tools_are_offered_called_and_answered() {
+async fn converts_tools_calls_and_results() {
     let content = json!([
         { "type": "text", "text": "Let me see." },
         { "type": "tool_use", "id": "c3", "name": "weather", "input": { "city": "Bern" } },
@@ -95,7 +95,7 @@ async fn tools_are_offered_called_and_answered() {
 }
 
 #[tokio::test]
-async fn instructions_alone_are_the_question() {
+async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = asked(Script::json(&reply(json!([])))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     assert_eq!(provider.complete(&alone, None).await.unwrap().text, "");
@@ -131,7 +131,7 @@ fn end(reason: &str) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn a_stream_is_heard_while_it_comes() {
+async fn forwards_stream_parts_as_they_arrive() {
     let [delta, stop] = end("end_turn");
     let events = [
         start(),
@@ -159,7 +159,7 @@ async fn a_stream_is_heard_while_it_comes() {
 }
 
 #[tokio::test]
-async fn tools_are_called_bit_by_bit() {
+async fn assembles_streamed_tool_calls() {
     let json = |index: u64, text: &str| {
         let delta = json!({ "type": "input_json_delta", "partial_json": text });
         event("content_block_delta", json!({ "index": index, "delta": delta }))
@@ -192,7 +192,7 @@ async fn tools_are_called_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn streams_that_break_off_are_no_answers_but_stay_said() {
+async fn incomplete_streams_fail_after_their_parts() {
     let error = |name: &str| event("error", json!({ "error": { "type": name, "message": "no" } }));
     let [delta, _] = end("end_turn");
     for (last, error) in [
@@ -217,7 +217,7 @@ async fn streams_that_break_off_are_no_answers_but_stay_said() {
 }
 
 #[tokio::test]
-async fn it_has_no_vectors() {
+async fn embeddings_are_unsupported() {
     let (endpoint, provider) = asked(Script::status(500, "")).await;
     let call = EmbeddingCall { route: route(), texts: vec!["one".to_owned()] };
     assert_eq!(provider.embed(&call).await, Err(ProviderError::Unsupported.into()));
@@ -226,7 +226,7 @@ async fn it_has_no_vectors() {
 
 /// NUL characters are replaced in complete and streamed texts.
 #[tokio::test]
-async fn streams_hold_no_nul() {
+async fn replaces_nul_in_streams() {
     let [delta, stop] = end("end_turn");
     let (_endpoint, provider) = asked(Script::events([start(), text(0, "a\0b"), delta, stop])).await;
     let (completion, parts) = heard(&*provider, &rich()).await;

@@ -21,7 +21,7 @@ async fn failure(protocol: Protocol, script: Script) -> [ProviderFailure; 2] {
 }
 
 #[tokio::test]
-async fn statuses_are_failures_of_their_kind() {
+async fn maps_statuses_to_errors() {
     for protocol in Protocol::ALL {
         for (status, error) in [
             (408, ProviderError::TimedOut),
@@ -42,7 +42,7 @@ async fn statuses_are_failures_of_their_kind() {
 }
 
 #[tokio::test]
-async fn a_wish_to_be_left_alone_is_passed_on() {
+async fn reports_the_retry_delay() {
     for protocol in Protocol::ALL {
         for status in [429, 503] {
             let script = Script::status(status, "").header("Retry-After", "7");
@@ -56,7 +56,7 @@ async fn a_wish_to_be_left_alone_is_passed_on() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_malformed() {
+async fn invalid_responses_are_malformed() {
     let long = json!({ "x": "x".repeat(8 * 1024 * 1024) });
     for protocol in Protocol::ALL {
         for script in [
@@ -76,7 +76,7 @@ async fn what_is_no_answer_is_malformed() {
 }
 
 #[tokio::test]
-async fn who_is_not_there_is_not_available() {
+async fn unreachable_servers_are_unavailable() {
     for protocol in Protocol::ALL {
         assert_eq!(failure(protocol, Script::reset()).await, [ProviderError::Unavailable.into(); 2]);
         let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -86,7 +86,7 @@ async fn who_is_not_there_is_not_available() {
 }
 
 #[tokio::test]
-async fn who_takes_too_long_is_given_up() {
+async fn slow_servers_time_out() {
     let begun = || Script::events(["data: {\"type\": \"ping\", \"choices\": []}\n\n"]).hanging();
     for protocol in Protocol::ALL {
         for script in [Script::hang(), Script::status(200, "{").hanging(), begun()] {
@@ -100,7 +100,7 @@ async fn who_takes_too_long_is_given_up() {
 }
 
 #[tokio::test]
-async fn without_its_key_nobody_is_asked() {
+async fn calls_without_a_key_are_not_sent() {
     for protocol in Protocol::ALL {
         let endpoint = FaultyEndpoint::start().await;
         let keys = keys("sk\n-broken");

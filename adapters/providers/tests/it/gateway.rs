@@ -18,7 +18,7 @@ fn to(model: &str, call: &ProviderCall) -> ProviderCall {
 
 /// One test for all of it, because the gateway starts slowly.
 #[tokio::test]
-async fn a_foreign_gateway_is_understood() {
+async fn supports_a_third_party_gateway() {
     let gateway = tokio::task::spawn_blocking(|| Gateway::start().unwrap()).await.unwrap();
     let openai = Protocol::OpenAi.at(&gateway.url("/v1"), PATIENCE, Some(keys(GATEWAY_KEY)));
     let anthropic = Protocol::Anthropic.at(&gateway.url(""), PATIENCE, Some(keys(GATEWAY_KEY)));

@@ -24,7 +24,7 @@ async fn asked(script: Script) -> (FaultyEndpoint, Arc<dyn Provider>) {
 }
 
 #[tokio::test]
-async fn asks_and_reads_an_answer() {
+async fn sends_a_request_and_parses_the_response() {
     let message = json!({ "role": "assistant", "content": "Good day.", "refusal": null });
     let (endpoint, provider) = asked(Script::json(&reply(&message))).await;
     let completion = provider.complete(&plain(), None).await.unwrap();
@@ -46,7 +46,7 @@ async fn asks_and_reads_an_answer() {
 }
 
 #[tokio::test]
-async fn tools_are_offered_called_and_answered() {
+async fn converts_tools_calls_and_results() {
     let tool_calls = json!([
         { "id": "c3", "type": "function", "function": { "name": "weather", "arguments": "{\"city\":" } },
     ]);
@@ -76,7 +76,7 @@ async fn tools_are_offered_called_and_answered() {
 }
 
 #[tokio::test]
-async fn calls_that_name_nothing_are_no_answer() {
+async fn refuses_tool_calls_without_id_or_name() {
     for (id, name) in [("", "weather"), ("c1", "")] {
         let calls = json!([{ "id": id, "type": "function", "function": { "name": name, "arguments": "{}" } }]);
         let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": null, "tool_calls": calls })))).await;
@@ -85,7 +85,7 @@ async fn calls_that_name_nothing_are_no_answer() {
 }
 
 #[tokio::test]
-async fn tokens_that_nobody_counted_are_none() {
+async fn missing_token_counts_are_zero() {
     let mut uncounted = reply(&json!({ "content": "Yes." }));
     uncounted["usage"] = json!({ "prompt_tokens": null, "completion_tokens": 2 });
     let (_endpoint, provider) = asked(Script::json(&uncounted)).await;
@@ -94,7 +94,7 @@ async fn tokens_that_nobody_counted_are_none() {
 }
 
 #[tokio::test]
-async fn instructions_alone_are_the_question() {
+async fn system_prompt_alone_is_sent_as_user_message() {
     let (endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "Yes." })))).await;
     let alone = call(Conversation { system_prompt: "Is it so?".to_owned(), ..Conversation::default() });
     provider.complete(&alone, None).await.unwrap();
@@ -120,7 +120,7 @@ fn usage() -> String {
 const DONE: &str = "data: [DONE]\n\n";
 
 #[tokio::test]
-async fn a_stream_is_heard_while_it_comes() {
+async fn forwards_stream_parts_as_they_arrive() {
     let events = [
         ": keep-alive\n\n".to_owned(),
         bit(&json!({ "role": "assistant", "content": "" }), None),
@@ -151,7 +151,7 @@ async fn a_stream_is_heard_while_it_comes() {
 }
 
 #[tokio::test]
-async fn tools_are_called_bit_by_bit() {
+async fn assembles_streamed_tool_calls() {
     let called = |index: u64, members: Value| json!({ "tool_calls": [merged(json!({ "index": index }), members)] });
     let events = [
         bit(&called(0, json!({ "id": "c1", "type": "function", "function": { "name": "a", "arguments": "" } })), None),
@@ -178,14 +178,14 @@ fn merged(mut one: Value, other: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_server_without_streams_answers_at_once() {
+async fn accepts_a_document_instead_of_a_stream() {
     let (_endpoint, provider) = asked(Script::json(&reply(&json!({ "content": "All of it." })))).await;
     let (completion, parts) = heard(&*provider, &plain()).await;
     assert_eq!((completion.unwrap().text.as_str(), parts), ("All of it.", vec!["All of it.".to_owned()]));
 }
 
 #[tokio::test]
-async fn streams_that_break_off_are_no_answers_but_stay_said() {
+async fn incomplete_streams_fail_after_their_parts() {
     let part = || bit(&json!({ "content": "Good " }), None);
     let error = |code: Value| format!("data: {}\n\n", json!({ "error": { "message": "no", "code": code } }));
     for (script, error) in [
@@ -210,7 +210,7 @@ async fn streams_that_break_off_are_no_answers_but_stay_said() {
 }
 
 #[tokio::test]
-async fn vectors_come_in_the_order_of_their_texts() {
+async fn returns_vectors_in_the_order_of_their_texts() {
     let vectors = |usage: u64, data: Value| json!({ "data": data, "usage": { "prompt_tokens": usage } });
     let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
     let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
@@ -228,7 +228,7 @@ async fn vectors_come_in_the_order_of_their_texts() {
 }
 
 #[tokio::test]
-async fn vectors_that_are_none_are_refused() {
+async fn refuses_invalid_vectors() {
     for data in [
         json!([]),
         json!([{ "index": 0, "embedding": [1] }]),
@@ -247,7 +247,7 @@ async fn vectors_that_are_none_are_refused() {
 
 /// NUL characters are replaced in texts and tool calls.
 #[tokio::test]
-async fn answers_hold_no_nul() {
+async fn replaces_nul_in_responses() {
     let called = json!([{ "id": "c\0", "type": "function", "function": { "name": "n\0", "arguments": "\0" } }]);
     let message = json!({ "role": "assistant", "content": "a\0b", "tool_calls": called });
     let (_endpoint, provider) = asked(Script::json(&reply(&message))).await;

@@ -30,7 +30,7 @@ fn request(script: &Script) -> CodeRequest<'_> {
 }
 
 #[test]
-fn a_machine_has_two_places_for_each_processor_and_four_at_least() {
+fn slots_are_two_per_processor_and_at_least_four() {
     assert_eq!([1, 2, 3, 16].map(most_at_once), [MOST_AT_ONCE, MOST_AT_ONCE, 6, 32]);
     let places = Embedded::new().places;
     assert!(places.available_permits() >= MOST_AT_ONCE);
@@ -38,7 +38,7 @@ fn a_machine_has_two_places_for_each_processor_and_four_at_least() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_script_without_a_place_starts_no_child() {
+async fn refuses_a_script_without_a_free_slot() {
     let began = Instant::now();
     let script = script();
     assert_eq!(run(gateway(0), &script).await, Err(GatewayFailure::Unreachable), "the script did not run");
@@ -46,7 +46,7 @@ async fn a_script_without_a_place_starts_no_child() {
 }
 
 #[tokio::test]
-async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
+async fn slot_is_released_when_its_child_ends() {
     let gateway = gateway(2);
     let clone = gateway.clone();
     let script = script();
@@ -69,7 +69,7 @@ async fn a_place_is_held_until_its_child_has_gone_and_is_given_on() {
 
 /// A child without a script holds a slot, and releases it when dropped.
 #[tokio::test]
-async fn a_prepared_child_holds_a_place_and_no_longer_than_it_is_wanted() {
+async fn prepared_child_releases_its_slot_when_dropped() {
     let gateway = gateway(1);
     let script = script();
     let prepared = gateway.prepare(script.language, ScriptLimits::GREATEST);
@@ -116,7 +116,7 @@ fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
 }
 
 #[test]
-fn a_child_that_cannot_be_confined_says_why() {
+fn unconfined_child_reports_its_reason() {
     let mut causes = Vec::new();
     for unconfined in Unconfined::ALL {
         let (heard, log) = ended(unconfined.exit_code());

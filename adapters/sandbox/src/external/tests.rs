@@ -117,7 +117,7 @@ async fn hand_over(external: &External, name: Uuid) -> Result<CodeResult, Gatewa
 }
 
 #[tokio::test]
-async fn an_answer_says_everything_once_and_is_not_packed() {
+async fn refuses_encoded_and_ambiguous_responses() {
     for (header, body, is_read) in [
         ("", r#"{"result":1}"#, true),
         ("content-encoding: identity\r\n", r#"{"result":1}"#, true),
@@ -133,7 +133,7 @@ async fn an_answer_says_everything_once_and_is_not_packed() {
 }
 
 #[tokio::test]
-async fn a_token_opens_the_gateway_and_is_shown_to_nobody_else() {
+async fn sends_the_token_and_hides_it_from_debug_output() {
     let gateway = Gateway::start(|_| Does::Answers(200)).await;
     let open = gateway.called(LONGEST);
     assert!(hand_over(&open, Uuid::nil()).await.is_ok());
@@ -145,7 +145,7 @@ async fn a_token_opens_the_gateway_and_is_shown_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn an_answer_has_status_200_and_no_other() {
+async fn accepts_only_status_200() {
     for status in [200, 201, 202, 203, 206, 299, 400, 500] {
         let gateway = Gateway::start(move |_| Does::Answers(status)).await;
         let came = hand_over(&gateway.called(LONGEST), Uuid::nil()).await;
@@ -164,7 +164,7 @@ const PATIENT: Duration = Duration::from_secs(60);
 /// R4: concurrent scripts over reused connections are sent once each under any fault, and each caller gets the known
 /// outcome.
 #[tokio::test]
-async fn scripts_that_go_out_together_are_handed_over_once_each() {
+async fn concurrent_scripts_are_sent_once_each() {
     const FAULTS: [Does; 5] = [Does::Answers(200), Does::Garbles, Does::HalfCloses, Does::Resets, Does::Hangs];
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     // A fault depends on the name, and names are multiples of a seed: every run has the same ones.

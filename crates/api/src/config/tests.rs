@@ -13,7 +13,7 @@ fn refusal(file: &str, environment: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn has_defaults() {
+fn loads_defaults_without_file_and_environment() {
     let settings = Settings::load(None, []).unwrap();
     assert_eq!(settings.bind.to_string(), "127.0.0.1:8080");
     assert_eq!(settings.database, Database::Embedded);
@@ -28,7 +28,7 @@ fn has_defaults() {
 }
 
 #[test]
-fn the_environment_wins_over_the_file() {
+fn environment_overrides_file() {
     let file = r#"
         bind = "127.0.0.1:1"
         data_dir = "/file"
@@ -75,7 +75,7 @@ fn the_environment_wins_over_the_file() {
 }
 
 #[test]
-fn accounts_say_where_and_how_they_are_asked() {
+fn parses_provider_accounts() {
     let file = r#"
         [[providers]]
         account_slot = "first"
@@ -126,7 +126,7 @@ fn accounts_say_where_and_how_they_are_asked() {
 }
 
 #[test]
-fn the_accounts_that_the_documents_show_can_be_read() {
+fn parses_documented_provider_accounts() {
     let page = include_str!("../../../../docs/operations/providers.md");
     let shown = page.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
     let slots: Vec<String> = load(shown, &[]).unwrap().providers.into_iter().map(|one| one.account_slot).collect();
@@ -134,7 +134,7 @@ fn the_accounts_that_the_documents_show_can_be_read() {
 }
 
 #[test]
-fn what_may_be_reached_and_where_secrets_are() {
+fn parses_egress_allowances_and_secret_sources() {
     let settings = load(
         "[secrets]\ndir = \"/run/secrets\"\n[egress]\nallow = [\"10.0.0.0/8\", \"Gateway.internal:9000\"]",
         &[("VAULT_ADDR", "https://vault:8200"), ("VAULT_TOKEN", "hunter2"), ("VAULT_NAMESPACE", "x")],
@@ -150,7 +150,7 @@ fn what_may_be_reached_and_where_secrets_are() {
 }
 
 #[test]
-fn unknown_names_are_errors_with_the_nearest_known_one() {
+fn refuses_unknown_names_with_suggestion() {
     for (file, environment, expected) in [
         ("binds = \"x\"", &[][..], "unknown key `binds` in the configuration file; did you mean `bind`?"),
         ("[auth]\nmoed = \"x\"", &[], "unknown key `auth.moed` in the configuration file; did you mean `auth.mode`?"),
@@ -184,7 +184,7 @@ fn unknown_names_are_errors_with_the_nearest_known_one() {
 }
 
 #[test]
-fn wrong_values_are_named_and_secrets_are_not() {
+fn refuses_invalid_values_without_revealing_secrets() {
     for (file, environment, expected) in [
         (
             "",
@@ -332,7 +332,7 @@ fn wrong_values_are_named_and_secrets_are_not() {
 }
 
 #[test]
-fn settings_of_a_proxy_need_a_word_in_local_mode() {
+fn local_mode_behind_proxy_requires_acknowledgement() {
     for (key, variable, value) in [
         ("trusted_proxies", "FAIRWAY_TRUSTED_PROXIES", "127.0.0.1"),
         ("allowed_hosts", "FAIRWAY_ALLOWED_HOSTS", "forms.example"),
@@ -357,7 +357,7 @@ fn settings_of_a_proxy_need_a_word_in_local_mode() {
 }
 
 #[test]
-fn every_setting_is_described_without_secrets() {
+fn describes_all_settings_without_secrets() {
     let settings = load("sync_wait = \"5s\"", &[("FAIRWAY_DATABASE_URL", "postgres://u:hunter2@h/d")]).unwrap();
     let lines: Vec<String> =
         settings.describe().iter().map(|shown| format!("{} = {} ({})", shown.key, shown.value, shown.origin)).collect();
@@ -376,7 +376,7 @@ fn every_setting_is_described_without_secrets() {
 
 /// Paths and queries of URLs can contain secrets, like the user part.
 #[test]
-fn shows_the_origin_of_an_address_alone() {
+fn shows_only_the_origin_of_urls() {
     let file = r#"
         [[providers]]
         account_slot = "a"
@@ -414,7 +414,7 @@ fn shows_the_origin_of_an_address_alone() {
 }
 
 #[test]
-fn names_of_settings_are_unique() {
+fn setting_names_are_unique() {
     for (index, setting) in SETTINGS.iter().enumerate() {
         let others = SETTINGS.iter().skip(index + 1);
         assert!(others.clone().all(|other| other.key != setting.key && other.variable != setting.variable));

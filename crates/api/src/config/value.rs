@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_time_spans() {
+    fn parses_durations() {
         for (text, milliseconds) in
             [("500ms", 500), ("30s", 30_000), ("10m", 600_000), ("12h", 43_200_000), ("30d", 2_592_000_000)]
         {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_addresses_without_their_secrets() {
+    fn redacts_credentials_in_urls() {
         for (text, shown) in [
             ("postgres://app:hunter2@db.example:5432/fairway?sslmode=require", "postgres://db.example:5432"),
             ("postgres://db.example/fairway?password=hunter2", "postgres://db.example"),

@@ -442,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_has_its_place() {
+    fn every_constraint_matches_a_property() {
         let mut document = crate::document::document();
         let placed = add(&mut document);
         let entries: BTreeSet<(&str, &str)> =

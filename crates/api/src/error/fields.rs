@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_told_by_halves() {
+    fn reports_all_field_problems_at_once() {
         let mut fields = Fields::default();
         let read = (fields.read(Ok(1)), fields.read::<()>(Err(FieldProblem::missing("a"))));
         fields.note([FieldProblem::invalid("b")]);

@@ -95,7 +95,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn process_has_a_limit_of_streams_besides() {
+    fn limits_streams_per_process() {
         let crowd = Crowd::default();
         let run = |number: usize| Uuid::from_u128(number as u128).into();
         let seats: Vec<Seat> = (0..MOST).map(|number| crowd.enter(run(number), None).unwrap()).collect();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_when_its_stream_has_ended() {
+    fn releases_permit_when_stream_ends() {
         let crowd = Crowd::default();
         let run = |number| Uuid::from_u128(number).into();
         let client = ClientAddress::of("192.0.2.1".parse().unwrap());

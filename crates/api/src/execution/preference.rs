@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_waits_for_what_it_says() {
+    fn parses_wait_mode_from_headers_and_query() {
         let seconds = |seconds| Patience::End(Some(Duration::from_secs(seconds)));
         for (prefer, accept, mode, expected) in [
             (&[][..], "*/*", None, Patience::End(None)),

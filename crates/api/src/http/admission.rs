@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_crowd_is_served_and_a_line_that_stands_still_is_kept_short() {
+    async fn serves_bursts_and_bounds_standing_queues() {
         let waiting = Waiting::default();
         let admission = Admission::new(waiting.clone(), LINE);
         let (ada, start) = (party("user:ada"), Instant::now());
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn bounds_requests_under_way_and_serves_other_parties_beside_them() {
+    async fn bounds_requests_in_flight_and_serves_other_clients() {
         let admission = Admission::new(Waiting::default(), LINE);
         let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
         let held: Vec<Admitted> = (0..MAX_UNDER_WAY).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_little_under_way_is_served_beside_a_crowd() {
+    async fn serves_client_below_fair_share_under_overload() {
         let waiting = Waiting::default();
         let admission = Admission::new(waiting.clone(), LINE);
         let (crowd, other, start) = (party("user:crowd"), party("user:other"), Instant::now());

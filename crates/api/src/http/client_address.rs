@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_count_as_far_as_trusted_proxies_wrote_them() {
+    fn trusts_forwarded_for_entries_of_trusted_proxies_only() {
         let proxies = ["10.0.0.0/8", "fd00::/8"];
         for (trusted, peer, forwarded, expected) in [
             // Without trusted proxies the peer counts.

@@ -70,7 +70,7 @@ mod tests {
     }];
 
     #[actix_web::test]
-    async fn a_route_that_goes_away_says_when_and_where_to() {
+    async fn adds_deprecation_headers_to_responses() {
         let thing = || async { HttpResponse::Ok().append_header(("Link", "</v1/things?x>; rel=\"next\"")).finish() };
         let app = App::new()
             .app_data(web::Data::new(HttpBase { deprecations: OLD, ..trial::base() }))
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[::core::prelude::v1::test]
-    fn the_document_and_the_table_agree() {
+    fn deprecations_match_openapi_document() {
         let document = crate::document::document();
         let mut marked: Vec<(String, &str)> = Vec::new();
         for (pattern, item) in &document.paths.paths {

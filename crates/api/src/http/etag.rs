@@ -100,7 +100,7 @@ mod tests {
     use actix_web::test::TestRequest;
 
     #[actix_web::test]
-    async fn the_tag_of_a_resource_matches_it() {
+    async fn matches_etag_of_current_revision() {
         let (_, tag) = etag(Revision::new(12));
         assert_eq!(tag, "\"12\"");
         for (sent, admitted) in [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn what_is_no_list_of_tags_is_no_condition() {
+    async fn refuses_malformed_if_match() {
         for sent in [
             vec![""],
             vec!["12"],

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[::core::prelude::v1::test]
-    fn the_document_tells_the_methods() {
+    fn collects_methods_from_openapi_document() {
         let operation = OperationBuilder::new().build();
         let item = PathItem::from_http_methods([HttpMethod::Get, HttpMethod::Delete], operation);
         let mut document = OpenApi::default();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn tells_unknown_paths_from_wrong_methods() {
+    async fn distinguishes_unknown_paths_from_wrong_methods() {
         let mut known = KnownMethods::default();
         known.add("/things/{thing}", "GET");
         known.add("/things/{thing}", "POST");

@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn loopback_hosts_without_forwarding_headers_are_local() {
+    fn treats_loopback_host_without_proxy_headers_as_local() {
         for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.9.9.9", "[::1]:1"] {
             assert!(!is_forwarded_with(&[("Host", host), ("X-Actor-Ref", "user:ada")]), "{host}");
         }
     }
 
     #[test]
-    fn foreign_hosts_and_forwarding_headers_are_forwarded() {
+    fn detects_foreign_hosts_and_proxy_headers() {
         for host in ["fairway.example", "localhost.example", "10.0.0.1", "127.1", "[::2]", "", "a b"] {
             assert!(is_forwarded_with(&[("Host", host)]), "{host}");
         }
@@ -206,7 +206,7 @@ mod tests {
     ];
 
     #[test]
-    fn headers_of_clients_are_local() {
+    fn treats_client_headers_as_local() {
         for header in [
             "Accept",
             "Authorization",

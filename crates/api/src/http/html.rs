@@ -76,12 +76,12 @@ mod tests {
     use actix_web::http::header::HeaderValue;
 
     #[test]
-    fn texts_mean_nothing_but_themselves() {
+    fn escapes_html_special_characters() {
         assert_eq!(escaped("<b a='1' c=\"2\">&amp;"), "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;amp;");
     }
 
     #[test]
-    fn browsers_get_pages_and_programs_get_json() {
+    fn prefers_html_only_for_browsers() {
         for (accept, expected) in [
             ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
             ("text/html", true),

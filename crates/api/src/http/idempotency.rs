@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn reads_one_visible_key() {
+    async fn accepts_one_visible_ascii_key() {
         assert_eq!(keyed(&[]).await, Ok(None));
         let longest = "k".repeat(LONGEST);
         for good in ["a", "!~", &longest] {

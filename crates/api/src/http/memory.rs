@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn one_client_gets_half_of_a_budget() {
+    fn limits_one_client_to_half_of_a_budget() {
         let budget = MemoryBudget::new(100);
         let (mut one, mut other) = (budget.reserve(client("192.0.2.1")), budget.reserve(client("192.0.2.1")));
         assert_eq!(one.try_resize(30), Ok(()));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_growth_keeps_what_was_reserved() {
+    fn failed_growth_keeps_reservation() {
         let budget = MemoryBudget::new(100);
         let mut one = budget.reserve(client("192.0.2.1"));
         assert_eq!(one.try_resize(40), Ok(()));
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn request_waits_for_room_and_no_longer() {
+    async fn waits_for_memory_up_to_the_limit() {
         let budget = MemoryBudget::new(100);
         let mut holder = budget.reserve(client("192.0.2.1"));
         assert_eq!(holder.try_resize(50), Ok(()));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_requests_leave_room_for_small_ones() {
+    async fn large_requests_leave_memory_for_small_ones() {
         let budgets = MemoryBudgets::default();
         let client = client("192.0.2.1");
         let mut large = Vec::new();
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn arriving_bodies_leave_room_for_the_largest_document() {
+    async fn arriving_bodies_leave_memory_for_largest_document() {
         let budgets = MemoryBudgets::default();
         for clients in [["192.0.2.1"; 4], ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4"]] {
             let mut arrived = Vec::new();
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_of_unknown_length_does_not_wait_for_more() {
+    async fn body_of_unknown_length_does_not_wait() {
         let budgets = MemoryBudgets::default();
         let (mut one, mut other) = (budgets.request(client("192.0.2.1")), budgets.request(client("192.0.2.1")));
         assert_eq!(one.try_grow(12 << 20), Ok(()));

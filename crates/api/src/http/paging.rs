@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_the_page() {
+    fn refuses_page_parameters_out_of_bounds() {
         for (query, limit, offset) in
             [("", 50, 0), ("limit=1", 1, 0), ("limit=200&offset=10000", 200, 10_000), ("q=x&offset=5", 50, 5)]
         {
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_limit_is_told_the_same() {
+    fn invalid_limits_share_one_message() {
         let mut told = std::collections::BTreeSet::new();
         for limit in ["0", "-1", "201", "1e1", "x", "", "99999999999999999999"] {
             let refusal = list(&format!("limit={limit}")).unwrap_err();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_up_to_ten_thousand() {
+    fn caps_total_count_at_ten_thousand() {
         for (total, count, capped) in [(4, "4", None), (10_000, "10000", None), (10_001, "10000", Some("true"))] {
             let response = list("").unwrap().answer(&page(total, None));
             let header = |name: &str| response.headers().get(name).map(|value| value.to_str().unwrap());
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn links_to_the_next_page_of_the_same_list_alone() {
+    fn cursor_is_valid_for_its_list_only() {
         let first = list("q=a%22%3E%20b&token=secret&limit=2&offset=2").unwrap();
         let answer = first.answer(&page(9, Some(0xabc)));
         let linked = link(&answer).unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn takes_the_usual_spelling_alone() {
+    async fn accepts_only_hyphenated_uuids() {
         let app = App::new()
             .route("/a/{asset_id}", web::get().to(one))
             .route("/a/{asset_id}/v/{asset_version_id}", web::get().to(two))

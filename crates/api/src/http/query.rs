@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_parameters() {
+    fn deserializes_parameters() {
         assert_eq!(read::<Filter>("").unwrap(), Filter::default());
         let text = "q=a%20b%2Bc+d%C3%A9&&limit=5&depth=-3&exact=true&kind=policy_bundle&other=1";
         let expected = Filter {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn names_the_parameter_that_is_wrong() {
+    fn reports_the_invalid_parameter() {
         for (text, path) in [
             ("limit=1&limit=2", "limit"),
             ("limit=1&l%69mit=2", "limit"),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[actix_web::test]
-    async fn a_route_takes_the_parameters_that_it_names() {
+    async fn refuses_unknown_query_parameters() {
         let base = web::Data::new(HttpBase { known_queries: known(), ..trial::base() });
         let ok = || async { HttpResponse::Ok().finish() };
         let app = App::new()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[::core::prelude::v1::test]
-    fn the_document_tells_the_parameters() {
+    fn collects_parameters_from_openapi_document() {
         let known = KnownQueries::of(&crate::document::document());
         let list = known.of_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
         for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {

@@ -36,7 +36,7 @@ fn headers(parent: &str) -> HeaderMap {
 }
 
 #[test]
-fn no_value_can_fake_a_line() {
+fn log_values_cannot_forge_lines() {
     let evil = "a\r\n{\"level\":\"ERROR\"}\u{1b}[31m\u{9b}31m\0";
     for format in [LogFormat::Json, LogFormat::Text] {
         let text = logged(format, || {
@@ -53,7 +53,7 @@ fn no_value_can_fake_a_line() {
 }
 
 #[test]
-fn the_callers_trace_goes_on() {
+fn continues_trace_of_caller() {
     let exporter = InMemorySpanExporter::default();
     let processor = SimpleSpanProcessor::new(exporter.clone());
     let provider = SdkTracerProvider::builder().with_span_processor(processor).build();
@@ -73,7 +73,7 @@ fn the_callers_trace_goes_on() {
 }
 
 #[test]
-fn the_log_names_a_valid_trace_alone() {
+fn logs_only_valid_trace_ids() {
     for (parent, noted) in
         [(PARENT, true), ("00-00000000000000000000000000000000-b7ad6b7169203331-01", false), ("x", false)]
     {

@@ -37,7 +37,7 @@ fn asks_to_come_back(response: &Answer) {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_written_is_a_503_and_the_same_request_succeeds_later() {
+async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let server = setup.start().await;
@@ -67,7 +67,7 @@ async fn a_store_that_cannot_be_written_is_a_503_and_the_same_request_succeeds_l
 }
 
 #[tokio::test]
-async fn whatever_the_store_does_no_row_is_without_its_artifact() {
+async fn store_faults_leave_no_row_without_artifact() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let owner = app.database().owner().await.unwrap();
@@ -154,7 +154,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[tokio::test]
-async fn other_bytes_at_the_path_are_never_taken_for_the_artifact() {
+async fn refuses_different_bytes_at_the_artifact_path() {
     let (faults, ids) = (FaultyArtifacts::new(ArtifactFault::None), Arc::new(Again::default()));
     let shared: Arc<dyn Ids> = Arc::<Again>::clone(&ids);
     let app = TestApp::builder().faulty_artifacts(&faults).ids(shared).start().await;

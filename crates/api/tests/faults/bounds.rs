@@ -107,7 +107,7 @@ fn conditions() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 #[tokio::test]
-async fn hostile_content_is_refused_soon_and_in_little_room() {
+async fn hostile_content_is_refused_in_bounded_time_and_memory() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let server = setup.start().await;

@@ -204,26 +204,26 @@ async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
 }
 
 #[tokio::test]
-async fn a_version_is_made_whole_or_not_at_all() {
+async fn version_creation_is_atomic() {
     is_all_or_nothing(new_version).await;
 }
 
 #[tokio::test]
-async fn a_release_is_drafted_whole_or_not_at_all() {
+async fn release_creation_is_atomic() {
     is_all_or_nothing(new_release).await;
 }
 
 #[tokio::test]
-async fn a_release_goes_live_whole_or_not_at_all() {
+async fn release_activation_is_atomic() {
     is_all_or_nothing(activation).await;
 }
 
 #[tokio::test]
-async fn a_release_is_taken_back_whole_or_not_at_all() {
+async fn rollback_is_atomic() {
     is_all_or_nothing(rollback).await;
 }
 
 #[tokio::test]
-async fn a_rollout_goes_on_whole_or_not_at_all() {
+async fn rollout_advance_is_atomic() {
     is_all_or_nothing(advance).await;
 }

@@ -70,7 +70,7 @@ async fn read_answer(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn what_has_begun_is_answered_and_then_the_server_ends_well() {
+async fn completes_started_requests_and_exits_successfully() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let mut server = setup.start().await;
@@ -120,7 +120,7 @@ async fn what_has_begun_is_answered_and_then_the_server_ends_well() {
 }
 
 #[tokio::test]
-async fn clients_are_told_to_go_before_they_are_cut_off() {
+async fn announces_the_close_before_it_closes_connections() {
     const LOOK: Question<'static> = Question { path: "/readyz", posts: None };
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
@@ -153,7 +153,7 @@ async fn clients_are_told_to_go_before_they_are_cut_off() {
 }
 
 #[tokio::test]
-async fn an_idle_server_ends_at_once() {
+async fn an_idle_server_exits_immediately() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let mut server = setup.start().await;

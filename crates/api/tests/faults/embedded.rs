@@ -33,7 +33,7 @@ fn lives(process: Pid) -> bool {
 }
 
 #[tokio::test]
-async fn an_empty_directory_is_enough_and_a_killed_server_s_database_is_taken_over() {
+async fn starts_in_an_empty_directory_and_takes_over_a_stale_database() {
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
     let body = json!({ "slug": "kept", "name": "Kept", "namespace": "kept" });
@@ -62,7 +62,7 @@ fn verify(setup: &Place) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test]
-async fn artifacts_are_verified_beside_a_running_server_and_after_it() {
+async fn verifies_artifacts_with_and_without_a_running_server() {
     let success = (Some(0), "1 versions compared, 0 with something wrong\n".to_owned(), String::new());
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
@@ -78,7 +78,7 @@ async fn artifacts_are_verified_beside_a_running_server_and_after_it() {
 }
 
 #[tokio::test]
-async fn where_nothing_is_verified_nothing_is_made() {
+async fn failed_verification_creates_nothing() {
     let setup = Place::new("embedded");
     let (code, stdout, stderr) = verify(&setup);
     assert_eq!((code, stdout.as_str()), (Some(1), ""));
@@ -98,7 +98,7 @@ async fn where_nothing_is_verified_nothing_is_made() {
 /// The first requests open connections, and each authentication takes thousands of hash rounds. Unoptimised hashing
 /// blocks a thread until most waiting requests time out.
 #[tokio::test]
-async fn connections_cost_a_cold_server_little() {
+async fn first_connections_take_little_processor_time() {
     let setup = Place::new("embedded");
     let server = setup.start().await;
     let before = server.processor_time();

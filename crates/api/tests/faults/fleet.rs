@@ -212,7 +212,7 @@ impl Fleet {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fleet_loses_nothing_and_ends_everything_once() {
+async fn acknowledged_runs_survive_all_faults_and_end_once() {
     fairway_testkit::init();
     let mut postgres = Postgres::new();
     let mut fleet = Fleet::start(&postgres, if is_long() { 8 } else { 3 }).await;

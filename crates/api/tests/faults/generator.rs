@@ -6,7 +6,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn servers_that_start_at_once_provision_one_generator() {
+async fn concurrently_started_servers_provision_one_generator() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url()).setting("FAIRWAY_GENERATOR", "on");
     let second = Place::beside(&first).setting("FAIRWAY_GENERATOR", "on");
@@ -31,7 +31,7 @@ async fn servers_that_start_at_once_provision_one_generator() {
 }
 
 #[tokio::test]
-async fn a_tenant_without_a_workspace_is_no_warning_at_the_next_start() {
+async fn tenant_without_workspace_causes_no_warning_at_start() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url());
     let server = first.start().await;

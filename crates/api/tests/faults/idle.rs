@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 512 << 10;
 
 #[tokio::test]
-async fn ten_thousand_that_do_nothing_leave_room_for_others() {
+async fn serves_requests_beside_ten_thousand_idle_connections() {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let many = MANY.min(allowed.saturating_sub(SPARE));
     assert!(many > 2 * USUAL, "the limit of {allowed} open files is too low for this test");

@@ -79,7 +79,7 @@ fn next(state: &mut u64) -> usize {
 }
 
 #[tokio::test]
-async fn every_run_ever_told_of_survives_kills_and_has_one_end() {
+async fn acknowledged_runs_survive_kills_and_end_once() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url());
     let setups = [Place::beside(&first), first];

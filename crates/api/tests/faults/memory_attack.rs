@@ -182,7 +182,7 @@ async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Ra
 
 /// Executes a workload with a large interface in environments with unique, unknown names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn made_up_environments_leave_nothing_in_memory() {
+async fn unknown_environments_leave_nothing_in_memory() {
     let database = TestDatabase::create().await.unwrap();
     let (_place, server) = start(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
@@ -197,7 +197,7 @@ async fn made_up_environments_leave_nothing_in_memory() {
 
 /// Sends a hundred large bodies without their last byte, as a caller with the right to send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn withheld_bodies_keep_within_their_budget_and_leave_room_for_others() {
+async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     const BODIES: usize = 100;
     let database = TestDatabase::create().await.unwrap();
     let (_place, server) = start(&database).await;

@@ -114,7 +114,7 @@ async fn waits_quietly(server: &Server, paths: &Paths) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
+async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
     fairway_testkit::init();
     let mut postgres = Postgres::new();
     let setup = postgres.place().await;
@@ -146,7 +146,7 @@ async fn an_outage_is_refused_at_once_and_forgotten_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_hangs_keeps_nobody_waiting_for_those_in_front() {
+async fn refuses_promptly_while_the_database_hangs() {
     fairway_testkit::init();
     let postgres = Postgres::new();
     let setup = postgres.place().await;

@@ -41,7 +41,7 @@ async fn lane(remote: &Remote, release: Uuid) -> Value {
 
 /// The server owns the managed PostgreSQL. A rollout controller that started it would lock the server out.
 #[tokio::test]
-async fn a_pilot_starts_no_database() {
+async fn rollout_controller_never_starts_the_database() {
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
     server.terminate();
@@ -53,7 +53,7 @@ async fn a_pilot_starts_no_database() {
 }
 
 #[tokio::test]
-async fn a_pilot_finds_its_database_again_and_goes_on() {
+async fn rollout_controller_reconnects_to_a_restarted_database() {
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
     let mut controller = setup.pilot();
@@ -75,7 +75,7 @@ async fn a_pilot_finds_its_database_again_and_goes_on() {
 }
 
 #[tokio::test]
-async fn killed_pilots_leave_the_rest_to_others() {
+async fn other_rollout_controllers_continue_after_a_kill() {
     let setup = Place::new("embedded");
     let server = setup.start().await;
     let mut releases = Vec::new();

@@ -55,7 +55,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test]
-async fn what_was_backed_up_is_there_again() {
+async fn documented_backup_restores_all_data() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let server = setup.start().await;

@@ -145,7 +145,7 @@ fn next(state: &mut u64) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_are_restarted_in_turn_and_nobody_notices() {
+async fn rolling_restart_fails_no_request() {
     let database = TestDatabase::create().await.unwrap();
     let first = Place::new(&database.url()).setting("FAIRWAY_WORKER_LEASE", LEASE);
     let new_setup = || Place::beside(&first).setting("FAIRWAY_WORKER_LEASE", LEASE);

@@ -90,7 +90,7 @@ fn account(endpoint: &FaultyEndpoint) -> String {
 }
 
 #[tokio::test]
-async fn a_call_of_ten_leases_is_nobody_else_s() {
+async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     let scene = Scene::set().await;
     let path = scene.remote().runnable_by("slow").await;
     scene.endpoint.says_in_turn((0..RUNS).map(|number| slowly(&format!("answer {number}"))));
@@ -127,7 +127,7 @@ async fn a_call_of_ten_leases_is_nobody_else_s() {
 }
 
 #[tokio::test]
-async fn what_a_worker_hears_after_it_stood_still_is_written_nowhere() {
+async fn response_of_a_paused_worker_is_discarded() {
     let scene = Scene::set().await;
     let path = scene.remote().runnable_by("slow").await;
     scene.endpoint.says_in_turn([slowly("late"), slowly("in time")]);

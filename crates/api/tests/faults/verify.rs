@@ -17,7 +17,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn a_directory_is_verified() {
+async fn verifies_a_directory_and_reports_changed_bytes() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let server = setup.start().await;
@@ -36,7 +36,7 @@ async fn a_directory_is_verified() {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_answer_is_never_called_sound() {
+async fn verification_fails_without_a_readable_store() {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let server = setup.start().await;
@@ -50,7 +50,7 @@ async fn a_store_that_does_not_answer_is_never_called_sound() {
 }
 
 #[tokio::test]
-async fn a_server_over_a_bucket_stores_reads_and_verifies() {
+async fn stores_and_verifies_artifacts_in_a_bucket() {
     let bucket = BucketServer::start().unwrap();
     let location = bucket.bucket("whole").await.unwrap();
     let database = TestDatabase::create().await.unwrap();

@@ -16,7 +16,7 @@ async fn found(remote: &Remote, query: &str) -> usize {
 }
 
 #[tokio::test]
-async fn moments_are_told_in_utc_wherever_the_server_thinks_it_is() {
+async fn times_are_utc_in_any_time_zone() {
     let database = TestDatabase::create().await.unwrap();
     let owner = database.owner().await.unwrap();
     owner

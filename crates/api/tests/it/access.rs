@@ -5,7 +5,7 @@ use fairway_testkit::TestApp;
 use serde_json::json;
 
 #[tokio::test]
-async fn a_local_server_believes_who_callers_say_they_are() {
+async fn local_server_trusts_the_actor_header() {
     let app = TestApp::start().await;
     let asset = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
     // The default local actor holds every permission.
@@ -51,7 +51,7 @@ async fn a_local_server_believes_who_callers_say_they_are() {
 }
 
 #[tokio::test]
-async fn a_header_that_only_looks_alike_is_nobodys_word() {
+async fn ignores_headers_that_resemble_the_actor_header() {
     let app = TestApp::start().await;
     app.given().role("user:weak", "viewer", ("workspace", Some(WORKSPACE))).await;
     // A proxy that folds underscores into hyphens would make this a second, unchecked identity.
@@ -70,7 +70,7 @@ async fn a_header_that_only_looks_alike_is_nobodys_word() {
 }
 
 #[tokio::test]
-async fn who_once_held_a_role_has_what_is_left() {
+async fn former_role_holder_keeps_only_remaining_permissions() {
     let app = TestApp::start().await;
     let given = app.given();
     app.get("/v1/assets").as_actor("user:ada").await.expect(200);
@@ -91,7 +91,7 @@ async fn who_once_held_a_role_has_what_is_left() {
 }
 
 #[tokio::test]
-async fn a_change_of_roles_shows_with_the_next_request() {
+async fn role_changes_take_effect_on_the_next_request() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = app.active_workload("main").await;
@@ -116,7 +116,7 @@ async fn a_change_of_roles_shows_with_the_next_request() {
 }
 
 #[tokio::test]
-async fn a_first_role_elsewhere_ends_what_everybody_has() {
+async fn first_role_in_another_tenant_ends_default_permissions() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let active = format!("/v1/workloads/{}/active-release?environment=dev", workload.workload_id);
@@ -139,7 +139,7 @@ async fn a_first_role_elsewhere_ends_what_everybody_has() {
 }
 
 #[tokio::test]
-async fn a_platform_role_taken_back_ends_in_every_tenant() {
+async fn revoked_platform_role_ends_in_every_tenant() {
     let app = TestApp::start().await;
     let tenant = app.given().tenant("acme").await;
     let there = app.given().in_tenant(&tenant, "").workspace("there", "there").await;
@@ -159,7 +159,7 @@ async fn a_platform_role_taken_back_ends_in_every_tenant() {
 }
 
 #[tokio::test]
-async fn a_role_for_one_workload_shows_that_one_alone() {
+async fn workload_role_reveals_only_that_workload() {
     let app = TestApp::start().await;
     let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
     app.given().role("user:guest", "runtime_user", ("workload", Some(&one.workload_id))).await;
@@ -173,7 +173,7 @@ async fn a_role_for_one_workload_shows_that_one_alone() {
 }
 
 #[tokio::test]
-async fn roles_are_granted_within_ones_own() {
+async fn callers_grant_roles_only_within_their_own_scope() {
     let app = TestApp::start().await;
     let given = app.given();
     let roles = app.get("/v1/roles").await.expect(200);
@@ -242,7 +242,7 @@ async fn roles_are_granted_within_ones_own() {
 }
 
 #[tokio::test]
-async fn one_workspace_is_meant_or_none() {
+async fn requests_need_exactly_one_workspace() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("skill", "probe").await;
@@ -291,7 +291,7 @@ async fn one_workspace_is_meant_or_none() {
 }
 
 #[tokio::test]
-async fn a_role_binding_names_each_field_at_fault() {
+async fn rejected_role_binding_names_every_invalid_field() {
     let app = TestApp::start().await;
     let good = json!({ "principal": "user:ada", "role": "viewer", "scope_kind": "workspace", "scope_ref": WORKSPACE });
     for (changes, at_fault) in [

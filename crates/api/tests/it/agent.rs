@@ -68,7 +68,7 @@ impl Desk {
 }
 
 #[tokio::test]
-async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
+async fn agent_calls_a_tool_and_records_evidence() {
     let fixture = Desk::set().await;
     fixture.endpoint.says(Script::json(&json!("It rains in Bonn. It will stop.")));
     let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
@@ -93,7 +93,7 @@ async fn an_agent_calls_a_tool_and_its_evidence_says_so() {
 }
 
 #[tokio::test]
-async fn what_a_tool_was_told_and_gave_is_for_operators() {
+async fn tool_call_payload_is_withheld_from_viewers() {
     let fixture = Desk::set().await;
     fixture.endpoint.says(Script::json(&json!({ "sky": "rain" })));
     let workload = fixture.workload(&[fixture.tool(&json!({}))]).await;
@@ -111,7 +111,7 @@ async fn what_a_tool_was_told_and_gave_is_for_operators() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_is_told_to_the_model_and_called_once() {
+async fn model_receives_tool_errors_and_the_tool_is_not_retried() {
     let fixture = Desk::set().await;
     let workload = fixture.workload(&[fixture.tool(&json!({ "timeout_ms": 200 }))]).await;
     for (script, code) in [
@@ -132,7 +132,7 @@ async fn a_tool_that_fails_is_told_to_the_model_and_called_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_called_that_may_not_be() {
+async fn refuses_forbidden_invalid_and_unapproved_tool_calls() {
     let fixture = Desk::set().await;
     let elsewhere = json!({ "egress_hosts": ["api.example.com"] });
     let asks = json!({ "name": "book", "approval": "always" });
@@ -155,7 +155,7 @@ async fn nothing_is_called_that_may_not_be() {
 }
 
 #[tokio::test]
-async fn a_secret_opens_the_tool_and_is_never_told() {
+async fn tool_secret_is_sent_to_the_tool_and_never_disclosed() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("default")).unwrap();
     std::fs::write(home.path().join("default/weather-key"), "s3cret-value").unwrap();
@@ -177,7 +177,7 @@ async fn a_secret_opens_the_tool_and_is_never_told() {
 }
 
 #[tokio::test]
-async fn an_agent_searches_a_knowledge_base_that_the_release_binds() {
+async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     let fixture = Desk::set().await;
     let base = fixture.app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let pieces = json!({ "documents": [{ "document_id": "leave", "text": "Everybody has thirty days of leave." }] });
@@ -209,7 +209,7 @@ async fn an_agent_searches_a_knowledge_base_that_the_release_binds() {
 }
 
 #[tokio::test]
-async fn a_release_whose_agent_lacks_tools_is_not_activated() {
+async fn activation_is_blocked_by_unavailable_agent_tools() {
     let fixture = Desk::set().await;
     let given = fixture.app.given();
     let remote = json!({ "binding": { "kind": "builtin", "ref": "execute_flow" } });
@@ -255,7 +255,7 @@ async fn survives(overrides: &Value) -> (usize, Value) {
 }
 
 #[tokio::test]
-async fn a_call_that_may_have_been_made_is_only_repeated_where_that_does_no_harm() {
+async fn resumed_run_repeats_only_read_only_tool_calls() {
     let (calls, result) = survives(&json!({})).await;
     assert_eq!((calls, result), (1, json!("{\"error\":\"tool_outcome_unknown\"}")));
     let (calls, result) = survives(&json!({ "annotations": { "read_only": true } })).await;

@@ -24,7 +24,7 @@ fn multiplying(steps: usize, output: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_flow_that_multiplies_its_values_ends_at_its_allowance() {
+async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();

@@ -102,7 +102,7 @@ fn delta(text: &str) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn an_answer_is_told_while_it_comes_and_the_same_afterwards() {
+async fn streams_output_live_and_replays_the_same_events() {
     let (actions, provider) = Speaker::new();
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
@@ -124,7 +124,7 @@ async fn an_answer_is_told_while_it_comes_and_the_same_afterwards() {
 }
 
 #[tokio::test]
-async fn what_a_route_said_before_it_failed_is_void() {
+async fn discards_output_of_a_failed_route() {
     let (actions, provider) = Speaker::new();
     let app = TestApp::builder().provider(provider).start().await;
     let workload = workload(&app, true, &[]).await;
@@ -144,7 +144,7 @@ async fn what_a_route_said_before_it_failed_is_void() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_before_the_end_where_it_may_be_held_back() {
+async fn sends_no_delta_before_the_end_if_output_may_be_withheld() {
     for (streams, obligations) in [(false, &[][..]), (true, &["redact_output"][..])] {
         let (actions, provider) = Speaker::new();
         let app = TestApp::builder().provider(provider).start().await;

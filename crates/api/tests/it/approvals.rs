@@ -28,7 +28,7 @@ async fn waiting(app: &TestApp, workload: &str, policy: &Version) -> String {
 }
 
 #[tokio::test]
-async fn an_approval_names_its_own_release_and_an_outcome() {
+async fn approval_requires_its_own_release_and_a_valid_outcome() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
     let (release, other) = (waiting(&app, &workload, &policy).await, waiting(&app, &workload, &policy).await);
@@ -54,7 +54,7 @@ async fn an_approval_names_its_own_release_and_an_outcome() {
 }
 
 #[tokio::test]
-async fn only_an_approving_outcome_opens_the_gate() {
+async fn only_an_approving_outcome_approves_the_release() {
     let app = TestApp::start().await;
     let (workload, policy) = (app.given().workload("main").await, app.given().policy("policy").await);
     let rejected = waiting(&app, &workload, &policy).await;
@@ -73,7 +73,7 @@ async fn only_an_approving_outcome_opens_the_gate() {
 }
 
 #[tokio::test]
-async fn an_approval_is_void_once_the_bindings_differ_from_what_was_reviewed() {
+async fn changed_bindings_invalidate_the_approval() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
@@ -99,7 +99,7 @@ async fn an_approval_is_void_once_the_bindings_differ_from_what_was_reviewed() {
 }
 
 #[tokio::test]
-async fn an_approval_opens_no_later_release_and_no_release_of_its_maker_where_that_is_refused() {
+async fn approval_excludes_later_releases_and_refused_self_approvals() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);

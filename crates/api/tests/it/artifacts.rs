@@ -26,7 +26,7 @@ fn orphan(app: &TestApp, number: u128) -> PathBuf {
 }
 
 #[tokio::test]
-async fn verifying_finds_everything_that_differs() {
+async fn verification_reports_every_difference() {
     let app = TestApp::start().await;
     let given = app.given();
     let sound = given.prompt("sound").await;
@@ -70,7 +70,7 @@ async fn verifying_finds_everything_that_differs() {
 }
 
 #[tokio::test]
-async fn what_no_row_names_is_swept_after_a_day_by_the_database_s_clock() {
+async fn sweeps_orphans_after_one_day_of_database_time() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     let services = app.services();
@@ -92,7 +92,7 @@ async fn what_no_row_names_is_swept_after_a_day_by_the_database_s_clock() {
 }
 
 #[tokio::test]
-async fn one_process_of_all_sweeps_now_and_then() {
+async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
     let second = TestApp::builder().beside(&app).start().await;
     let due = async |app: &TestApp| app.services().sweep_when_due().await.unwrap().is_some();
@@ -107,7 +107,7 @@ async fn one_process_of_all_sweeps_now_and_then() {
 
 /// Two installations share one store. The index of the second knows no artifact of the first.
 #[tokio::test]
-async fn another_installation_s_store_is_never_swept() {
+async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
     app.services().sweep_artifacts().await.unwrap();
@@ -124,7 +124,7 @@ async fn another_installation_s_store_is_never_swept() {
 
 /// A request that fails after it stored the artifact and before it commits the row leaves an orphan.
 #[tokio::test]
-async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
+async fn sweeps_artifacts_of_uncommitted_versions() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
@@ -138,7 +138,7 @@ async fn a_version_that_was_never_committed_leaves_waste_that_goes() {
 
 /// R20: ingestion uses only bytes that match the version's checksum, whatever the store returns.
 #[tokio::test]
-async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_incident() {
+async fn ingestion_rejects_mismatched_artifacts_and_records_an_incident() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
@@ -205,7 +205,7 @@ async fn ingest_withholds_an_artifact_that_fails_its_checksum_and_records_an_inc
 
 /// Readers control how often a damaged artifact is read, and facts are kept forever.
 #[tokio::test]
-async fn the_mismatch_of_a_version_is_recorded_once_an_hour_by_each_server() {
+async fn each_server_records_a_mismatch_once_per_hour() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().faulty_artifacts(&faults).clock(clock.clone()).start().await;
@@ -250,7 +250,7 @@ fn bytes_read() -> u64 {
 }
 
 #[tokio::test]
-async fn an_artifact_that_grew_to_a_gigabyte_is_refused_without_reading_it() {
+async fn refuses_oversized_artifact_without_reading_it() {
     let app = TestApp::start().await;
     let given = app.given();
     let mut base = knowledge("manuals");

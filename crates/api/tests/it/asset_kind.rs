@@ -33,7 +33,7 @@ fn kinds() -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn every_kind_is_listed_with_its_schema() {
+async fn lists_every_kind_with_its_schema() {
     let app = TestApp::start().await;
     let listed = app.get("/v1/asset-kinds").await.expect(200);
     let listed = listed.as_array().unwrap();
@@ -55,7 +55,7 @@ async fn every_kind_is_listed_with_its_schema() {
 }
 
 #[tokio::test]
-async fn every_kind_has_an_example_that_is_created() {
+async fn every_kind_has_a_valid_example() {
     let app = TestApp::start().await;
     let examples = documents(folder());
     assert_eq!(examples.keys().cloned().collect::<BTreeSet<_>>(), kinds(), "one example for each kind");
@@ -76,7 +76,7 @@ async fn every_kind_has_an_example_that_is_created() {
 }
 
 #[tokio::test]
-async fn every_kind_has_refused_examples_with_their_codes() {
+async fn every_kind_has_invalid_examples_with_their_codes() {
     let app = TestApp::start().await;
     let mut assets = BTreeMap::new();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
@@ -115,7 +115,7 @@ fn places(fields: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_legacy_configuration_is_answered_with_a_policy_that_can_be_created() {
+async fn legacy_model_config_returns_a_valid_model_policy() {
     let app = TestApp::start().await;
     let content = documents(folder()).remove("model_config").unwrap();
     let asset = app.given().asset("model_config", "old").await;
@@ -129,7 +129,7 @@ async fn a_legacy_configuration_is_answered_with_a_policy_that_can_be_created() 
 }
 
 #[tokio::test]
-async fn a_control_that_nothing_enforces_blocks_production_alone() {
+async fn unenforced_controls_block_activation_only_in_production() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -186,7 +186,7 @@ fn knowledge_base(contract: &str, revoked: bool) -> Value {
 }
 
 #[tokio::test]
-async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
+async fn access_contract_has_one_knowledge_base_and_stays_revoked() {
     let app = TestApp::start().await;
     let given = app.given();
     let one = format!("/v1/assets/{}/versions", given.asset("knowledge_base", "one").await);
@@ -214,7 +214,7 @@ async fn an_access_contract_belongs_to_one_knowledge_base_and_stays_revoked() {
 }
 
 #[tokio::test]
-async fn of_two_knowledge_bases_that_claim_a_contract_at_once_one_gets_it() {
+async fn only_one_concurrent_claim_of_a_contract_succeeds() {
     let app = TestApp::start().await;
     let mut claims = Vec::new();
     for slug in ["a", "b", "c", "d"] {
@@ -230,7 +230,7 @@ async fn of_two_knowledge_bases_that_claim_a_contract_at_once_one_gets_it() {
 }
 
 #[test]
-fn the_document_for_whoever_adds_a_kind_names_what_is_there() {
+fn paths_in_the_guide_for_new_kinds_exist() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("docs/adding-an-asset-kind.md")).unwrap();
     let named = text.split('`').skip(1).step_by(2).filter(|word| word.contains('/') && !word.contains([' ', '<']));

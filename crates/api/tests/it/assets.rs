@@ -16,7 +16,7 @@ async fn go(app: &TestApp, asset: &str, verb: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn an_asset_lives_as_its_states_allow() {
+async fn asset_follows_its_lifecycle_transitions() {
     let app = TestApp::start().await;
     let asset = app.given().asset("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
@@ -46,7 +46,7 @@ async fn an_asset_lives_as_its_states_allow() {
 }
 
 #[tokio::test]
-async fn an_archived_asset_keeps_its_versions_and_takes_no_more() {
+async fn archived_asset_keeps_versions_and_rejects_new_ones() {
     let app = TestApp::start().await;
     let prompt = app.prompt("prompt").await;
     let tag = app.get(format!("/v1/assets/{}?workspace_id={WORKSPACE}", prompt.asset_id)).await;
@@ -61,7 +61,7 @@ async fn an_archived_asset_keeps_its_versions_and_takes_no_more() {
 }
 
 #[tokio::test]
-async fn moves_take_preconditions_and_keys() {
+async fn lifecycle_actions_accept_preconditions_and_keys() {
     let app = TestApp::start().await;
     let asset = app.given().asset("skill", "thing").await;
     let read = app.get(format!("/v1/assets/{asset}?workspace_id={WORKSPACE}")).await;
@@ -82,7 +82,7 @@ async fn moves_take_preconditions_and_keys() {
 }
 
 #[tokio::test]
-async fn the_workspace_stands_once() {
+async fn requires_exactly_one_workspace() {
     let app = TestApp::start().await;
     let asset = app.given().asset("skill", "thing").await;
     let other = app.given().workspace("other", "default").await;
@@ -107,7 +107,7 @@ async fn the_workspace_stands_once() {
 }
 
 #[tokio::test]
-async fn releases_that_are_not_over_stand_in_the_way_of_archiving() {
+async fn unfinished_releases_block_archiving() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -140,7 +140,7 @@ async fn releases_that_are_not_over_stand_in_the_way_of_archiving() {
 }
 
 #[tokio::test]
-async fn releases_of_others_are_counted_and_not_shown() {
+async fn hidden_blocking_releases_are_counted_and_not_listed() {
     let app = TestApp::start().await;
     let given = app.given();
     let hidden = given.workspace("hidden", "default").await;
@@ -159,7 +159,7 @@ async fn releases_of_others_are_counted_and_not_shown() {
 
 /// In either order, no archived asset remains bound by a draft.
 #[tokio::test]
-async fn archiving_and_binding_at_once_leave_one_of_them() {
+async fn concurrent_archiving_and_binding_let_one_succeed() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -195,7 +195,7 @@ async fn archiving_and_binding_at_once_leave_one_of_them() {
 /// The binding's transaction stays open while the asset is archived. A statement that locks and checks in one snapshot
 /// would miss the binding.
 #[tokio::test]
-async fn archiving_sees_a_binding_that_commits_while_it_waits() {
+async fn archiving_detects_a_binding_committed_while_it_waits() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -222,7 +222,7 @@ async fn archiving_sees_a_binding_that_commits_while_it_waits() {
 
 /// The asset is archived in a transaction that is still open when the binding is requested.
 #[tokio::test]
-async fn binding_waits_for_an_archiving_under_way() {
+async fn binding_waits_for_concurrent_archiving() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -246,7 +246,7 @@ async fn binding_waits_for_an_archiving_under_way() {
 }
 
 #[tokio::test]
-async fn every_move_is_told_in_the_log() {
+async fn lifecycle_changes_are_recorded_as_facts() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     for operation in ["activate_asset", "retire_asset", "archive_asset"] {

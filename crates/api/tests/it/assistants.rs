@@ -5,7 +5,7 @@ use fairway_testkit::TestApp;
 use serde_json::json;
 
 #[tokio::test]
-async fn every_workspace_comes_with_an_assistant() {
+async fn every_workspace_has_a_builtin_assistant() {
     let app = TestApp::start().await;
     let given = app.given();
     let slug = "a".repeat(43);
@@ -23,7 +23,7 @@ async fn every_workspace_comes_with_an_assistant() {
 }
 
 #[tokio::test]
-async fn an_assistant_can_be_released_and_suspended_and_not_retired() {
+async fn assistant_can_be_released_and_suspended_but_not_retired() {
     let app = TestApp::start().await;
     let given = app.given();
     let listed = app.get("/v1/workloads").await.expect(200);
@@ -45,7 +45,7 @@ async fn an_assistant_can_be_released_and_suspended_and_not_retired() {
 }
 
 #[tokio::test]
-async fn nobody_takes_an_assistant_s_name() {
+async fn slugs_of_assistants_are_reserved() {
     let app = TestApp::start().await;
     let body = json!({ "slug": "knowledge-assistant-mine", "owner_ref": "team:a", "invocation_mode": "chat" });
     let refused = app.post("/v1/workloads", body).await.refused(422, "validation_error");

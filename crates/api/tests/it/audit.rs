@@ -31,7 +31,7 @@ async fn log(app: &TestApp) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn entries_stand_in_one_order_without_gaps() {
+async fn entries_have_a_total_order_without_gaps() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     for _ in 0..3 {
@@ -143,7 +143,7 @@ async fn auditors_read_the_events_of_their_scope() {
 
 /// Each fact carries its notification categories, so that a notifier needs no rules of its own.
 #[tokio::test]
-async fn entries_name_the_categories_that_people_choose_from() {
+async fn facts_carry_notification_categories() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let ticket = |ticket: Value| json!({ "environment": "dev", "inputs": ticket });
@@ -348,7 +348,7 @@ steps:
 }
 
 #[tokio::test]
-async fn nothing_that_people_wrote_stands_in_it() {
+async fn facts_hold_no_user_text() {
     let app = TestApp::start().await;
     let given = app.given();
     let canary = "canary-qxzw";
@@ -402,7 +402,7 @@ async fn nothing_that_people_wrote_stands_in_it() {
 }
 
 #[tokio::test]
-async fn history_is_not_rewritten() {
+async fn history_tables_are_append_only() {
     let app = TestApp::start().await;
     Stage::set(&app).await;
     log(&app).await;

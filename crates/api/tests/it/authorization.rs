@@ -136,7 +136,7 @@ const TABLE: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn every_route_stands_in_the_table() {
+fn every_operation_is_in_the_authorization_table() {
     let documented: BTreeSet<String> = routes().iter().map(|route| route.id().to_owned()).collect();
     let parts: Vec<&str> = Operation::PARTS.iter().map(|operation| operation.id()).collect();
     let guarded: BTreeSet<String> =
@@ -148,7 +148,7 @@ fn every_route_stands_in_the_table() {
 }
 
 #[tokio::test]
-async fn every_role_may_do_what_its_permissions_say() {
+async fn every_role_gets_the_access_of_the_table() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     give_roles(&stage).await;

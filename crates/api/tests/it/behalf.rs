@@ -36,7 +36,7 @@ async fn bind(app: &TestApp, workload: &ActiveWorkload, principal: &str) {
 }
 
 #[tokio::test]
-async fn a_run_is_its_subject_s_and_the_evidence_names_both() {
+async fn delegated_run_belongs_to_its_subject_and_records_both() {
     let (app, workload) = set().await;
     bind(&app, &workload, "user:mia").await;
     let now = send(&app, &workload, "user:mia").await.expect(200)["execution_id"].clone();
@@ -55,7 +55,7 @@ async fn a_run_is_its_subject_s_and_the_evidence_names_both() {
 }
 
 #[tokio::test]
-async fn both_need_their_rights_and_the_subject_its_binding() {
+async fn delegation_requires_both_permissions_and_a_binding() {
     let (app, workload) = set().await;
     let given = app.given();
     send(&app, &workload, "user:mia").await.refused(403, "principal_not_bound");
@@ -86,7 +86,7 @@ async fn both_need_their_rights_and_the_subject_its_binding() {
 
 /// Other operations run under the service's own identity, so they refuse the on-behalf-of fields.
 #[tokio::test]
-async fn whom_a_service_acts_for_is_said_at_runs_alone() {
+async fn only_runs_accept_on_behalf_of_fields() {
     let (app, workload) = set().await;
     app.given().role("service:portal", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let links = format!("/v1/workloads/{}/share-links", workload.workload_id);
@@ -105,7 +105,7 @@ async fn whom_a_service_acts_for_is_said_at_runs_alone() {
 }
 
 #[tokio::test]
-async fn nobody_else_says_whom_it_acts_for() {
+async fn rejects_on_behalf_of_fields_from_other_callers() {
     let (app, workload) = set().await;
     bind(&app, &workload, "user:mia").await;
     for actor in ["user:local", "user:mia", "service:other"] {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 const ASSETS: &str = "/v1/assets";
 
 #[tokio::test]
-async fn what_readers_do_not_agree_upon_is_refused_everywhere() {
+async fn rejects_ambiguous_json_on_every_write() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let documents: [&[u8]; 19] = [
@@ -55,7 +55,7 @@ async fn what_readers_do_not_agree_upon_is_refused_everywhere() {
 }
 
 #[tokio::test]
-async fn unknown_fields_are_named_on_every_write() {
+async fn every_write_names_unknown_fields() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let document = document();
@@ -114,7 +114,7 @@ async fn unknown_fields_are_named_on_every_write() {
 }
 
 #[tokio::test]
-async fn every_required_field_is_asked_for_by_name() {
+async fn every_write_names_missing_and_invalid_required_fields() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let document = document();
@@ -145,7 +145,7 @@ async fn every_required_field_is_asked_for_by_name() {
 }
 
 #[tokio::test]
-async fn only_plain_json_is_taken() {
+async fn accepts_only_uncompressed_utf8_json() {
     let app = TestApp::start().await;
     let body = json!({ "slug": "x", "asset_kind": "skill", "owner_ref": "team:a" }).to_string();
     for kind in [
@@ -184,7 +184,7 @@ async fn only_plain_json_is_taken() {
 }
 
 #[tokio::test]
-async fn bodies_have_a_greatest_length() {
+async fn rejects_bodies_over_the_size_limit() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let address = app.address();
@@ -216,7 +216,7 @@ async fn bodies_have_a_greatest_length() {
 }
 
 #[tokio::test]
-async fn other_sites_change_nothing() {
+async fn rejects_cross_site_writes() {
     let app = TestApp::start().await;
     let own = format!("http://{}", app.address());
     let body = |slug: &str| json!({ "slug": slug, "asset_kind": "skill", "owner_ref": "team:a" });
@@ -236,7 +236,7 @@ async fn other_sites_change_nothing() {
 }
 
 #[tokio::test]
-async fn numbers_have_bounds() {
+async fn rejects_numbers_out_of_bounds() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let lists: Vec<_> = routes().into_iter().filter(|route| route.has_parameter("limit")).collect();
@@ -288,7 +288,7 @@ async fn numbers_have_bounds() {
 }
 
 #[tokio::test]
-async fn content_is_what_its_kind_says() {
+async fn rejects_content_that_violates_its_kind() {
     let app = TestApp::start().await;
     let given = app.given();
     let rule = json!({ "id": "a", "condition": "always", "outcome": "allow", "reason_code": "ok" });

@@ -48,7 +48,7 @@ async fn facts(app: &TestApp) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_script_is_a_run_with_all_that_belongs_to_one() {
+async fn script_is_recorded_as_a_run() {
     let gateway = StubGateway::new(gives(json!({ "sum": 2 }), "hello\n"));
     let app = app(&gateway).await;
     let answer = script(&app).await.expect(200);
@@ -75,7 +75,7 @@ async fn a_script_is_a_run_with_all_that_belongs_to_one() {
 }
 
 #[tokio::test]
-async fn a_script_that_fails_says_why_and_what_it_said() {
+async fn failed_script_returns_its_code_and_output() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     for failure in ScriptFailure::ALL {
@@ -87,7 +87,7 @@ async fn a_script_that_fails_says_why_and_what_it_said() {
 }
 
 #[tokio::test]
-async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
+async fn scripts_pass_the_same_checks_as_runs() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     let given = app.given();
@@ -127,7 +127,7 @@ async fn scripts_pass_the_same_doors_as_runs_in_the_same_order() {
 }
 
 #[tokio::test]
-async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
+async fn limits_concurrent_scripts_per_tenant() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = app(&gateway).await;
     let blocked: Vec<_> = (0..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
@@ -153,7 +153,7 @@ async fn four_scripts_of_a_tenant_run_at_once_and_no_fifth() {
 
 /// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
 #[tokio::test]
-async fn twins_take_one_place() {
+async fn concurrent_duplicates_of_a_key_take_one_permit() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = app(&gateway).await;
     let mut duplicates: FuturesUnordered<_> =
@@ -176,7 +176,7 @@ async fn twins_take_one_place() {
 }
 
 #[tokio::test]
-async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
+async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = app(&gateway).await;
     let request = tokio::spawn(script(&app).into_future());
@@ -210,7 +210,7 @@ async fn a_script_is_stopped_like_every_run_and_owes_what_a_policy_imposes() {
 
 /// R4, contract 12: a client that disconnects at any moment does not end its run.
 #[tokio::test]
-async fn clients_that_are_gone_leave_no_run_behind_that_nobody_runs() {
+async fn disconnected_clients_leave_no_unfinished_run() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     let sent = body("main").to_string();
@@ -244,7 +244,7 @@ async fn clients_that_are_gone_leave_no_run_behind_that_nobody_runs() {
 
 /// The output of a failed script must not bypass human review.
 #[tokio::test]
-async fn what_a_failing_script_printed_waits_for_nobody_and_is_told_to_nobody() {
+async fn withholds_the_output_of_a_failed_script_under_review() {
     let failed = Err(ScriptFailure::Error);
     let gateway = StubGateway::new(Gateways::Answers(Ok(CodeResult { result: failed, stdout: "canary".to_owned() })));
     let app = TestApp::builder().gateway(gateway.clone()).start().await;
@@ -263,7 +263,7 @@ async fn what_a_failing_script_printed_waits_for_nobody_and_is_told_to_nobody() 
 
 /// A replay returns the stored result and needs neither a permit nor a prepared sandbox.
 #[tokio::test]
-async fn a_replay_takes_no_place() {
+async fn replay_takes_no_permit() {
     let gateway = StubGateway::new(gives(json!(2), ""));
     let app = app(&gateway).await;
     script(&app).key("k").await.expect(200);
@@ -274,7 +274,7 @@ async fn a_replay_takes_no_place() {
 }
 
 #[tokio::test]
-async fn a_key_names_one_script() {
+async fn idempotency_key_identifies_one_script() {
     let gateway = StubGateway::new(gives(json!(2), "hello\n"));
     let app = app(&gateway).await;
     let first = script(&app).key("k").await;

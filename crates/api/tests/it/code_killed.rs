@@ -63,7 +63,7 @@ async fn count(app: &TestApp, sql: &str) -> i64 {
 
 /// R4: the row is committed, the script is never dispatched, and the run ends unknown.
 #[tokio::test]
-async fn a_script_whose_server_is_killed_before_it_hands_it_over_is_unknown_and_never_sent() {
+async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let (gateway, idle_gateway) = (FaultyEndpoint::start().await, StubGateway::quiet());
     let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
     survivor.active_workload("main").await;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 
 #[tokio::test]
-async fn entity_tags_tell_what_has_changed() {
+async fn entity_tags_guard_updates() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -50,7 +50,7 @@ async fn entity_tags_tell_what_has_changed() {
 }
 
 #[tokio::test]
-async fn no_increment_is_lost() {
+async fn concurrent_increments_are_not_lost() {
     let (clients, rounds) = if is_long() { (50, 1_000) } else { (20, 20) };
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
@@ -77,7 +77,7 @@ async fn no_increment_is_lost() {
 }
 
 #[tokio::test]
-async fn fields_that_nobody_contends_for_are_all_kept() {
+async fn concurrent_changes_of_different_fields_are_all_kept() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -120,7 +120,7 @@ fn judge(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn every_lane_has_one_holder() {
+async fn concurrent_activations_leave_one_holder_per_lane() {
     let app = TestApp::start().await;
     let given = app.given();
     let versions = vec![given.policy("policy").await, given.prompt("prompt").await, given.model_policy("model").await];
@@ -188,7 +188,7 @@ async fn every_lane_has_one_holder() {
 }
 
 #[tokio::test]
-async fn reviews_and_bindings_at_once_stay_whole() {
+async fn concurrent_creations_keep_roles_slugs_and_labels_unique() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;

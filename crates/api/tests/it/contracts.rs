@@ -198,7 +198,7 @@ fn content(contract: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_malformed_contract_is_refused_when_it_is_made() {
+async fn malformed_access_contracts_are_refused_at_creation() {
     let app = TestApp::start().await;
     let path = format!("/v1/assets/{}/versions", app.given().asset("knowledge_base", "handbook").await);
     // Equivalent forms of a contract are accepted.
@@ -243,7 +243,7 @@ async fn a_malformed_contract_is_refused_when_it_is_made() {
 }
 
 #[tokio::test]
-async fn a_contract_without_revoked_counts_as_not_revoked() {
+async fn contract_without_revoked_counts_as_not_revoked() {
     let app = TestApp::start().await;
     let asset = app.given().asset("knowledge_base", "handbook").await;
     let path = format!("/v1/assets/{asset}/versions");

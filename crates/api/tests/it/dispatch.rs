@@ -38,7 +38,7 @@ fn answers() -> Arc<StubProvider> {
 }
 
 #[tokio::test]
-async fn a_queued_run_is_run_by_a_worker_and_read_by_its_submitter() {
+async fn worker_executes_a_queued_run_for_its_submitter() {
     let provider = answers();
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -58,7 +58,7 @@ async fn a_queued_run_is_run_by_a_worker_and_read_by_its_submitter() {
 }
 
 #[tokio::test]
-async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
+async fn queued_dispatch_lets_callers_wait_for_a_worker() {
     let provider = answers();
     let server = TestApp::builder()
         .setting("FAIRWAY_DISPATCH", "queued")
@@ -85,7 +85,7 @@ async fn where_workers_run_everything_a_caller_waits_for_one_of_them() {
 }
 
 #[tokio::test]
-async fn a_worker_runs_what_it_claimed_although_the_answer_was_lost() {
+async fn worker_executes_a_claimed_run_after_a_lost_response() {
     for point in [Cut::Behind, Cut::Between] {
         let server = TestApp::builder().without_worker().provider(answers()).start().await;
         let workload = server.active_workload("main").await;
@@ -107,7 +107,7 @@ async fn a_worker_runs_what_it_claimed_although_the_answer_was_lost() {
 }
 
 #[tokio::test]
-async fn a_policy_that_refuses_a_queued_run_does_so_behind_its_acceptance() {
+async fn policy_denies_a_queued_run_after_acceptance() {
     let app = TestApp::builder().provider(answers()).start().await;
     let given = app.given();
     let rules = json!([
@@ -122,7 +122,7 @@ async fn a_policy_that_refuses_a_queued_run_does_so_behind_its_acceptance() {
 }
 
 #[tokio::test]
-async fn what_serves_when_a_run_begins_is_what_it_runs_under() {
+async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     let server = TestApp::builder().without_worker().provider(answers()).start().await;
     let given = server.given();
     let workload = given.active_workload("main").await;
@@ -150,7 +150,7 @@ async fn what_serves_when_a_run_begins_is_what_it_runs_under() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_full_takes_no_more_of_that_tenant() {
+async fn full_queue_refuses_further_runs_of_the_tenant() {
     let app = TestApp::builder().setting("FAIRWAY_QUEUE_CAP", "2").without_worker().provider(answers()).start().await;
     let workload = app.active_workload("main").await;
     let first = accepted(&app, &workload).await;
@@ -175,7 +175,7 @@ async fn a_line_that_is_full_takes_no_more_of_that_tenant() {
 }
 
 #[tokio::test]
-async fn a_key_finds_the_run_that_waits() {
+async fn idempotency_key_finds_the_queued_run() {
     let app = TestApp::builder().without_worker().provider(answers()).start().await;
     let workload = app.active_workload("main").await;
     let first = queued(&app, &workload).key("k").await.expect(202);
@@ -192,7 +192,7 @@ async fn a_key_finds_the_run_that_waits() {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_in_line_and_under_way_and_never_twice() {
+async fn queued_and_running_runs_are_cancelled_once() {
     let provider = StubProvider::new(Behaviour::Holds);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;
@@ -216,7 +216,7 @@ async fn a_run_is_cancelled_in_line_and_under_way_and_never_twice() {
 }
 
 #[tokio::test]
-async fn who_may_stop_runs_is_who_sent_them_and_who_holds_the_permission() {
+async fn submitters_and_permitted_callers_cancel_runs() {
     let app = TestApp::builder().without_worker().provider(answers()).start().await;
     let given = app.given();
     let workload = given.active_workload("main").await;
@@ -235,7 +235,7 @@ async fn who_may_stop_runs_is_who_sent_them_and_who_holds_the_permission() {
 }
 
 #[tokio::test]
-async fn a_suspended_workload_s_runs_are_stopped_at_once() {
+async fn suspending_a_workload_cancels_its_runs_at_once() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -332,7 +332,7 @@ async fn gone_on_with(other: &TestApp, second: &StubProvider, id: &Value) {
 }
 
 #[tokio::test]
-async fn what_a_provider_answered_to_a_worker_that_died_is_not_asked_again() {
+async fn resumed_queued_run_reuses_stored_provider_responses() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = asks_twice(&server).await;
     let first_server = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
@@ -346,7 +346,7 @@ async fn what_a_provider_answered_to_a_worker_that_died_is_not_asked_again() {
 }
 
 #[tokio::test]
-async fn what_a_provider_answered_while_a_caller_waited_is_not_asked_again() {
+async fn resumed_inline_run_reuses_stored_provider_responses() {
     // This server has no worker, so it does not resume its own runs.
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
     let workload = asks_twice(&server).await;
@@ -360,7 +360,7 @@ async fn what_a_provider_answered_while_a_caller_waited_is_not_asked_again() {
 
 /// R24: leases, deadlines and the expiry of links use only the database's clock.
 #[tokio::test]
-async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
+async fn leases_and_links_ignore_server_clocks() {
     const DAY: i64 = 86_400;
     let (ahead, behind) = (Arc::new(MovableClock::default()), Arc::new(MovableClock::default()));
     ahead.move_to(DAY);
@@ -395,7 +395,7 @@ async fn nobody_s_clock_takes_a_run_away_or_lets_a_link_live_longer() {
 }
 
 #[tokio::test]
-async fn who_wakes_late_writes_nothing() {
+async fn late_worker_does_not_overwrite_a_reclaimed_run() {
     let slow = StubProvider::new(Behaviour::Holds);
     let server = TestApp::builder().without_worker().provider(slow.clone()).start().await;
     let workload = server.active_workload("main").await;
@@ -413,7 +413,7 @@ async fn who_wakes_late_writes_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_a_run_that_is_taken_over_when_its_workload_was_suspended_meanwhile() {
+async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
     let workload = asks_twice(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
@@ -431,7 +431,7 @@ async fn nobody_is_asked_for_a_run_that_is_taken_over_when_its_workload_was_susp
 
 /// The server that dequeued the run to cancel it died after it recorded the cancellation.
 #[tokio::test]
-async fn a_run_whose_cancelling_was_interrupted_is_cancelled_by_whoever_finds_it() {
+async fn interrupted_cancellation_is_completed_by_another_server() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = server.active_workload("main").await;
     let id = accepted(&server, &workload).await;
@@ -455,7 +455,7 @@ async fn a_run_whose_cancelling_was_interrupted_is_cancelled_by_whoever_finds_it
 }
 
 #[tokio::test]
-async fn a_run_that_nobody_survives_is_given_up() {
+async fn run_with_too_many_reclaims_fails() {
     let holds = StubProvider::new(Behaviour::Holds);
     let server = TestApp::builder().provider(holds.clone()).start().await;
     let workload = server.active_workload("main").await;

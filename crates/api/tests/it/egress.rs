@@ -10,7 +10,7 @@ use serde_json::json;
 
 /// The script gateway can be on a private address that tenants cannot reach.
 #[tokio::test]
-async fn allows_the_runtime_gateway_to_scripts_alone() {
+async fn only_scripts_reach_the_runtime_gateway() {
     let gateway = FaultyEndpoint::start().await;
     gateway.says(Script::json(&json!({ "result": 1 })));
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", gateway.url("/scripts")).start().await;

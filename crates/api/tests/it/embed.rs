@@ -42,7 +42,7 @@ fn nothing(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn only_named_workloads_have_a_page() {
+async fn only_configured_workloads_have_a_page() {
     let app = TestApp::builder()
         .setting("SERVICE_EMBED_ROOT_SLUGS", "shown, nobodys")
         .setting("FAIRWAY_EMBED_ANCESTORS", "'self' https://portal.example")
@@ -92,7 +92,7 @@ async fn only_named_workloads_have_a_page() {
 }
 
 #[tokio::test]
-async fn a_page_that_needs_a_link_says_so() {
+async fn link_shared_page_requires_a_valid_link() {
     let app = TestApp::start().await;
     let workload = shown(&app, "ticket-classifier", "link_shared").await;
     let links = format!("/v1/workloads/{workload}/share-links");
@@ -125,7 +125,7 @@ async fn a_page_that_needs_a_link_says_so() {
 
 /// Errors are HTML pages too, because they appear in a frame. They carry `Retry-After` for programs.
 #[tokio::test]
-async fn a_page_that_cannot_be_shown_now_is_a_page_all_the_same() {
+async fn errors_are_html_pages_with_retry_after() {
     let app = TestApp::builder()
         .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "1")
         .setting("FAIRWAY_PUBLIC_RATE_BURST", "1")

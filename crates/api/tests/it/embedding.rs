@@ -97,7 +97,7 @@ async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
 }
 
 #[tokio::test]
-async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
+async fn pinned_release_survives_a_changed_embedding_model() {
     let app = server(&["old", "new"], "old").start().await;
     let base = base(&app, "handbook", json!({ "strategy": "vector", "top_k": 1 })).await;
     for (name, content) in [("leave", "Thirty days of leave."), ("travel", "Go by train.")] {
@@ -156,7 +156,7 @@ async fn a_pinned_release_is_served_although_the_embedding_model_changed() {
 
 /// A changed setting does not change existing knowledge bases.
 #[tokio::test]
-async fn a_knowledge_base_keeps_its_embedding_model_until_it_is_embedded_again() {
+async fn knowledge_base_keeps_its_model_until_reembedding() {
     let app = server(&["old", "new"], "old").start().await;
     let base = base(&app, "handbook", json!({ "strategy": "hybrid" })).await;
     let first = app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
@@ -221,7 +221,7 @@ impl Provider for LongVectors {
 }
 
 #[tokio::test]
-async fn callers_are_told_that_a_vector_search_left_pieces_out() {
+async fn capped_vector_search_is_reported() {
     let app = TestApp::builder().provider(Arc::new(LongVectors)).start().await;
     let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
     let base = base(&app, "handbook", retrieval).await;
@@ -277,7 +277,7 @@ impl Provider for HeldVectors {
 
 /// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
 #[tokio::test]
-async fn two_tenants_do_not_hold_all_ingests() {
+async fn two_tenants_cannot_hold_all_ingestion_permits() {
     let blocked = Arc::new(HeldVectors {
         asked: Mutex::default(),
         count: watch::Sender::new(0),
@@ -319,7 +319,7 @@ async fn two_tenants_do_not_hold_all_ingests() {
 
 /// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
 #[tokio::test]
-async fn a_tenant_has_half_of_the_ingests_under_way_at_most() {
+async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
     let blocked = Arc::new(HeldVectors {
         asked: Mutex::default(),
         count: watch::Sender::new(0),

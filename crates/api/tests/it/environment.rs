@@ -30,7 +30,7 @@ async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn settings_answer_their_defaults_until_they_are_settled() {
+async fn settings_return_defaults_until_configured() {
     let app = TestApp::start().await;
     let initial = app.get(settings("dev")).await;
     let defaults = json!({
@@ -81,7 +81,7 @@ async fn settings_answer_their_defaults_until_they_are_settled() {
 }
 
 #[tokio::test]
-async fn a_quorum_is_of_different_people_who_did_not_make_it() {
+async fn quorum_counts_distinct_approvers_other_than_the_author() {
     let app = TestApp::start().await;
     ask_for(&app, 2, false).await;
     let given = app.given().by("user:ada");
@@ -106,7 +106,7 @@ async fn a_quorum_is_of_different_people_who_did_not_make_it() {
 }
 
 #[tokio::test]
-async fn a_bound_profile_asks_for_more_but_never_for_less() {
+async fn bound_profile_only_tightens_the_approval_rule() {
     let app = TestApp::start().await;
     let given = app.given().by("user:ada");
     let workload = given.workload("main").await;
@@ -135,7 +135,7 @@ async fn a_bound_profile_asks_for_more_but_never_for_less() {
 }
 
 #[tokio::test]
-async fn a_bound_profile_says_whose_approval_counts_and_for_how_long() {
+async fn bound_profile_limits_approver_roles_and_validity() {
     let app = TestApp::start().await;
     let given = app.given();
     for (who, role) in [("user:bob", "approver"), ("user:cy", "workspace_admin"), ("user:cy", "approver")] {

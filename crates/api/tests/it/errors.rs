@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc};
 
 #[tokio::test]
-async fn every_refusal_has_one_body() {
+async fn every_refusal_has_the_same_body_format() {
     let app = TestApp::start().await;
     let address = app.address();
     app.get("/nowhere").await.refused(404, "not_found");
@@ -37,7 +37,7 @@ async fn every_refusal_has_one_body() {
 }
 
 #[tokio::test]
-async fn broken_requests_end_their_connection_and_nothing_else() {
+async fn malformed_requests_end_only_their_connection() {
     let app = TestApp::start().await;
     let address = app.address();
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
@@ -85,7 +85,7 @@ impl ArtifactStore for Panicking {
 }
 
 #[tokio::test]
-async fn a_panic_ends_its_request_alone() {
+async fn panic_ends_only_its_request() {
     let app = TestApp::builder().artifacts(Arc::new(Panicking)).start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
@@ -100,7 +100,7 @@ async fn a_panic_ends_its_request_alone() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_unavailable_and_keeps_nothing() {
+async fn unavailable_artifact_store_returns_503_and_stores_nothing() {
     let faults = FaultyArtifacts::new(ArtifactFault::None);
     let app = TestApp::builder().faulty_artifacts(&faults).start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
@@ -127,7 +127,7 @@ async fn a_store_that_is_away_is_unavailable_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_away_is_unavailable() {
+async fn unavailable_database_returns_503() {
     let app = TestApp::start().await;
     app.get("/v1/workloads").await.expect(200);
     let owner = app.database().owner().await.unwrap();
@@ -203,7 +203,7 @@ fn after<'s>(source: &'s str, text: &'static str, length: usize) -> impl Iterato
 }
 
 #[test]
-fn the_list_of_codes_is_what_the_sources_know() {
+fn documented_codes_match_the_sources() {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors.md")).unwrap();
     let tables: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("<!-- codes:")?.strip_suffix(" -->")).collect();
@@ -234,7 +234,7 @@ fn the_list_of_codes_is_what_the_sources_know() {
 }
 
 #[tokio::test]
-async fn several_wrong_fields_are_told_at_once() {
+async fn all_invalid_fields_are_reported_at_once() {
     let app = TestApp::start().await;
     let reported = |answer: &fairway_testkit::app::Answer| {
         let refused = answer.refused(422, "validation_error");

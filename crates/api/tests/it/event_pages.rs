@@ -37,7 +37,7 @@ fn stub() -> std::sync::Arc<StubProvider> {
 }
 
 #[tokio::test]
-async fn pages_of_events_are_numbered_on_and_are_resumed_anywhere() {
+async fn event_pages_are_numbered_and_resume_at_any_event() {
     let app = TestApp::builder().provider(stub()).start().await;
     let id = talkative(&app, 300, 1_000).await;
     let all = events(&app.get(path(&id, "/events")).await);
@@ -66,7 +66,7 @@ async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
 }
 
 #[tokio::test]
-async fn events_that_clients_do_not_take_count_among_the_answers() {
+async fn unread_events_count_against_response_memory() {
     let app = TestApp::builder().provider(stub()).start().await;
     // One event exceeds the socket buffers, and nine of them are half of the memory budget.
     let id = talkative(&app, 3, 3_500_000).await;
@@ -96,7 +96,7 @@ async fn events_that_clients_do_not_take_count_among_the_answers() {
 }
 
 #[tokio::test]
-async fn streams_of_ended_runs_count_among_the_open_ones() {
+async fn streams_of_ended_runs_count_against_the_stream_limit() {
     let provider = stub();
     let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;

@@ -116,7 +116,7 @@ impl Stream {
 }
 
 #[tokio::test]
-async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() {
+async fn replay_returns_the_streamed_events_from_any_position() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
@@ -157,7 +157,7 @@ async fn a_run_that_was_followed_is_told_the_same_again_from_wherever_one_was() 
 }
 
 #[tokio::test]
-async fn who_did_not_send_a_run_is_told_its_steps_and_nothing_that_was_said() {
+async fn other_readers_get_steps_without_output() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
@@ -172,7 +172,7 @@ async fn who_did_not_send_a_run_is_told_its_steps_and_nothing_that_was_said() {
 
 /// Deltas expire with the result, by the database's clock.
 #[tokio::test]
-async fn what_was_said_is_told_for_as_long_as_the_answer_is_kept() {
+async fn deltas_expire_with_the_result() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("canary".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
@@ -190,7 +190,7 @@ async fn what_was_said_is_told_for_as_long_as_the_answer_is_kept() {
 }
 
 #[tokio::test]
-async fn a_run_that_was_stopped_in_line_never_began() {
+async fn cancelled_queued_run_has_only_its_end_event() {
     let server = TestApp::builder().without_worker().start().await;
     let workload = server.active_workload("main").await;
     let id = queued(&server, &workload).await.expect(202)["execution_id"].clone();
@@ -206,7 +206,7 @@ async fn a_run_that_was_stopped_in_line_never_began() {
 
 /// A client that disconnects while its run is queued knows the path to reconnect to.
 #[tokio::test]
-async fn a_stream_names_its_run_before_there_is_any_event() {
+async fn stream_names_its_run_before_the_first_event() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let queues = || TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").provider(provider.clone());
     let server = queues().without_worker().start().await;
@@ -228,7 +228,7 @@ async fn a_stream_names_its_run_before_there_is_any_event() {
 
 /// R3: the caller of an accepted run always gets its identifier.
 #[tokio::test]
-async fn a_run_that_cannot_be_followed_is_answered_by_its_name() {
+async fn failed_stream_returns_202_with_the_run() {
     let direct = TestApp::builder().start().await;
     let workload = public(&direct, "main").await;
     let proxy = FaultyLine::to(direct.database(), 1);
@@ -254,7 +254,7 @@ async fn a_run_that_cannot_be_followed_is_answered_by_its_name() {
 }
 
 #[tokio::test]
-async fn callers_without_a_name_have_few_streams_open() {
+async fn limits_concurrent_streams_of_anonymous_callers() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().setting("FAIRWAY_PUBLIC_RATE_BURST", "100").provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -283,7 +283,7 @@ async fn callers_without_a_name_have_few_streams_open() {
 }
 
 #[tokio::test]
-async fn answers_that_are_to_be_redacted_are_not_told_before_they_are() {
+async fn redacted_output_is_not_streamed() {
     let output = "write to ada@example.com";
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers(output.to_owned()))).start().await;
     let given = app.given();
@@ -297,7 +297,7 @@ async fn answers_that_are_to_be_redacted_are_not_told_before_they_are() {
 }
 
 #[tokio::test]
-async fn what_is_refused_is_a_plain_answer_and_what_fails_is_told() {
+async fn refusals_are_plain_errors_and_failures_are_events() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
     let given = app.given();
     let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
@@ -315,7 +315,7 @@ async fn what_is_refused_is_a_plain_answer_and_what_fails_is_told() {
 }
 
 #[tokio::test]
-async fn a_stream_is_alive_while_a_run_waits_and_ends_with_it_at_whichever_server() {
+async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
     let provider = StubProvider::new(Behaviour::Holds);
     let server = TestApp::builder().without_worker().provider(provider.clone()).start().await;
     let workload = server.active_workload("main").await;

@@ -81,7 +81,7 @@ const RELATIONSHIPS: [(&str, &str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other() {
+async fn graph_matches_the_flat_sections_and_has_every_relationship() {
     let (app, workload, id) = stage().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
     let flat = app.get(format!("{path}?format=flat")).await.expect(200);
@@ -127,7 +127,7 @@ async fn the_graph_says_what_the_sections_say_and_how_things_stand_to_each_other
 
 /// The model receives what a prompt includes, so evidence names included assets as well.
 #[tokio::test]
-async fn what_a_bound_content_refers_to_is_bound_as_well() {
+async fn evidence_names_assets_included_by_bound_content() {
     let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.given();
@@ -169,7 +169,7 @@ async fn what_a_bound_content_refers_to_is_bound_as_well() {
 
 /// Evidence identifies every version of an asset that the model received.
 #[tokio::test]
-async fn every_version_of_an_asset_is_there() {
+async fn evidence_names_every_version_of_an_asset() {
     let provider = StubProvider::new(Behaviour::Answers(SAID.to_owned()));
     let app = TestApp::builder().provider(provider).start().await;
     let given = app.given();
@@ -230,7 +230,7 @@ async fn every_version_of_an_asset_is_there() {
 }
 
 #[tokio::test]
-async fn what_a_run_owed_is_shown_with_when_it_was_done() {
+async fn evidence_shows_when_obligations_were_fulfilled() {
     let (app, _, id) = stage().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let owed: Vec<&Value> = evidence["obligations"].as_array().unwrap().iter().collect();
@@ -253,7 +253,7 @@ async fn what_a_run_owed_is_shown_with_when_it_was_done() {
 }
 
 #[tokio::test]
-async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators() {
+async fn viewers_read_documents_and_only_operators_read_payloads() {
     let (app, workload, id) = stage().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let artifacts = evidence["evidence_artifacts"].as_array().unwrap();
@@ -292,7 +292,7 @@ async fn documents_are_read_by_whoever_sees_runs_and_what_was_said_by_operators(
 
 /// Redaction of long output must not block other requests.
 #[tokio::test]
-async fn others_are_served_while_long_answers_are_masked() {
+async fn redaction_of_long_output_does_not_block_other_requests() {
     let app = TestApp::start().await;
     let given = app.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
@@ -320,7 +320,7 @@ async fn others_are_served_while_long_answers_are_masked() {
 }
 
 #[tokio::test]
-async fn notes_to_approvals_are_for_operators() {
+async fn only_operators_read_approval_notes() {
     let (app, _, id) = stage().await;
     let path = format!("/v1/executions/{id}/evidence-graph");
     let owner = app.database().owner().await.unwrap();
@@ -338,7 +338,7 @@ async fn notes_to_approvals_are_for_operators() {
 }
 
 #[tokio::test]
-async fn digests_are_of_what_was_sent_and_answered() {
+async fn digests_cover_the_stored_inputs_and_results() {
     let (app, _, id) = stage().await;
     let evidence = app.get(format!("/v1/executions/{id}/evidence-graph")).await.expect(200);
     let owner = app.database().owner().await.unwrap();
@@ -354,7 +354,7 @@ async fn digests_are_of_what_was_sent_and_answered() {
 }
 
 #[tokio::test]
-async fn the_lineage_names_what_went_into_the_answer() {
+async fn lineage_names_the_sources_of_the_output() {
     let (app, _, id) = stage().await;
     let whole = app.get(lineage(&id)).await.expect(200);
     let members: BTreeSet<&str> = whole.as_object().unwrap().keys().map(String::as_str).collect();
@@ -420,7 +420,7 @@ async fn the_lineage_names_what_went_into_the_answer() {
 }
 
 #[tokio::test]
-async fn a_lineage_tells_operators_more_and_other_workspaces_nothing() {
+async fn lineage_detail_depends_on_the_role() {
     let (app, _, id) = stage().await;
     let operators = ["action_posture", "untrusted_reason", "decision_evidence_refs"];
     let seen = app.get(lineage(&id)).as_actor("user:viewer").await.expect(200);
@@ -448,7 +448,7 @@ async fn a_lineage_tells_operators_more_and_other_workspaces_nothing() {
 
 /// The submitter can see its run, so the refusal names the permission. Callers that cannot see the run get 404.
 #[tokio::test]
-async fn submitters_are_told_which_permission_the_evidence_of_their_run_needs() {
+async fn refusal_of_evidence_names_the_permission_to_submitters() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     for (actor, role) in [("user:ada", "runtime_user"), ("user:eve", "runtime_user"), ("user:grace", "viewer")] {

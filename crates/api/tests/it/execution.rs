@@ -33,7 +33,7 @@ pub(crate) async fn ended(app: &TestApp, id: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_provider_that_fails_fails_the_run() {
+async fn provider_errors_fail_the_run() {
     let provider = StubProvider::new(Behaviour::Fails(ProviderError::Unavailable));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -63,7 +63,7 @@ async fn a_provider_that_fails_fails_the_run() {
 }
 
 #[tokio::test]
-async fn a_denial_leaves_its_evidence() {
+async fn denied_run_records_evidence() {
     let provider = StubProvider::new(Behaviour::Answers("never".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -94,7 +94,7 @@ async fn a_denial_leaves_its_evidence() {
 }
 
 #[tokio::test]
-async fn a_flow_may_be_denied_half_way_and_nothing_catches_it() {
+async fn denial_within_a_flow_ends_the_run_despite_on_failure() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -142,7 +142,7 @@ steps:
 }
 
 #[tokio::test]
-async fn what_is_switched_off_does_not_run() {
+async fn refuses_runs_without_an_active_workload_or_release() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let path = format!("/v1/workloads/{}", workload.workload_id);
@@ -171,7 +171,7 @@ async fn what_is_switched_off_does_not_run() {
 }
 
 #[tokio::test]
-async fn a_release_without_a_flow_needs_a_prompt_and_a_model() {
+async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -187,7 +187,7 @@ async fn a_release_without_a_flow_needs_a_prompt_and_a_model() {
 }
 
 #[tokio::test]
-async fn activation_says_all_that_is_missing() {
+async fn activation_reports_every_missing_requirement() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -239,7 +239,7 @@ steps:
 }
 
 #[tokio::test]
-async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
+async fn legacy_release_calls_the_configured_model() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -271,7 +271,7 @@ async fn a_legacy_release_calls_the_model_that_its_configuration_names() {
 }
 
 #[tokio::test]
-async fn a_stored_version_runs_though_a_new_one_like_it_would_be_refused() {
+async fn stored_versions_run_after_validation_became_stricter() {
     let app = TestApp::start().await;
     let given = app.given();
     let (policy, model) = (given.policy("policy").await, given.model_policy("model").await);
@@ -299,7 +299,7 @@ async fn a_stored_version_runs_though_a_new_one_like_it_would_be_refused() {
 }
 
 #[tokio::test]
-async fn an_answer_has_to_satisfy_the_schema_of_its_prompt() {
+async fn output_must_satisfy_the_prompt_s_schema() {
     let provider = StubProvider::new(Behaviour::Answers("{\"label\": \"billing\"}".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -319,7 +319,7 @@ async fn an_answer_has_to_satisfy_the_schema_of_its_prompt() {
 }
 
 #[tokio::test]
-async fn an_argument_that_is_missing_is_the_callers_mistake() {
+async fn missing_prompt_arguments_return_422() {
     let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -367,7 +367,7 @@ async fn only_the_submitter_reads_the_result() {
 }
 
 #[tokio::test]
-async fn a_moved_lane_serves_the_next_run() {
+async fn activated_lane_serves_the_next_run() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;

@@ -222,12 +222,12 @@ fn statements(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
 }
 
 #[tokio::test]
-async fn another_tenants_identifier_gets_the_answer_and_the_statements_of_an_unknown_one() {
+async fn foreign_tenant_ids_get_the_response_of_unknown_ids() {
     compare(BOSS).await;
 }
 
 #[tokio::test]
-async fn another_workspaces_identifier_gets_the_answer_and_the_statements_of_an_unknown_one() {
+async fn foreign_workspace_ids_get_the_response_of_unknown_ids() {
     compare(NEIGHBOUR).await;
 }
 
@@ -289,12 +289,12 @@ async fn apart(pair: &Pair, count: usize) -> f64 {
 }
 
 #[tokio::test]
-async fn another_tenants_identifier_takes_the_time_of_an_unknown_one() {
+async fn foreign_tenant_ids_take_the_time_of_unknown_ids() {
     time(BOSS).await;
 }
 
 #[tokio::test]
-async fn another_workspaces_identifier_takes_the_time_of_an_unknown_one() {
+async fn foreign_workspace_ids_take_the_time_of_unknown_ids() {
     time(NEIGHBOUR).await;
 }
 

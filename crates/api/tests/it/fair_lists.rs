@@ -62,7 +62,7 @@ async fn held(app: &TestApp) -> i64 {
 }
 
 #[tokio::test]
-async fn serves_lists_of_one_caller_beside_a_crowd_of_another_callers_lists() {
+async fn serves_lists_during_many_lists_of_another_caller() {
     let app = server().await;
     let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
@@ -73,7 +73,7 @@ async fn serves_lists_of_one_caller_beside_a_crowd_of_another_callers_lists() {
 }
 
 #[tokio::test]
-async fn serves_point_reads_beside_a_crowd_of_run_lists() {
+async fn serves_point_reads_during_many_run_lists() {
     let app = server().await;
     let workload = app.active_workload("main").await;
     let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");

@@ -185,7 +185,7 @@ async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usiz
 
 /// Each change, with each fault point at its own commit.
 #[tokio::test]
-async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
+async fn interrupted_commits_happen_once_or_not_at_all() {
     let mut harness = Scene::set(1, LineFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
@@ -221,7 +221,7 @@ async fn a_commit_that_is_cut_happened_once_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_was_committed_is_never_refused_for_good_and_never_done_twice() {
+async fn random_faults_neither_lose_nor_repeat_commits() {
     let (mut cuts, mut answers) = (BTreeMap::new(), BTreeMap::new());
     for (seed, odds) in walks() {
         println!("seed {seed}, {odds} of 10000: FAIRWAY_TEST_SEED={seed} runs it first");
@@ -242,7 +242,7 @@ async fn what_was_committed_is_never_refused_for_good_and_never_done_twice() {
 
 /// If permissions cannot be read, the server refuses every request despite warm caches.
 #[tokio::test]
-async fn without_a_look_at_rights_nothing_is_told_or_done() {
+async fn unreadable_permissions_refuse_every_request() {
     let mut harness = Scene::set(1, LineFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
@@ -275,7 +275,7 @@ async fn without_a_look_at_rights_nothing_is_told_or_done() {
 
 /// The run ends once, and a retry with the same key returns the ended run.
 #[tokio::test]
-async fn a_cancelling_that_is_cut_ends_its_run_once() {
+async fn interrupted_cancellation_ends_its_run_once() {
     let harness = Scene::set(1, LineFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;

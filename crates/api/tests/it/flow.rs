@@ -16,7 +16,7 @@ fn codes(errors: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_flow_keeps_the_text_of_every_version() {
+async fn flow_keeps_the_source_text_of_every_version() {
     let app = TestApp::start().await;
     let first = format!("# kept as it is\n{ECHO_FLOW}");
     let body = json!({
@@ -65,7 +65,7 @@ async fn a_flow_keeps_the_text_of_every_version() {
 }
 
 #[tokio::test]
-async fn a_flow_may_be_made_before_its_first_version() {
+async fn flow_can_exist_without_a_version() {
     let app = TestApp::start().await;
     let id = app.given().asset("orchestration_flow", "bare").await;
     let read = app.get(from(&format!("/v1/flows/{id}"))).await.expect(200);
@@ -99,7 +99,7 @@ steps:
 ";
 
 #[tokio::test]
-async fn a_dry_run_says_everything_at_once_and_keeps_nothing() {
+async fn validation_reports_all_errors_and_stores_nothing() {
     let app = TestApp::start().await;
     let flow = app.given().flow("echo", ECHO_FLOW).await;
     let path = format!("/v1/flows/{}/validate", flow.asset_id);

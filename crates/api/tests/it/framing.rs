@@ -60,7 +60,7 @@ async fn ambiguous_framing_is_refused_and_smuggles_no_request() {
 }
 
 #[tokio::test]
-async fn an_expectation_desynchronizes_no_connection() {
+async fn expect_headers_do_not_desynchronize_the_connection() {
     let app = TestApp::start().await;
     let head = format!("POST /v1/assets HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n", app.address());
     let last = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", app.address());

@@ -33,7 +33,7 @@ async fn release(app: &TestApp) -> Value {
 }
 
 #[tokio::test]
-async fn a_draft_is_content_that_can_be_kept_and_nothing_is_made_of_it() {
+async fn draft_is_valid_content_and_creates_no_asset() {
     let app = TestApp::start().await;
     app.services().provision_generators().await.unwrap();
     let assets = count(&app, "SELECT count(*) FROM asset").await;
@@ -67,7 +67,7 @@ async fn a_draft_is_content_that_can_be_kept_and_nothing_is_made_of_it() {
 }
 
 #[tokio::test]
-async fn it_is_provisioned_once_by_however_many_start_at_once() {
+async fn concurrent_provisioning_creates_one_generator() {
     let app = TestApp::start().await;
     let other = TestApp::builder().beside(&app).start().await;
     let starting = (0..6).map(|number| {
@@ -88,7 +88,7 @@ async fn it_is_provisioned_once_by_however_many_start_at_once() {
 }
 
 #[tokio::test]
-async fn who_may_generate_is_who_may_make_assets_where_the_draft_is_for() {
+async fn generation_requires_asset_create_in_the_target_workspace() {
     let app = TestApp::start().await;
     let given = app.given();
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;
@@ -122,7 +122,7 @@ async fn who_may_generate_is_who_may_make_assets_where_the_draft_is_for() {
 
 /// Model output is untrusted data (T17).
 #[tokio::test]
-async fn what_is_generated_is_judged_as_if_a_stranger_had_sent_it() {
+async fn validates_generated_content_as_untrusted() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     app.given().prompt("secrets").await;
@@ -180,7 +180,7 @@ async fn what_is_generated_is_judged_as_if_a_stranger_had_sent_it() {
 }
 
 #[tokio::test]
-async fn a_description_says_something_and_not_too_much() {
+async fn rejects_short_long_and_unsafe_descriptions() {
     let app = TestApp::start().await;
     for (description, code) in [
         ("", "too_short"),
@@ -198,7 +198,7 @@ async fn a_description_says_something_and_not_too_much() {
 }
 
 #[tokio::test]
-async fn without_a_generator_there_is_no_draft() {
+async fn refuses_without_an_active_generator() {
     let provider = StubProvider::new(Behaviour::Fails(ProviderError::Refused));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let refused = generate(&app, WORDS).await.refused(503, "generator_unavailable");
@@ -247,7 +247,7 @@ async fn without_a_generator_there_is_no_draft() {
 }
 
 #[tokio::test]
-async fn where_workers_run_everything_nothing_is_drafted() {
+async fn queued_dispatch_refuses_generation() {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "queued").start().await;
     generate(&app, WORDS).await.refused(409, "inline_dispatch_unavailable");
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "inline").start().await;
@@ -255,7 +255,7 @@ async fn where_workers_run_everything_nothing_is_drafted() {
 }
 
 #[tokio::test]
-async fn a_key_asks_once() {
+async fn idempotency_key_calls_the_model_once() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     app.services().provision_generators().await.unwrap();

@@ -17,7 +17,7 @@ async fn grant(app: &TestApp, asset: &str, from: &str, grantee: Value) -> String
 }
 
 #[tokio::test]
-async fn who_may_view_one_workspace_of_a_namespace_sees_from_all_of_them() {
+async fn viewers_see_assets_of_the_whole_namespace() {
     let app = TestApp::start().await;
     let given = app.given();
     let one = given.workspace("one", "shared").await;
@@ -43,7 +43,7 @@ async fn who_may_view_one_workspace_of_a_namespace_sees_from_all_of_them() {
 }
 
 #[tokio::test]
-async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() {
+async fn principal_grant_reveals_only_its_asset_until_revoked() {
     let app = TestApp::start().await;
     let given = app.given();
     let here = given.workspace("here", "here").await;
@@ -93,7 +93,7 @@ async fn a_grant_to_a_principal_shows_that_asset_alone_until_it_is_taken_back() 
 }
 
 #[tokio::test]
-async fn a_grant_to_a_workspace_is_seen_there_and_may_be_bound_there() {
+async fn workspace_grant_permits_reading_and_binding_there() {
     let app = TestApp::start().await;
     let given = app.given();
     let here = given.workspace("here", "here").await;
@@ -132,7 +132,7 @@ async fn a_grant_to_a_workspace_is_seen_there_and_may_be_bound_there() {
 }
 
 #[tokio::test]
-async fn grants_are_made_once_listed_and_checked() {
+async fn grants_are_unique_listed_and_validated() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("skill", "thing").await;
@@ -175,7 +175,7 @@ async fn grants_are_made_once_listed_and_checked() {
 }
 
 #[tokio::test]
-async fn what_comes_with_fairway_is_seen_everywhere_and_changed_by_operators_alone() {
+async fn builtin_assets_are_visible_everywhere_and_changed_by_operators() {
     let app = TestApp::start().await;
     let given = app.given();
     let elsewhere = given.workspace("elsewhere", "elsewhere").await;

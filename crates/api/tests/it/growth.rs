@@ -28,7 +28,7 @@ async fn number(owner: &Client, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
+async fn lists_a_year_of_runs_and_reads_their_evidence() {
     let app = TestApp::start().await;
     let (workload, owner) = grown(&app).await;
     let whole = app.get("/v1/executions?limit=1").await;
@@ -83,7 +83,7 @@ async fn runs_of_a_year_are_listed_and_their_evidence_is_read() {
 }
 
 #[tokio::test]
-async fn the_log_of_a_year_is_whole_and_goes_on() {
+async fn audit_log_of_a_year_is_consistent_and_continues() {
     let app = TestApp::start().await;
     let (workload, owner) = grown(&app).await;
     let wrong_sizes = "SELECT count(*) FROM fact_log WHERE size <> (
@@ -128,7 +128,7 @@ async fn the_log_of_a_year_is_whole_and_goes_on() {
 }
 
 #[tokio::test]
-async fn versions_of_a_year_are_counted_as_those_of_the_service() {
+async fn inserted_versions_count_like_created_ones() {
     let app = TestApp::start().await;
     let (_, owner) = grown(&app).await;
     let asset = "SELECT asset_id::text FROM asset WHERE slug = 'grown-7'";
@@ -160,7 +160,7 @@ steps:
 ";
 
 #[tokio::test]
-async fn pieces_of_documents_that_were_stored_are_found_as_those_that_were_added() {
+async fn inserted_chunks_are_found_like_ingested_ones() {
     let app = TestApp::start().await;
     let given = app.given();
     let base = given.version("knowledge_base", "base", knowledge("base")).await;

@@ -83,7 +83,7 @@ fn pii(stage: &str, action: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_sent_is_masked_before_a_model_sees_it() {
+async fn masks_input_before_the_model_call() {
     let fixture = Desk::of(json!([pii("input", "mask")])).await;
     let answer = fixture.ask(SENT).await.expect(200);
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
@@ -108,7 +108,7 @@ async fn what_is_sent_is_masked_before_a_model_sees_it() {
 }
 
 #[tokio::test]
-async fn what_is_blocked_is_refused_before_anybody_is_asked() {
+async fn blocks_input_before_the_model_call() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
     let fixture = Desk::of(json!([blocking])).await;
@@ -126,7 +126,7 @@ async fn what_is_blocked_is_refused_before_anybody_is_asked() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
+async fn blocked_output_is_never_disclosed() {
     let fixture = Desk::of(json!([{ "id": "short", "detector": "max_length", "max_length": 5, "stage": "output",
         "action": "block" }]))
     .await;
@@ -143,7 +143,7 @@ async fn an_answer_that_is_stopped_is_shown_nowhere_not_even_while_it_comes() {
 }
 
 #[tokio::test]
-async fn what_only_watches_holds_nothing_back() {
+async fn logging_only_guardrail_withholds_nothing() {
     let mut watching = pii("output", "block");
     watching["mode"] = json!("logging_only");
     let fixture = Desk::of(json!([watching])).await;
@@ -157,7 +157,7 @@ async fn what_only_watches_holds_nothing_back() {
 }
 
 #[tokio::test]
-async fn a_finding_may_want_a_person() {
+async fn finding_can_require_human_review() {
     let fixture = Desk::of(json!([pii("output", "require_approval")])).await;
     let waiting = fixture.ask("Whom?").await.expect(202);
     assert_eq!(waiting["review"], "pending");
@@ -169,7 +169,7 @@ async fn a_finding_may_want_a_person() {
 }
 
 #[tokio::test]
-async fn documents_are_looked_at_before_a_step_has_them() {
+async fn retrieved_documents_are_checked_before_the_step_uses_them() {
     for (action, blocked) in [("mask", false), ("block", true)] {
         let rails = json!([{ "id": "names", "detector": "regex", "pattern": "(?i)ada|handbook", "stage": "retrieval",
             "action": action }]);
@@ -203,7 +203,7 @@ fn failing_branches(stage: &str) -> Value {
 
 /// A list of the errors of all branches would take 280 MiB for 100 numbers, and exhaust memory for 1,000.
 #[tokio::test]
-async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
+async fn schema_guardrail_memory_is_bounded() {
     let fixture = Desk::of(failing_branches("input")).await;
     let send = |count: usize| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": vec![1; count] } });
@@ -224,7 +224,7 @@ async fn a_schema_guardrail_takes_little_memory_however_much_fails() {
 
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
-async fn a_long_text_is_looked_at_too() {
+async fn long_texts_are_checked() {
     let fixture = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
     fixture.ask(&long).await.expect(200);
@@ -237,7 +237,7 @@ fn pii_named(id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn what_this_server_cannot_do_is_not_activated() {
+async fn unsupported_detectors_block_activation() {
     let app = TestApp::start().await;
     let given = app.given();
     let rails = json!({ "guardrails": [

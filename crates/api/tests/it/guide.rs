@@ -72,7 +72,7 @@ fn run(script: &str, settings: &[(&str, String)]) -> Output {
 
 /// All chapters share one server, as they do for a reader, so their names must not collide.
 #[tokio::test]
-async fn every_chapter_runs_as_it_stands() {
+async fn every_chapter_of_the_guide_runs() {
     let guide = Path::new(ROOT).join("docs/guide");
     let gateway = Embedded::of(env!("CARGO_BIN_EXE_fairway-server").into());
     let app = TestApp::builder().gateway(Arc::new(gateway)).start().await;

@@ -65,7 +65,7 @@ fn texts(order: impl Iterator<Item = usize>) -> String {
 }
 
 #[tokio::test]
-async fn content_within_its_bounds_is_made_and_compared_within_memory() {
+async fn large_content_is_created_and_compared_within_memory_limits() {
     let app = TestApp::start().await;
     let (given, address) = (app.given(), app.address());
     let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;
@@ -86,7 +86,7 @@ async fn content_within_its_bounds_is_made_and_compared_within_memory() {
 }
 
 #[tokio::test]
-async fn values_that_take_more_room_than_text_are_bounded_by_their_room() {
+async fn limits_content_by_its_size_in_memory() {
     let app = TestApp::start().await;
     let (given, address) = (app.given(), app.address());
     let asset = given.version("model_config", "config", json!({ "provider": "stub", "model": "echo" })).await.asset_id;

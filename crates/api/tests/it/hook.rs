@@ -55,7 +55,7 @@ impl Desk {
 const HERE: &str = "127.0.0.1/32";
 
 #[tokio::test]
-async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
+async fn hook_receives_the_model_request_and_can_modify_it() {
     let fixture = Desk::set(HERE).await;
     let workload = fixture.hooked("main", "pre_llm", json!({ "may": ["allow", "modify"] })).await;
     let replacement =
@@ -93,7 +93,7 @@ async fn a_hook_is_told_what_a_model_is_asked_and_may_change_it() {
 }
 
 #[tokio::test]
-async fn a_denial_ends_the_run_and_nobody_is_asked() {
+async fn hook_denial_fails_the_run_before_the_model_call() {
     let fixture = Desk::set(HERE).await;
     let workload = fixture.hooked("main", "pre_execute", json!({})).await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "deny", "reason_code": "after_hours" })));
@@ -108,7 +108,7 @@ async fn a_denial_ends_the_run_and_nobody_is_asked() {
 }
 
 #[tokio::test]
-async fn a_hook_may_want_a_person() {
+async fn hook_can_require_human_review() {
     let fixture = Desk::set(HERE).await;
     let workload = fixture.hooked("main", "post_execute", json!({ "may": ["ask"] })).await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "ask" })));
@@ -119,7 +119,7 @@ async fn a_hook_may_want_a_person() {
 
 /// T35 to T37: whatever the endpoint does, the run continues or fails as `on_error` says.
 #[tokio::test]
-async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
+async fn invalid_hook_responses_follow_on_error() {
     let fixture = Desk::set(HERE).await;
     let closed = fixture.hooked("closed", "pre_llm", json!({ "timeout_ms": 300 })).await;
     let open = fixture.hooked("open", "pre_llm", json!({ "timeout_ms": 300, "on_error": "fail_open" })).await;
@@ -159,7 +159,7 @@ async fn an_answer_that_does_not_count_closes_or_opens_as_the_hook_says() {
 }
 
 #[tokio::test]
-async fn nothing_of_this_machine_is_asked_unless_somebody_said_so() {
+async fn loopback_hooks_require_an_egress_allowance() {
     let fixture = Desk::set("").await;
     fixture.endpoint.says(Script::json(&json!({ "decision": "allow" })));
     let closed = fixture.hooked("closed", "pre_llm", json!({})).await;
@@ -172,7 +172,7 @@ async fn nothing_of_this_machine_is_asked_unless_somebody_said_so() {
 }
 
 #[tokio::test]
-async fn a_policy_that_a_hook_refers_to_decides_as_it_was_frozen() {
+async fn policy_hook_uses_the_version_resolved_at_approval() {
     let fixture = Desk::set("").await;
     let deny = json!([
         { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
@@ -193,7 +193,7 @@ async fn a_policy_that_a_hook_refers_to_decides_as_it_was_frozen() {
 }
 
 #[tokio::test]
-async fn handlers_that_this_server_cannot_ask_are_not_activated() {
+async fn unsupported_hook_handlers_block_activation() {
     let fixture = Desk::set("").await;
     let given = fixture.app.given();
     given.prompt("ask").await;

@@ -76,7 +76,7 @@ async fn every_keyed_request_has_one_effect() {
 }
 
 #[tokio::test]
-async fn a_replayed_transition_tells_the_time_of_that_transition() {
+async fn replayed_transition_returns_its_own_time() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let policy = app.given().policy("policy").await;
@@ -97,7 +97,7 @@ async fn a_replayed_transition_tells_the_time_of_that_transition() {
 }
 
 #[tokio::test]
-async fn the_same_body_in_another_spelling_is_the_same() {
+async fn equivalent_json_bodies_are_the_same_request() {
     let app = TestApp::start().await;
     let one = r#"{"slug":"same","asset_kind":"skill","owner_ref":"team:a"}"#;
     let other = "{ \"owner_ref\": \"team:a\",\n \"asset_kind\": \"sk\\u0069ll\", \"slug\": \"same\" }";
@@ -109,7 +109,7 @@ async fn the_same_body_in_another_spelling_is_the_same() {
 }
 
 #[tokio::test]
-async fn a_key_belongs_to_its_caller_tenant_and_route() {
+async fn keys_are_scoped_to_caller_tenant_route_and_resource() {
     let app = TestApp::start().await;
     let given = app.given();
     let tenant = given.tenant("acme").await;
@@ -141,7 +141,7 @@ async fn a_key_belongs_to_its_caller_tenant_and_route() {
 }
 
 #[tokio::test]
-async fn keys_have_a_form() {
+async fn rejects_malformed_keys() {
     let app = TestApp::start().await;
     let post = || app.post("/v1/assets", json!({ "slug": "k", "asset_kind": "skill", "owner_ref": "team:a" }));
     let long = "k".repeat(256);
@@ -154,7 +154,7 @@ async fn keys_have_a_form() {
 }
 
 #[tokio::test]
-async fn a_refused_request_does_not_burn_its_key() {
+async fn refused_request_does_not_consume_its_key() {
     let app = TestApp::start().await;
     let given = app.given();
     given.asset("skill", "taken").await;
@@ -179,7 +179,7 @@ async fn a_refused_request_does_not_burn_its_key() {
 }
 
 #[tokio::test]
-async fn a_key_is_forgotten_after_a_day() {
+async fn keys_expire_after_one_day() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let post = |slug: &str| {
@@ -201,7 +201,7 @@ async fn a_key_is_forgotten_after_a_day() {
 }
 
 #[tokio::test]
-async fn a_replay_is_read_under_present_rights() {
+async fn replays_require_current_permissions() {
     let app = TestApp::start().await;
     let given = app.given();
     let here = ("workspace", Some(WORKSPACE));
@@ -236,7 +236,7 @@ async fn a_replay_is_read_under_present_rights() {
 }
 
 #[tokio::test]
-async fn many_at_once_have_one_effect() {
+async fn concurrent_duplicates_have_one_effect() {
     let app = TestApp::start().await;
     let prompt = app.given().asset("prompt_template", "prompt").await;
     let version = json!({ "content": { "system_prompt": "x" } });
@@ -254,7 +254,7 @@ async fn many_at_once_have_one_effect() {
 }
 
 #[tokio::test]
-async fn every_keyed_change_sent_at_once_happens_once() {
+async fn concurrent_duplicates_of_every_change_happen_once() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     for route in routes().iter().filter(|route| route.has_parameter("Idempotency-Key")) {
@@ -290,7 +290,7 @@ async fn every_keyed_change_sent_at_once_happens_once() {
 }
 
 #[tokio::test]
-async fn many_runs_at_once_are_one_run() {
+async fn concurrent_duplicates_of_a_run_are_one_run() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -326,7 +326,7 @@ async fn many_runs_at_once_are_one_run() {
 }
 
 #[tokio::test]
-async fn refusals_that_name_a_run_are_kept() {
+async fn refusals_that_name_a_run_are_replayed() {
     let app = TestApp::start().await;
     let given = app.given();
     let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);

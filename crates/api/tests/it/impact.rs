@@ -38,7 +38,7 @@ fn ids<'v>(rows: &'v Value, name: &str) -> Vec<&'v str> {
 }
 
 #[tokio::test]
-async fn what_binds_an_asset_directly_stands_on_it() {
+async fn direct_bindings_are_in_the_blast_radius() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
@@ -60,7 +60,7 @@ async fn what_binds_an_asset_directly_stands_on_it() {
 }
 
 #[tokio::test]
-async fn references_are_followed_backwards_pins_and_circles_included() {
+async fn follows_references_backwards_with_pins_and_cycles() {
     let app = TestApp::start().await;
     let given = app.given();
     let base = given.policy("base").await;
@@ -99,7 +99,7 @@ async fn references_are_followed_backwards_pins_and_circles_included() {
 }
 
 #[tokio::test]
-async fn rows_of_others_are_left_out_and_ways_through_them_are_not_told() {
+async fn omits_hidden_rows_and_masks_paths_through_them() {
     let app = TestApp::start().await;
     let given = app.given();
     let hidden = given.workspace("hidden", "hidden").await;

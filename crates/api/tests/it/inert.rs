@@ -63,7 +63,7 @@ fn is_json_to_everybody(answer: &Answer) {
 }
 
 #[tokio::test]
-async fn whatever_a_model_says_is_told_as_it_is() {
+async fn model_output_is_returned_unchanged() {
     let (app, workload, provider) = app(&[]).await;
     for output in hostile() {
         let what: String = output.chars().take(40).collect();
@@ -101,7 +101,7 @@ async fn whatever_a_model_says_is_told_as_it_is() {
 }
 
 #[tokio::test]
-async fn whatever_a_model_says_is_masked_as_text() {
+async fn hostile_model_output_is_redacted_as_text() {
     let (app, workload, provider) = app(&["redact_output"]).await;
     for output in hostile() {
         let what: String = output.chars().take(40).collect();
@@ -118,7 +118,7 @@ async fn whatever_a_model_says_is_masked_as_text() {
 
 /// Provider responses are parsed within bounds.
 #[tokio::test]
-async fn an_answer_that_is_made_to_hurt_is_none() {
+async fn hostile_provider_responses_are_rejected_within_bounds() {
     let endpoint = FaultyEndpoint::start().await;
     let account =
         format!("[[providers]]\naccount_slot = \"acme\"\nkind = \"openai\"\nbase_url = \"{}\"\n", endpoint.url("/v1"));
@@ -159,7 +159,7 @@ async fn an_answer_that_is_made_to_hurt_is_none() {
 
 /// `$ref` in embedded schemas is never fetched (T12).
 #[tokio::test]
-async fn nobody_fetches_what_a_schema_refers_to() {
+async fn schema_references_are_never_fetched() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!({ "type": "string" })));
     let app = TestApp::start().await;
@@ -202,7 +202,7 @@ async fn nobody_fetches_what_a_schema_refers_to() {
 
 /// Nested input and nested output of a flow: every stored result can be read.
 #[tokio::test]
-async fn what_is_deep_on_both_sides_is_read_as_it_was_written() {
+async fn deeply_nested_results_are_readable() {
     let app = TestApp::start().await;
     let given = app.given();
     let (brackets, closing) = ("[".repeat(48), "]".repeat(48));

@@ -56,7 +56,7 @@ fn fields(answer: &Answer) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn an_interface_is_replaced_whole_and_removed_by_null() {
+async fn interface_is_replaced_as_a_whole_and_removed_by_null() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -86,7 +86,7 @@ async fn an_interface_is_replaced_whole_and_removed_by_null() {
 }
 
 #[tokio::test]
-async fn every_fault_is_told_at_its_place() {
+async fn every_validation_error_is_reported_with_its_path() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -132,7 +132,7 @@ async fn every_fault_is_told_at_its_place() {
 }
 
 #[tokio::test]
-async fn themes_hold_colours_fonts_and_lengths_alone() {
+async fn themes_accept_only_colours_fonts_and_lengths() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let path = format!("/v1/workloads/{workload}");
@@ -192,7 +192,7 @@ async fn themes_hold_colours_fonts_and_lengths_alone() {
 }
 
 #[tokio::test]
-async fn who_may_come_is_for_those_to_say_who_may_expose() {
+async fn changing_access_requires_workload_expose() {
     let app = TestApp::start().await;
     let workload = showing(&app, "main").await;
     let given = app.given();
@@ -236,7 +236,7 @@ async fn who_may_come_is_for_those_to_say_who_may_expose() {
 }
 
 #[tokio::test]
-async fn what_is_reached_by_share_links_needs_one() {
+async fn link_shared_workload_requires_a_share_link() {
     let app = TestApp::start().await;
     let workload = showing(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a", "tone": "b" } });
@@ -252,7 +252,7 @@ async fn what_is_reached_by_share_links_needs_one() {
 }
 
 #[tokio::test]
-async fn inputs_are_what_the_form_asks_for() {
+async fn inputs_are_validated_against_the_form() {
     let app = TestApp::start().await;
     let workload = showing(&app, "main").await;
     app.patch(path(&workload), json!({ "interface_config": interface() })).await.expect(200);
@@ -311,7 +311,7 @@ async fn inputs_are_what_the_form_asks_for() {
 }
 
 #[tokio::test]
-async fn a_key_finds_its_run_though_the_form_has_changed() {
+async fn replay_finds_its_run_after_the_form_changed() {
     let app = TestApp::start().await;
     let workload = showing(&app, "main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x", "tone": "loud" } });

@@ -61,7 +61,7 @@ fn names(retrieval: &Retrieval) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn documents_go_in_and_are_found() {
+async fn retrieves_added_documents() {
     let app = TestApp::start().await;
     let content = knowledge("handbook");
     let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
@@ -122,7 +122,7 @@ async fn documents_go_in_and_are_found() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_added_is_refused_with_its_place() {
+async fn rejects_invalid_documents_with_the_path_of_the_field() {
     let app = TestApp::start().await;
     let given = app.given();
     let base = given.version("knowledge_base", "handbook", knowledge("handbook")).await;
@@ -178,7 +178,7 @@ async fn what_cannot_be_added_is_refused_with_its_place() {
 
 /// An ingest that loses the race decides again on the new revision.
 #[tokio::test]
-async fn of_many_who_add_at_once_each_makes_a_revision() {
+async fn concurrent_ingests_each_create_a_revision() {
     let app = TestApp::start().await;
     let content = knowledge("handbook");
     let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
@@ -196,7 +196,7 @@ async fn of_many_who_add_at_once_each_makes_a_revision() {
 
 /// T19: the server reads a source with the permissions of the caller.
 #[tokio::test]
-async fn sources_are_read_as_far_as_the_caller_sees_them() {
+async fn reads_only_sources_that_the_caller_may_read() {
     let app = TestApp::start().await;
     let given = app.given();
     let other = given.workspace("other", "other").await;
@@ -240,7 +240,7 @@ async fn sources_are_read_as_far_as_the_caller_sees_them() {
 }
 
 #[tokio::test]
-async fn documents_are_fetched_through_the_guard() {
+async fn fetches_documents_only_from_allowed_addresses() {
     let endpoint = FaultyEndpoint::start().await;
     let allowed = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
     let closed = TestApp::start().await;
@@ -267,7 +267,7 @@ async fn documents_are_fetched_through_the_guard() {
 }
 
 #[tokio::test]
-async fn a_contract_is_ended_once_and_for_ever() {
+async fn revokes_a_contract_once_and_permanently() {
     let app = TestApp::start().await;
     let content = knowledge("handbook");
     let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
@@ -317,7 +317,7 @@ async fn a_contract_is_ended_once_and_for_ever() {
 
 /// R16: retrieval validates the stored contract again, so content that bypassed the schema allows nothing.
 #[tokio::test]
-async fn whoever_the_contract_does_not_name_retrieves_nothing() {
+async fn refuses_retrieval_unless_the_contract_allows_it() {
     let app = TestApp::start().await;
     let content = knowledge("handbook");
     let base = app.given().version("knowledge_base", "handbook", content.clone()).await;
@@ -356,7 +356,7 @@ async fn whoever_the_contract_does_not_name_retrieves_nothing() {
 }
 
 #[tokio::test]
-async fn sources_have_a_bound_together() {
+async fn limits_the_total_size_of_fetched_sources() {
     let endpoint = FaultyEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_EGRESS_ALLOW", "127.0.0.1/32").start().await;
     let mut content = knowledge("handbook");
@@ -374,7 +374,7 @@ async fn sources_have_a_bound_together() {
 /// A release keeps the index revisions of its approval. The setting `pin_documents` of the environment decides
 /// whether runs read them.
 #[tokio::test]
-async fn a_release_is_approved_with_the_documents_of_that_day() {
+async fn releases_record_the_document_revisions_of_their_approval() {
     use fairway_domain::{id::ReleaseId, knowledge::IndexRevision, slug::Slug};
     let app = TestApp::start().await;
     let given = app.given();
@@ -410,7 +410,7 @@ async fn a_release_is_approved_with_the_documents_of_that_day() {
 
 /// R3: an ingest that commits but cannot be read back reports that it may have happened.
 #[tokio::test]
-async fn an_ingest_that_cannot_be_read_back_says_that_it_may_have_happened() {
+async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let calm = TestApp::start().await;
     let base = calm.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let line = FaultyLine::to(calm.database(), 1);

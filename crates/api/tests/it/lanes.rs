@@ -77,7 +77,7 @@ async fn versions(app: &TestApp) -> Vec<Version> {
 }
 
 #[tokio::test]
-async fn a_run_goes_to_the_next_more_general_lane_and_never_back() {
+async fn routes_a_run_to_the_next_more_general_lane_only() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
     // Every non-empty subset of held lanes, one bit for each lane.
@@ -110,7 +110,7 @@ async fn a_run_goes_to_the_next_more_general_lane_and_never_back() {
 }
 
 #[tokio::test]
-async fn choosing_a_lane_takes_a_permission_on_that_workload() {
+async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
     let workload = Laned::hold(&app, &versions, "main", &LANES).await;
@@ -142,7 +142,7 @@ async fn choosing_a_lane_takes_a_permission_on_that_workload() {
 }
 
 #[tokio::test]
-async fn what_is_no_lane_is_refused_and_null_is_none() {
+async fn rejects_unknown_lanes_and_ignores_null() {
     let app = TestApp::start().await;
     let workload = Laned::hold(&app, &versions(&app).await, "main", &["restricted", "standard"]).await;
     workload.bind(&app, "user:local", Some("restricted")).await;
@@ -164,7 +164,7 @@ async fn what_is_no_lane_is_refused_and_null_is_none() {
 }
 
 #[tokio::test]
-async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
+async fn binding_changes_apply_to_the_next_request_on_every_server() {
     let app = TestApp::start().await;
     let beside = TestApp::builder().beside(&app).start().await;
     let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
@@ -195,7 +195,7 @@ async fn a_changed_binding_counts_with_the_next_request_of_every_server() {
 }
 
 #[tokio::test]
-async fn a_binding_to_another_workload_says_nothing_of_this_one() {
+async fn bindings_apply_to_their_workload_only() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
     let one = Laned::hold(&app, &versions, "one", &LANES).await;
@@ -215,7 +215,7 @@ async fn a_binding_to_another_workload_says_nothing_of_this_one() {
 }
 
 #[tokio::test]
-async fn a_group_counts_after_the_actor_and_of_groups_the_most_careful_lane() {
+async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
     let app = TestApp::start().await;
     let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
     // Local mode has no groups, so the test calls the operation with the claims of a token.

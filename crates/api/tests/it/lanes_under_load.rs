@@ -226,7 +226,7 @@ async fn served(app: &TestApp) -> (String, Vec<Version>, String) {
 }
 
 #[tokio::test]
-async fn whatever_many_ask_for_each_lane_has_one_holder() {
+async fn each_lane_has_one_holder_under_concurrent_changes() {
     let Load { clients, rounds } = Load::asked();
     let seed: u64 = env::var("FAIRWAY_TEST_SEED").map_or(20_260_101, |seed| seed.parse().unwrap());
     let app = TestApp::start().await;
@@ -269,7 +269,7 @@ async fn whatever_many_ask_for_each_lane_has_one_holder() {
 
 /// Releases that take all lanes at once supersede each other in one chain, regardless of concurrent repetitions.
 #[tokio::test]
-async fn releases_that_take_all_lanes_follow_one_another() {
+async fn releases_activated_on_all_lanes_form_one_chain() {
     const CLIENTS: usize = 4;
     let app = TestApp::start().await;
     let (workload, versions, first) = served(&app).await;

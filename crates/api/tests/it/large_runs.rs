@@ -27,7 +27,7 @@ async fn queued(run: Request) -> Value {
 }
 
 #[tokio::test]
-async fn queued_large_runs_wait_for_each_other_and_delay_no_small_run_and_no_other_tenant() {
+async fn queued_large_runs_wait_without_delaying_small_runs_or_other_tenants() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
@@ -58,7 +58,7 @@ async fn queued_large_runs_wait_for_each_other_and_delay_no_small_run_and_no_oth
 }
 
 #[tokio::test]
-async fn large_run_that_waits_in_the_queue_can_be_cancelled() {
+async fn cancels_a_large_run_that_waits_in_the_queue() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let here = app.active_workload("here").await;
@@ -76,7 +76,7 @@ async fn large_run_that_waits_in_the_queue_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn large_runs_that_are_waited_for_take_turns() {
+async fn synchronous_large_runs_wait_for_a_reservation() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).setting("FAIRWAY_SYNC_WAIT", "20s").start().await;
     let here = app.active_workload("here").await;
@@ -103,7 +103,7 @@ async fn large_runs_that_are_waited_for_take_turns() {
 
 /// A flow multiplies a small input: the run waits before it produces the large value.
 #[tokio::test]
-async fn run_that_is_about_to_make_large_values_waits_and_completes() {
+async fn run_waits_for_a_reservation_before_it_produces_large_values() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -140,7 +140,7 @@ async fn run_that_is_about_to_make_large_values_waits_and_completes() {
 }
 
 #[tokio::test]
-async fn flow_that_asks_with_a_large_prompt_counts_as_large() {
+async fn flow_with_a_large_prompt_counts_as_large() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -181,7 +181,7 @@ async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
 
 /// Paused runs of four tenants do not block the runs of a fifth tenant.
 #[tokio::test]
-async fn runs_that_pause_leave_places_to_other_tenants() {
+async fn paused_runs_leave_worker_slots_to_other_tenants() {
     /// More runs than a worker with 128 slots takes of one tenant.
     const MANY: usize = 48;
     let provider = StubProvider::new(Behaviour::Holds);
@@ -231,7 +231,7 @@ async fn runs_that_pause_leave_places_to_other_tenants() {
 
 /// A memory limit of one byte after the run is stored prevents all reads of large outputs.
 #[tokio::test]
-async fn large_output_is_read_for_callers_alone_who_are_shown_it() {
+async fn reads_large_output_only_for_callers_who_may_see_it() {
     let app = TestApp::start().await;
     let given = app.given();
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \

@@ -30,7 +30,7 @@ pub(crate) fn exposed() -> Builder {
 
 /// T21, T48.
 #[tokio::test]
-async fn serves_forwarded_requests_as_anonymous_whatever_they_name() {
+async fn serves_forwarded_requests_as_anonymous_for_every_claimed_actor() {
     let app = exposed().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     for header in FORWARDED {
         assert_anonymous(&app, header).await;

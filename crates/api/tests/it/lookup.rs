@@ -117,7 +117,7 @@ async fn sends_no_heading_for_documents_when_retrieval_has_no_hit() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_from_documents_and_says_so() {
+async fn records_evidence_of_the_documents_behind_an_answer() {
     let desk = Desk::set(knowledge("handbook"), &["require_citation"]).await;
     let answer = desk.ask("How many days of leave?").await.expect(200);
     assert_eq!((&answer["status"], &answer["output"]), (&json!("completed"), &json!("Thirty days [leave].")));
@@ -157,7 +157,7 @@ async fn an_answer_comes_from_documents_and_says_so() {
 }
 
 #[tokio::test]
-async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
+async fn withholds_query_text_from_callers_that_may_not_cancel_runs() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
     let answer = desk.ask("How many days of leave?").await.expect(200);
     desk.app.given().role("user:reader", "viewer", ("workspace", Some(WORKSPACE))).await;
@@ -170,7 +170,7 @@ async fn who_may_not_stop_runs_is_not_told_what_was_looked_for() {
 
 /// T42: only the submitter reads a queued result that contains documents, until its retention ends.
 #[tokio::test]
-async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_for() {
+async fn only_the_submitter_reads_a_queued_result_and_its_query() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
     let given = desk.app.given();
     for (actor, role) in [("user:reader", "viewer"), ("user:author", "author")] {
@@ -203,7 +203,7 @@ async fn an_answer_from_the_line_is_its_submitter_s_and_so_is_what_was_looked_fo
 }
 
 #[tokio::test]
-async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
+async fn withholds_answers_without_required_citations() {
     let mut content = knowledge("handbook");
     content["access_contract"]["citation_required"] = json!(true);
     // Required by the contract, and by the policy.
@@ -220,7 +220,7 @@ async fn an_answer_that_cites_nothing_is_taken_away_where_it_has_to() {
 }
 
 #[tokio::test]
-async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
+async fn revoked_contract_refuses_the_next_run_before_its_first_step() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
     desk.ask("leave").await.expect(200);
     desk.revoke().await;
@@ -239,7 +239,7 @@ async fn a_revoked_contract_ends_the_next_run_before_its_first_step() {
 
 /// R16: a contract whose state cannot be read counts as not in force.
 #[tokio::test]
-async fn contracts_that_cannot_be_looked_up_allow_nothing() {
+async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let desk = Desk::set(knowledge("handbook"), &[]).await;
     let line = FaultyLine::to(desk.app.database(), 1);
     let provider = StubProvider::new(Behaviour::Answers("Thirty days [leave].".to_owned()));
@@ -264,7 +264,7 @@ async fn contracts_that_cannot_be_looked_up_allow_nothing() {
 }
 
 #[tokio::test]
-async fn a_contract_that_names_others_refuses() {
+async fn refuses_principals_that_the_contract_does_not_name() {
     let mut content = knowledge("handbook");
     content["access_contract"]["allowed_principals"] = json!(["user:somebody-else"]);
     content["access_contract"]["allowed_groups"] = json!([]);
@@ -275,7 +275,7 @@ async fn a_contract_that_names_others_refuses() {
 
 /// The embedding provider receives the query, so the sovereignty profile applies to it.
 #[tokio::test]
-async fn what_is_looked_for_stays_where_the_profile_wants_it() {
+async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let endpoint = FaultyEndpoint::start().await;
     let vector = json!({ "data": [{ "index": 0, "embedding": [1.0, 0.0] }], "usage": { "prompt_tokens": 1 } });
     endpoint.says(Script::json(&vector));

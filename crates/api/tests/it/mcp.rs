@@ -60,7 +60,7 @@ fn result(answer: &Answer) -> Value {
 }
 
 #[tokio::test]
-async fn tools_are_listed_and_called_by_both_revisions() {
+async fn lists_and_calls_tools_in_both_revisions() {
     let (app, workload) = set().await;
     for revision in REVISIONS {
         let listed = result(&message(&app, revision, "tools/list", json!({})).await);
@@ -105,7 +105,7 @@ async fn tools_are_listed_and_called_by_both_revisions() {
 
 /// A cursor is valid only for the list and the tenant that issued it.
 #[tokio::test]
-async fn rejects_cursors_that_its_list_did_not_hand_out() {
+async fn rejects_cursors_that_the_list_did_not_issue() {
     let (app, workload) = set().await;
     let copies = format!(
         "INSERT INTO workload SELECT (jsonb_populate_record(original, jsonb_build_object(
@@ -150,7 +150,7 @@ async fn rejects_cursors_that_its_list_did_not_hand_out() {
 
 /// The protocol's schema has `cursor?: string`: the cursor is absent or a string.
 #[tokio::test]
-async fn rejects_cursors_that_are_no_text() {
+async fn rejects_cursors_that_are_not_strings() {
     let app = TestApp::start().await;
     for revision in REVISIONS {
         for wrong in [json!(5), json!(null), json!(true), json!([]), json!({}), json!(["x"])] {
@@ -195,7 +195,7 @@ async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_told_so_and_not_repeated() {
+async fn rejects_invalid_messages_without_echoing_them() {
     let (app, _) = set().await;
     let raw = |body: Value| {
         app.post("/mcp?environment=dev", body)
@@ -220,7 +220,7 @@ async fn what_is_no_request_is_told_so_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn refusals_are_told_and_nothing_else_is() {
+async fn refusals_carry_their_code_and_no_input() {
     let (app, _) = set().await;
     let [old, new] = REVISIONS;
     for (tool, arguments, code) in [
@@ -271,7 +271,7 @@ async fn refusals_are_told_and_nothing_else_is() {
 
 /// Exactly the listed tools can be called: a workload without a form is not a tool.
 #[tokio::test]
-async fn a_workload_without_a_form_is_no_tool() {
+async fn workload_without_a_form_is_not_a_tool() {
     let (app, workload) = set().await;
     let path = format!("/v1/workloads/{}", workload.workload_id);
     let sort = |revision: &'static str| call(&app, revision, "run_ticket_sorter", json!({ "ticket": "a refund" }));
@@ -296,7 +296,7 @@ async fn a_workload_without_a_form_is_no_tool() {
 
 /// A field error names the path at which the client sent the field, with the same message on every route.
 #[tokio::test]
-async fn fields_are_told_at_the_places_of_the_call() {
+async fn reports_field_errors_at_the_paths_of_the_call() {
     let (app, workload) = set().await;
     let inputs = json!({ "x": 1 });
     let by_slug = json!({ "workload_slug": "ticket-sorter", "environment": "dev", "inputs": inputs });
@@ -333,7 +333,7 @@ async fn fields_are_told_at_the_places_of_the_call() {
 }
 
 #[tokio::test]
-async fn no_other_revision_is_spoken() {
+async fn rejects_unsupported_protocol_revisions() {
     let (app, _) = set().await;
     let both = "application/json, text/event-stream";
     let list = |method: &str| json!({ "jsonrpc": "2.0", "id": "a name", "method": method });
@@ -376,7 +376,7 @@ async fn no_other_revision_is_spoken() {
 
 /// The server answers every offered revision with the revision that it supports.
 #[tokio::test]
-async fn a_handshake_ends_in_a_revision_that_is_spoken() {
+async fn handshake_negotiates_a_supported_revision() {
     let (app, _) = set().await;
     let begin = |offered: &str| {
         let client = json!({ "name": "test", "version": "1" });
@@ -395,7 +395,7 @@ async fn a_handshake_ends_in_a_revision_that_is_spoken() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_accept_the_answer_is_told_so() {
+async fn rejects_clients_that_do_not_accept_the_response_type() {
     let (app, _) = set().await;
     for accepted in ["application/json", "text/html", "S3CRET", "*/*;q=0"] {
         let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
@@ -420,7 +420,7 @@ fn shown(mut command: Command) -> String {
 }
 
 #[tokio::test]
-async fn the_official_client_lists_and_calls_the_tools() {
+async fn official_client_lists_and_calls_tools() {
     let (app, workload) = set().await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
     let execution =
@@ -443,7 +443,7 @@ async fn the_official_client_lists_and_calls_the_tools() {
 }
 
 #[tokio::test]
-async fn the_inspector_lists_and_calls_the_tools() {
+async fn inspector_lists_and_calls_tools() {
     let (app, _) = set().await;
     let address = format!("http://{}/mcp?environment=dev", app.address());
     let inspect = |arguments: &'static [&'static str]| {

@@ -116,7 +116,7 @@ fn results(calls: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_tool_of_a_server_is_called_until_it_is_not_what_was_pinned() {
+async fn calls_a_tool_only_while_its_definition_matches_the_pin() {
     let set = Set::new().await;
     // The server supports both revisions.
     let workload = set.workload(&json!({ "protocol_versions": ["2025-11-25", "2026-07-28"] })).await;
@@ -149,7 +149,7 @@ async fn a_tool_of_a_server_is_called_until_it_is_not_what_was_pinned() {
 }
 
 #[tokio::test]
-async fn a_server_is_set_apart_where_its_definition_says_so() {
+async fn quarantines_a_drifted_server_if_its_definition_says_so() {
     let set = Set::new().await;
     let more = json!({ "on_drift": "quarantine", "protocol_versions": ["2026-07-28"] });
     let workload = set.workload(&more).await;
@@ -160,7 +160,7 @@ async fn a_server_is_set_apart_where_its_definition_says_so() {
 }
 
 #[tokio::test]
-async fn a_reviewed_digest_counts_more_than_the_definition() {
+async fn reviewed_pin_precedes_the_stored_tool_definition() {
     let set = Set::new().await;
     let none = "0".repeat(64);
     let workload = set.workload(&json!({ "tool_pins": { TOOL: none } })).await;
@@ -169,7 +169,7 @@ async fn a_reviewed_digest_counts_more_than_the_definition() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_called_stops_the_activation() {
+async fn unusable_tools_block_the_activation() {
     let set = Set::new().await;
     for (slug, more) in [
         ("denied", json!({ "denied_tools": [TOOL] })),

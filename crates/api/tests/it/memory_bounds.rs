@@ -135,7 +135,7 @@ async fn authorizes_caller_before_reading_a_large_body() {
 }
 
 #[tokio::test]
-async fn cuts_a_client_that_reads_below_the_least_throughput() {
+async fn disconnects_a_client_that_reads_below_the_minimum_throughput() {
     let app = TestApp::start().await;
     let strict_server = TestApp::builder().beside(&app).setting("FAIRWAY_HEADER_TIMEOUT", "1s").start().await;
     let texts: Vec<String> = (0..49_000).map(|number| format!("{number:070}")).collect();
@@ -209,7 +209,7 @@ async fn pages_of_verdicts_end_at_one_mebibyte() {
 }
 
 #[tokio::test]
-async fn a_release_takes_500_verdicts_and_a_replay_shows_the_note() {
+async fn release_has_at_most_500_verdicts_and_replays_show_the_note() {
     let app = TestApp::start().await;
     let release = reviewed_draft(&app, 499).await;
     let path = format!("/v1/releases/{release}/approvals");

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::{collections::BTreeSet, fs, path::Path};
 
 #[test]
-fn the_document_in_the_repository_is_current() {
+fn document_in_the_repository_is_current() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let stored = fs::read_to_string(path).unwrap_or_default();
     let fresh = fairway_api::document::as_json().unwrap();
@@ -28,7 +28,7 @@ fn references(value: &Value, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn the_document_is_sound() {
+fn document_is_consistent() {
     let document = document();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1."), "{}", document["openapi"]);
     for name in ["title", "version", "description"] {
@@ -124,7 +124,7 @@ fn the_document_is_sound() {
 }
 
 #[tokio::test]
-async fn the_server_hands_the_document_out() {
+async fn serves_the_document() {
     let app = TestApp::start().await;
     let answer = app.get("/openapi.json").await;
     assert_eq!(answer.expect(200), document());
@@ -132,7 +132,7 @@ async fn the_server_hands_the_document_out() {
 }
 
 #[tokio::test]
-async fn the_reference_page_loads_what_this_server_has() {
+async fn reference_page_loads_only_local_files() {
     let app = TestApp::start().await;
     let moved = app.get("/docs").await;
     assert!([301, 302, 307, 308].contains(&moved.status), "{moved}");

@@ -24,7 +24,7 @@ async fn refused_for_load(app: &TestApp) -> u64 {
 }
 
 #[tokio::test]
-async fn a_line_that_stands_still_is_kept_short() {
+async fn sheds_load_when_the_admission_queue_stalls() {
     let app = TestApp::builder().setting("FAIRWAY_WAITING_LINE", "4").start().await;
     let abroad = app.given().tenant("elsewhere").await;
     let run = app.active_workload("main").await.execute_path();

@@ -27,7 +27,7 @@ pub(crate) async fn walked(app: &TestApp, first: String) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn every_list_is_walked_by_cursor_whole_and_once() {
+async fn cursors_visit_every_row_of_every_list_once() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     for number in 0..5 {
@@ -78,7 +78,7 @@ async fn every_list_is_walked_by_cursor_whole_and_once() {
 }
 
 #[tokio::test]
-async fn a_walk_misses_nothing_and_repeats_nothing_while_the_list_grows() {
+async fn pagination_neither_misses_nor_repeats_rows_of_a_growing_list() {
     let app = TestApp::start().await;
     for number in 0..6 {
         app.given().asset("skill", &format!("old-{number}")).await;
@@ -94,7 +94,7 @@ async fn a_walk_misses_nothing_and_repeats_nothing_while_the_list_grows() {
 }
 
 #[tokio::test]
-async fn filters_of_assets_narrow_alone_and_together() {
+async fn asset_filters_apply_alone_and_combined() {
     let app = TestApp::start().await;
     let given = app.given();
     let other = given.workspace("other", "other").await;
@@ -153,7 +153,7 @@ async fn filters_of_assets_narrow_alone_and_together() {
 }
 
 #[tokio::test]
-async fn what_is_no_filter_is_refused_and_never_reaches_the_database_as_code() {
+async fn rejects_invalid_filter_values_including_sql() {
     let app = TestApp::start().await;
     app.given().asset("skill", "thing").await;
     for value in
@@ -171,7 +171,7 @@ async fn what_is_no_filter_is_refused_and_never_reaches_the_database_as_code() {
 }
 
 #[tokio::test]
-async fn a_cursor_opens_its_own_list_alone() {
+async fn a_cursor_is_valid_only_for_its_own_list() {
     let app = TestApp::start().await;
     for number in 0..3 {
         app.given().asset("skill", &format!("thing-{number}")).await;

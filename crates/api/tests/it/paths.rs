@@ -8,7 +8,7 @@ use serde_json::json;
 const ID: &str = "0190f000-0000-7000-8000-00000000abcd";
 
 #[tokio::test]
-async fn what_is_no_identifier_is_not_found() {
+async fn invalid_identifiers_are_not_found_on_every_route() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let bare = ID.replace('-', "");
@@ -94,7 +94,7 @@ async fn what_is_no_identifier_is_not_found() {
 
 /// A fixed segment is not an identifier, also for methods that only the route with the identifier has.
 #[tokio::test]
-async fn a_word_beside_identifiers_says_which_methods_it_knows() {
+async fn fixed_segment_beside_identifiers_reports_its_allowed_methods() {
     let app = TestApp::start().await;
     let answer = app.patch("/v1/workloads/runtime-enabled", json!({})).await;
     answer.refused(405, "method_not_allowed");
@@ -103,7 +103,7 @@ async fn a_word_beside_identifiers_says_which_methods_it_knows() {
 }
 
 #[tokio::test]
-async fn only_the_paths_of_the_document_exist() {
+async fn only_documented_paths_exist() {
     let app = TestApp::start().await;
     for path in [
         "/",

@@ -39,7 +39,7 @@ async fn trickle(app: &TestApp, start: &str, more: &str) -> (String, Duration) {
 }
 
 #[tokio::test]
-async fn slow_heads_and_bodies_are_cut_and_others_served() {
+async fn disconnects_slow_clients_and_serves_others() {
     let app = impatient().await;
     let address = app.address();
     let head = format!("GET /v1/workloads HTTP/1.1\r\nHost: {address}\r\nX-Slow: ");
@@ -78,7 +78,7 @@ async fn slow_heads_and_bodies_are_cut_and_others_served() {
 }
 
 #[tokio::test]
-async fn many_that_do_nothing_leave_room_for_others() {
+async fn idle_connections_do_not_block_other_clients() {
     let app = TestApp::start().await;
     let mut idle = Vec::new();
     for _ in 0..300 {
@@ -150,7 +150,7 @@ async fn statuses(app: &TestApp, requests: &str) -> Vec<u16> {
 }
 
 #[tokio::test]
-async fn what_is_no_http_gets_the_body_of_every_refusal() {
+async fn malformed_http_gets_the_standard_error_body() {
     let app = TestApp::start().await;
     let address = app.address();
     let get = |rest: &str| format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n{rest}\r\n");

@@ -339,7 +339,7 @@ fn every_operation_has_a_row() {
 
 /// `viewer` has six permissions. Granting it requires each of them and `workspace.manage`.
 #[tokio::test]
-async fn granting_a_role_needs_each_of_its_permissions_and_workspace_manage() {
+async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
     const VIEWER: [&str; 6] = [
         "asset.view",
         "workload.view",

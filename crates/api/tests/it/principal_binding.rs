@@ -24,7 +24,7 @@ async fn access_revision(app: &TestApp) -> i64 {
 }
 
 #[tokio::test]
-async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
+async fn binding_a_principal_again_updates_its_binding() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let bindings = path(&workload);
@@ -74,7 +74,7 @@ async fn a_principal_is_bound_once_and_bound_otherwise_in_place() {
 }
 
 #[tokio::test]
-async fn a_binding_that_ends_is_gone_and_can_come_back() {
+async fn deletes_a_binding_and_creates_a_new_one() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let bindings = path(&workload);
@@ -108,7 +108,7 @@ async fn a_binding_that_ends_is_gone_and_can_come_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_bound_is_refused_with_its_field() {
+async fn rejects_invalid_principals_and_lanes_with_their_field() {
     let app = TestApp::start().await;
     let bindings = path(&app.given().workload("main").await);
     for principal in
@@ -139,7 +139,7 @@ async fn what_cannot_be_bound_is_refused_with_its_field() {
 }
 
 #[tokio::test]
-async fn bindings_are_for_those_who_manage_the_workspace() {
+async fn bindings_require_workspace_manage() {
     let app = TestApp::start().await;
     let abroad = Stage::set_abroad(&app).await;
     let given = app.given();
@@ -183,7 +183,7 @@ async fn bindings_are_for_those_who_manage_the_workspace() {
 }
 
 #[tokio::test]
-async fn a_key_keeps_what_was_asked_for_once() {
+async fn replays_a_keyed_request_without_repeating_the_change() {
     let app = TestApp::start().await;
     let bindings = path(&app.given().workload("main").await);
     let wanted = |lane: &str| json!({ "principal": "user:ada", "lane": lane });
@@ -223,7 +223,7 @@ async fn at_once(app: &TestApp, requests: Vec<Request>) -> Vec<Answer> {
 }
 
 #[tokio::test]
-async fn of_many_at_once_each_is_answered_and_one_binding_stays() {
+async fn concurrent_bindings_of_one_principal_leave_one_row() {
     let app = TestApp::start().await;
     let bindings = path(&app.given().workload("main").await);
     let lanes = ["restricted", "guided", "standard"];

@@ -30,7 +30,7 @@ async fn release(app: &TestApp, id: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
+async fn release_runs_the_newest_references_of_its_submission() {
     let (app, provider) = listening().await;
     let given = app.given();
     let tone = prompt(&given, "tone", "be kind").await;
@@ -75,7 +75,7 @@ async fn a_release_runs_what_was_newest_when_it_was_handed_in() {
 }
 
 #[tokio::test]
-async fn back_in_draft_references_are_open_again_and_verdicts_void() {
+async fn returning_to_draft_reopens_references_and_voids_verdicts() {
     let app = TestApp::start().await;
     let given = app.given();
     let tone = prompt(&given, "tone", "be kind").await;
@@ -112,7 +112,7 @@ async fn back_in_draft_references_are_open_again_and_verdicts_void() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
+async fn rejects_invalid_references_when_a_prompt_is_created() {
     let app = TestApp::start().await;
     let given = app.given();
     prompt(&given, "tone", "be kind").await;
@@ -169,7 +169,7 @@ async fn what_cannot_be_included_is_refused_when_the_prompt_is_made() {
 }
 
 #[tokio::test]
-async fn commands_are_those_that_the_prompt_allows() {
+async fn rejects_commands_that_the_prompt_does_not_allow() {
     let app = TestApp::start().await;
     let id = app.given().asset("prompt_template", "mine").await;
     let path = format!("/v1/assets/{id}/versions");
@@ -195,7 +195,7 @@ async fn commands_are_those_that_the_prompt_allows() {
 }
 
 #[tokio::test]
-async fn what_changed_since_is_found_when_the_release_is_handed_in() {
+async fn submission_checks_references_again() {
     let app = TestApp::start().await;
     let given = app.given();
     prompt(&given, "other", "x").await;
@@ -224,7 +224,7 @@ async fn what_changed_since_is_found_when_the_release_is_handed_in() {
 }
 
 #[tokio::test]
-async fn values_are_text_wherever_they_stand() {
+async fn input_values_are_inserted_as_plain_text() {
     let (app, provider) = listening().await;
     let given = app.given();
     let head = json!({
@@ -263,7 +263,7 @@ async fn values_are_text_wherever_they_stand() {
 }
 
 #[tokio::test]
-async fn hostile_prompts_are_refused_within_bounds() {
+async fn hostile_prompts_use_bounded_resources() {
     let app = TestApp::start().await;
     let given = app.given();
     for slug in ["big", "large", "huge"] {

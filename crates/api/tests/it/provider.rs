@@ -104,7 +104,7 @@ fn attempts(evidence: &Value) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn an_account_answers_and_evidence_says_what_it_took() {
+async fn records_route_tokens_and_cost_of_a_provider_call() {
     let accounts = Accounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
@@ -124,7 +124,7 @@ async fn an_account_answers_and_evidence_says_what_it_took() {
 }
 
 #[tokio::test]
-async fn the_next_route_answers_for_one_that_cannot() {
+async fn falls_back_to_the_next_route_on_provider_errors() {
     let accounts = Accounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
@@ -150,7 +150,7 @@ async fn the_next_route_answers_for_one_that_cannot() {
 }
 
 #[tokio::test]
-async fn a_refusal_ends_the_step() {
+async fn provider_refusal_fails_the_step_without_fallback() {
     let accounts = Accounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
@@ -165,7 +165,7 @@ async fn a_refusal_ends_the_step() {
 }
 
 #[tokio::test]
-async fn keys_stay_out_of_everything() {
+async fn provider_keys_never_leave_the_server() {
     let accounts = Accounts::open().await;
     let server = Overheard::start_with("trace", &accounts.settings()).await;
     let workload = workload(&server.client.given(), "main").await;
@@ -207,7 +207,7 @@ async fn keys_stay_out_of_everything() {
 }
 
 #[tokio::test]
-async fn an_account_with_all_its_places_taken_is_passed_by() {
+async fn falls_back_when_the_account_is_at_its_concurrency_limit() {
     let accounts = Accounts::open().await;
     let settings = accounts.settings().replace("concurrency = 4", "concurrency = 1");
     let app = TestApp::builder().file(settings).start().await;
@@ -231,7 +231,7 @@ fn said(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_an_account_says_is_told_while_it_says_it() {
+async fn streams_deltas_while_the_provider_sends_them() {
     let accounts = Accounts::open().await;
     let app = TestApp::builder().file(accounts.settings()).start().await;
     let workload = workload(&app.given(), "main").await;
@@ -267,7 +267,7 @@ async fn what_an_account_says_is_told_while_it_says_it() {
 }
 
 #[tokio::test]
-async fn an_account_that_lies_elsewhere_is_not_asked() {
+async fn skips_accounts_outside_the_allowed_jurisdictions() {
     let accounts = Accounts::open().await;
     let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
     let app = TestApp::builder().file(settings).start().await;

@@ -30,7 +30,7 @@ fn run(app: &Client, workload: &ActiveWorkload) -> Request {
 }
 
 #[tokio::test]
-async fn everybody_reads_and_runs_what_is_public_and_nothing_else() {
+async fn anonymous_callers_use_public_workloads_only() {
     let app = TestApp::start().await;
     let workload = public(&app, "main").await;
     app.given().role("user:nobody", "auditor", ("workspace", Some(WORKSPACE))).await;
@@ -55,7 +55,7 @@ async fn everybody_reads_and_runs_what_is_public_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_result_token_is_shown_once_and_reads_its_run_alone() {
+async fn result_token_is_shown_once_and_reads_only_its_run() {
     let app = TestApp::start().await;
     let workload = public(&app, "main").await;
     let (one, other) = (
@@ -111,7 +111,7 @@ fn too_often(answer: &Answer, per_minute: u32) {
 
 /// T43: all servers count a client together, regardless of its claimed actor and its headers.
 #[tokio::test]
-async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
+async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let app = limited(1, 4).start().await;
     let twin = limited(1, 4).beside(&app).start().await;
     let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
@@ -165,7 +165,7 @@ async fn the_rate_limit_counts_clients_and_workloads_on_all_servers() {
 
 /// Anonymous reads of a run count against the rate limit of its workload.
 #[tokio::test]
-async fn asking_about_a_run_without_a_name_counts() {
+async fn rate_limit_counts_anonymous_reads_of_a_run() {
     let app = limited(1, 5).start().await;
     let (workload, other) = (public(&app, "main").await, public(&app, "other").await);
     let ran = run(&app, &workload).as_actor("anonymous").await.expect(200);
@@ -194,7 +194,7 @@ async fn asking_about_a_run_without_a_name_counts() {
 
 /// A stored public host has no effect if the operator uses its name, as if it could not be stored.
 #[tokio::test]
-async fn a_stored_host_that_is_the_operators_decides_no_tenant() {
+async fn stored_public_host_that_the_operator_uses_selects_no_tenant() {
     let hosts = ["vault.house.example", "models.example", "forms.example"];
     let app = crate::local_mode::exposed()
         .setting("FAIRWAY_ALLOWED_HOSTS", hosts.join(", "))
@@ -219,7 +219,7 @@ async fn a_stored_host_that_is_the_operators_decides_no_tenant() {
 
 /// An anonymous request belongs to the tenant that has its host as a public host.
 #[tokio::test]
-async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
+async fn host_selects_the_tenant_of_anonymous_callers() {
     let hosts = "forms.example, other.example";
     let app = crate::local_mode::exposed().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
     let here = public(&app, "main").await;
@@ -274,7 +274,7 @@ async fn who_has_no_name_comes_to_the_tenant_of_the_host() {
 }
 
 #[tokio::test]
-async fn behind_a_trusted_proxy_the_right_most_stranger_counts() {
+async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
     let app = limited(1, 2)
         .setting("FAIRWAY_LOCAL_MODE_EXPOSED", "i-understand")
         .setting("FAIRWAY_TRUSTED_PROXIES", "127.0.0.1, 10.0.0.0/8")

@@ -122,7 +122,7 @@ fn send(request: Request) -> JoinHandle<Answer> {
 }
 
 #[tokio::test]
-async fn an_ingest_gets_vectors_of_the_model_that_a_reembedding_gave_the_index_meanwhile() {
+async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
     let gate = Gate::letting(1);
     let app = behind(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
@@ -140,7 +140,7 @@ async fn an_ingest_gets_vectors_of_the_model_that_a_reembedding_gave_the_index_m
 }
 
 #[tokio::test]
-async fn an_ingest_embeds_three_times_at_most() {
+async fn ingest_embeds_at_most_three_times() {
     let gate = Gate::letting(1);
     let app = behind(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
@@ -161,7 +161,7 @@ async fn an_ingest_embeds_three_times_at_most() {
 }
 
 #[tokio::test]
-async fn two_reembeddings_of_the_same_pieces_make_one_revision() {
+async fn concurrent_reembeddings_create_one_revision() {
     let app = behind(&Gate::open(), "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
@@ -224,7 +224,7 @@ fn is_replayed(answer: &Answer) -> bool {
 }
 
 #[tokio::test]
-async fn a_keyed_request_asks_the_model_once_while_it_is_in_progress() {
+async fn keyed_request_in_progress_calls_the_model_once() {
     let app = behind(&Gate::open(), "old", None).await;
     for keyed in Keyed::both(&app).await {
         let first = send(keyed.request(&keyed.server));
@@ -246,7 +246,7 @@ async fn a_keyed_request_asks_the_model_once_while_it_is_in_progress() {
 }
 
 #[tokio::test]
-async fn a_keyed_request_that_failed_leaves_its_key_free() {
+async fn failed_keyed_request_releases_its_key() {
     let app = behind(&Gate::open(), "old", None).await;
     for keyed in Keyed::both(&app).await {
         keyed.gate.fails.store(true, Ordering::Relaxed);
@@ -260,7 +260,7 @@ async fn a_keyed_request_that_failed_leaves_its_key_free() {
 }
 
 #[tokio::test]
-async fn a_keyed_request_whose_client_left_is_not_repeated_beside_it() {
+async fn keyed_request_continues_after_its_client_disconnects() {
     let app = behind(&Gate::open(), "old", None).await;
     for keyed in Keyed::both(&app).await {
         let first = send(keyed.request(&keyed.server));
@@ -283,7 +283,7 @@ async fn a_keyed_request_whose_client_left_is_not_repeated_beside_it() {
 }
 
 #[tokio::test]
-async fn an_expired_lease_of_a_key_lets_a_repeat_do_the_work_once() {
+async fn expired_key_lease_lets_a_retry_do_the_work_once() {
     let app = behind(&Gate::open(), "old", None).await;
     for keyed in Keyed::both(&app).await {
         let first = send(keyed.request(&keyed.server));
@@ -303,7 +303,7 @@ async fn an_expired_lease_of_a_key_lets_a_repeat_do_the_work_once() {
 }
 
 #[tokio::test]
-async fn a_reembedding_is_decided_three_times_at_most_and_embeds_each_piece_once() {
+async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     let app = behind(&Gate::open(), "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("d0", "text 0")).await.expect(201);
@@ -323,7 +323,7 @@ async fn a_reembedding_is_decided_three_times_at_most_and_embeds_each_piece_once
 }
 
 #[tokio::test]
-async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
+async fn chunk_limit_is_the_same_in_code_messages_and_openapi() {
     let app = TestApp::start().await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     for limit in [0, MAX_CHUNKS + 1] {
@@ -347,7 +347,7 @@ async fn the_limit_of_pieces_is_one_number_in_code_messages_and_document() {
 }
 
 #[tokio::test]
-async fn gates_look_at_the_vectors_of_each_knowledge_base_once() {
+async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let gate = Gate::open();
     let app = behind(&gate, "old", None).await;
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;

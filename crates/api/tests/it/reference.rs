@@ -11,7 +11,7 @@ fn example(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn references_of_references_are_frozen_too() {
+async fn freezes_transitive_references() {
     let app = TestApp::start().await;
     let given = app.given();
     let agent = json!({
@@ -63,7 +63,7 @@ async fn references_of_references_are_frozen_too() {
 
 /// A referenced asset may be visible and active and still have the wrong kind.
 #[tokio::test]
-async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
+async fn reference_to_a_wrong_kind_blocks_submission() {
     let app = TestApp::start().await;
     let given = app.given();
     let text = json!({ "slug": "text" });
@@ -95,7 +95,7 @@ async fn a_reference_to_another_kind_keeps_a_release_in_draft() {
 
 /// One content has the same reference twice, and a new version appears between the two resolutions.
 #[tokio::test]
-async fn the_same_words_mean_one_version_however_long_freezing_takes() {
+async fn equal_references_resolve_to_one_version_under_concurrent_changes() {
     let app = TestApp::start().await;
     let given = app.given();
     let agent = |name: &str| json!({ "name": name, "instructions": "Solve it." });
@@ -145,7 +145,7 @@ async fn the_same_words_mean_one_version_however_long_freezing_takes() {
 }
 
 #[tokio::test]
-async fn a_skill_stands_in_a_prompt_as_it_is() {
+async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let provider = StubProvider::new(Behaviour::Answers("ok".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();

@@ -211,7 +211,7 @@ async fn tables_with_canary(database: &TestDatabase) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_rejected_answer_is_shown_to_nobody() {
+async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     let desk = Desk::set().await;
     let client = &desk.server.client;
     let queued = desk.execute().header("prefer", "respond-async").await.expect(202)["execution_id"].clone();
@@ -269,7 +269,7 @@ async fn a_rejected_answer_is_shown_to_nobody() {
 
 /// Covers output, result and error of scripts. No script text contains the whole canary.
 #[tokio::test]
-async fn a_rejected_script_is_shown_to_nobody() {
+async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
     let desk = Desk::set().await;
     let client = &desk.server.client;
     let code = "said = 'CANARYqxz' + 'w7781'\nprint(said)\nresult = {'answer': said}";

@@ -32,7 +32,7 @@ async fn go(app: &TestApp, release: &str, to: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn bindings_come_and_go_in_drafts_alone() {
+async fn bindings_change_in_drafts_only() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
@@ -66,7 +66,7 @@ async fn bindings_come_and_go_in_drafts_alone() {
 }
 
 #[tokio::test]
-async fn gates_say_what_the_transition_says() {
+async fn gates_agree_with_the_transition() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -108,7 +108,7 @@ async fn gates_say_what_the_transition_says() {
 }
 
 #[tokio::test]
-async fn gates_of_an_active_release_are_its_other_lanes() {
+async fn gates_of_an_active_release_cover_its_other_lanes() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -129,7 +129,7 @@ async fn gates_of_an_active_release_are_its_other_lanes() {
 }
 
 #[tokio::test]
-async fn lanes_tell_who_held_them_and_when() {
+async fn lanes_list_their_holders_with_times() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -160,7 +160,7 @@ async fn lanes_tell_who_held_them_and_when() {
 
 /// A verdict that waits for a concurrent change of the bindings is refused, because its subject has changed.
 #[tokio::test]
-async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
+async fn verdict_on_changed_bindings_is_refused() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -189,7 +189,7 @@ async fn a_verdict_that_is_overtaken_by_other_bindings_counts_for_none() {
 }
 
 #[tokio::test]
-async fn a_retired_workload_takes_no_releases_activations_or_links() {
+async fn retired_workload_refuses_releases_activations_and_links() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -239,7 +239,7 @@ async fn patterns(app: &TestApp, slug: &str, count: usize) -> Version {
 }
 
 #[tokio::test]
-async fn release_takes_no_more_than_a_hundred_bindings() {
+async fn release_has_at_most_a_hundred_bindings() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
@@ -258,7 +258,7 @@ async fn release_takes_no_more_than_a_hundred_bindings() {
 
 /// The patterns of all bound contents count together. A refused release stays an editable draft.
 #[tokio::test]
-async fn release_whose_patterns_compile_to_too_much_is_not_submitted() {
+async fn refuses_release_whose_patterns_compile_too_large() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);
@@ -273,7 +273,7 @@ async fn release_whose_patterns_compile_to_too_much_is_not_submitted() {
 
 /// The schemas of a tool count for each binding of the tool. Each pattern of a schema counts as 512 KiB.
 #[tokio::test]
-async fn release_whose_schemas_compile_to_too_much_is_not_submitted() {
+async fn refuses_release_whose_schemas_compile_too_large() {
     let app = TestApp::start().await;
     let given = app.given();
     let (workload, policy) = (given.workload("main").await, given.policy("policy").await);

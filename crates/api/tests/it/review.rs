@@ -60,7 +60,7 @@ async fn facts(app: &TestApp, kind: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
+async fn answer_is_hidden_until_approved_and_then_shown_to_its_submitter() {
     let app = app().await;
     let workload = reviewed(&app.given(), "main", &["redact_output", "notify_owner"]).await;
     let (id, answer) = waiting(&app, &workload).await;
@@ -116,7 +116,7 @@ async fn an_answer_is_nobody_s_until_it_is_approved_and_then_its_submitter_s() {
 }
 
 #[tokio::test]
-async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
+async fn rejection_erases_the_answer_and_refuses_a_second_verdict() {
     let app = app().await;
     let workload = reviewed(&app.given(), "main", &[]).await;
     let id = run(&app, &workload).key("k").await.expect(202)["execution_id"].clone();
@@ -154,7 +154,7 @@ async fn a_refused_answer_is_erased_and_a_second_verdict_comes_too_late() {
 }
 
 #[tokio::test]
-async fn who_may_review_is_who_approves_and_did_not_send_it() {
+async fn review_requires_the_approve_permission_and_another_submitter() {
     let app = app().await;
     let given = app.given();
     let workload = reviewed(&given, "main", &[]).await;
@@ -197,7 +197,7 @@ async fn who_may_review_is_who_approves_and_did_not_send_it() {
 
 /// Neither the delegating service nor the user that it acts for may review the run.
 #[tokio::test]
-async fn a_service_reviews_no_run_that_it_sent_for_somebody() {
+async fn service_may_not_review_runs_that_it_delegated() {
     let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
     let app =
         TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:gateway").provider(provider).start().await;
@@ -216,7 +216,7 @@ async fn a_service_reviews_no_run_that_it_sent_for_somebody() {
 }
 
 #[tokio::test]
-async fn those_that_wait_are_listed_and_followed_as_under_way() {
+async fn runs_awaiting_review_are_listed_and_streamed() {
     let app = app().await;
     let workload = reviewed(&app.given(), "main", &[]).await;
     let other = app.active_workload("other").await;
@@ -278,7 +278,7 @@ async fn those_that_wait_are_listed_and_followed_as_under_way() {
 }
 
 #[tokio::test]
-async fn a_wait_ends_by_cancelling_by_the_kill_switch_and_by_time() {
+async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let app = app().await;
     let given = app.given();
     let workload = reviewed(&given, "main", &["notify_owner"]).await;
@@ -322,7 +322,7 @@ async fn a_wait_ends_by_cancelling_by_the_kill_switch_and_by_time() {
 }
 
 #[tokio::test]
-async fn of_many_verdicts_one_counts() {
+async fn one_of_many_concurrent_verdicts_counts() {
     let app = app().await;
     let workload = reviewed(&app.given(), "main", &[]).await;
     let (id, _) = waiting(&app, &workload).await;
@@ -343,7 +343,7 @@ async fn of_many_verdicts_one_counts() {
 
 /// A waiting caller gets its response when the review starts, in every dispatch mode. Its key finds the run.
 #[tokio::test]
-async fn a_key_finds_a_run_that_waits_for_a_person() {
+async fn idempotency_key_finds_a_run_that_awaits_review() {
     for dispatch in ["hybrid", "queued"] {
         let provider = StubProvider::new(Behaviour::Answers(ANSWER.to_owned()));
         let app = TestApp::builder().setting("FAIRWAY_DISPATCH", dispatch).provider(provider.clone()).start().await;

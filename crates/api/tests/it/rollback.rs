@@ -44,7 +44,7 @@ async fn approved(app: &TestApp, count: usize) -> (String, Vec<String>, Vec<Vers
 }
 
 #[tokio::test]
-async fn the_release_before_serves_again() {
+async fn rollback_restores_the_previous_release() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved(&app, 2).await;
     let [one, two] = releases.as_slice() else { panic!() };
@@ -94,7 +94,7 @@ async fn the_release_before_serves_again() {
 }
 
 #[tokio::test]
-async fn lanes_go_back_one_by_one_past_those_that_are_over() {
+async fn rollback_of_a_lane_skips_retired_releases() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved(&app, 4).await;
     let [one, two, three, four] = releases.as_slice() else { panic!() };
@@ -125,7 +125,7 @@ async fn lanes_go_back_one_by_one_past_those_that_are_over() {
 }
 
 #[tokio::test]
-async fn archived_assets_stop_no_way_back() {
+async fn archived_assets_do_not_block_a_rollback() {
     let app = TestApp::start().await;
     let given = app.given();
     let workload = given.workload("main").await;
@@ -144,7 +144,7 @@ async fn archived_assets_stop_no_way_back() {
 }
 
 #[tokio::test]
-async fn rubbish_takes_nothing_back() {
+async fn rejects_invalid_rollback_bodies() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved(&app, 2).await;
     for release in &releases {
@@ -170,7 +170,7 @@ async fn rubbish_takes_nothing_back() {
 
 /// A late rollback is refused: the lane has no previous release, or the release is not active.
 #[tokio::test]
-async fn of_rollbacks_at_once_each_lane_goes_back_once() {
+async fn concurrent_rollbacks_roll_each_lane_back_once() {
     let app = TestApp::start().await;
     let (workload, releases, _) = approved(&app, 3).await;
     for release in &releases {
@@ -200,7 +200,7 @@ async fn of_rollbacks_at_once_each_lane_goes_back_once() {
 }
 
 #[tokio::test]
-async fn enough_failures_advise_a_rollback() {
+async fn failures_above_the_threshold_recommend_a_rollback() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -250,7 +250,7 @@ async fn enough_failures_advise_a_rollback() {
 }
 
 #[tokio::test]
-async fn withholds_a_rollback_record_that_fails_its_checksum_and_records_an_incident() {
+async fn withholds_damaged_rollback_records_and_records_an_incident() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;
     let (_, releases, _) = approved(&app, 2).await;

@@ -71,7 +71,7 @@ async fn told(app: &TestApp, kind: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_person_walks_a_release_through_three_lanes() {
+async fn manual_advances_roll_a_release_out_to_three_lanes() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 2).await;
     let [old, new] = releases.as_slice() else { panic!() };
@@ -132,7 +132,7 @@ async fn a_person_walks_a_release_through_three_lanes() {
 }
 
 #[tokio::test]
-async fn plans_that_are_none_move_nothing() {
+async fn invalid_rollout_plans_change_no_lane() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 1).await;
     for body in [
@@ -176,7 +176,7 @@ async fn plans_that_are_none_move_nothing() {
 }
 
 #[tokio::test]
-async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
+async fn losing_the_current_lane_ends_a_rollout() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 5).await;
     let [base, one, two, three, four] = releases.as_slice() else { panic!() };
@@ -208,7 +208,7 @@ async fn who_loses_the_lane_it_is_at_is_rolled_out_no_further() {
 
 /// Both requests read the rollout before either advances it: one succeeds, and the other one is refused.
 #[tokio::test]
-async fn of_two_who_advance_at_once_one_does() {
+async fn one_of_two_concurrent_advances_succeeds() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 1).await;
     roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
@@ -235,7 +235,7 @@ async fn of_two_who_advance_at_once_one_does() {
 }
 
 #[tokio::test]
-async fn whoever_names_a_revision_moves_nothing_that_has_moved() {
+async fn stale_if_match_refuses_lane_changes() {
     let app = TestApp::start().await;
     let (_, releases) = approved(&app, 2).await;
     activate(&app, &releases[0], json!({})).await.expect(200);
@@ -258,7 +258,7 @@ async fn whoever_names_a_revision_moves_nothing_that_has_moved() {
 
 /// The controller does not advance a suspended workload on the evidence of earlier runs.
 #[tokio::test]
-async fn the_pilot_leaves_a_suspended_workload_alone() {
+async fn controller_holds_rollouts_of_suspended_workloads() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 1).await;
     let config = json!({ "interface_config": { "presentation_mode": "form",
@@ -277,7 +277,7 @@ async fn the_pilot_leaves_a_suspended_workload_alone() {
 }
 
 #[tokio::test]
-async fn a_lane_is_taken_only_while_the_release_may_serve() {
+async fn advance_requires_an_approved_release() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 1).await;
     let release = &releases[0];
@@ -289,7 +289,7 @@ async fn a_lane_is_taken_only_while_the_release_may_serve() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_is_found_again_by_its_key() {
+async fn idempotency_key_replays_an_advance() {
     let app = TestApp::start().await;
     let (_, releases) = approved(&app, 1).await;
     roll(&app, &releases[0], plan(&["restricted", "guided", "standard"], 0, false)).await;
@@ -302,7 +302,7 @@ async fn a_lost_answer_is_found_again_by_its_key() {
 
 /// The database's clock measures the soak, regardless of the servers' clocks.
 #[tokio::test]
-async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
+async fn controller_advances_after_the_soak_with_enough_good_runs() {
     let clock = Arc::new(MovableClock::default());
     let app = TestApp::builder().clock(clock.clone()).start().await;
     let (workload, releases) = approved(&app, 1).await;
@@ -357,7 +357,7 @@ async fn the_pilot_goes_on_after_the_soak_if_enough_runs_went_well() {
 }
 
 #[tokio::test]
-async fn many_pilots_take_each_step_once_and_leave_plans_of_people_alone() {
+async fn concurrent_controllers_advance_once_and_skip_manual_plans() {
     let app = TestApp::start().await;
     let (_, releases) = approved(&app, 2).await;
     let config = json!({ "interface_config": { "presentation_mode": "form",
@@ -379,7 +379,7 @@ async fn many_pilots_take_each_step_once_and_leave_plans_of_people_alone() {
 }
 
 #[tokio::test]
-async fn a_hold_ends_with_its_rollout_and_gates_hold_too() {
+async fn blocked_gates_hold_a_rollout_until_it_ends() {
     let app = TestApp::start().await;
     let (workload, releases) = approved(&app, 1).await;
     let release = &releases[0];

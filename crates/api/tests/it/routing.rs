@@ -77,7 +77,7 @@ async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_fallback_answers_and_every_call_is_evidence() {
+async fn fallback_route_answers_and_each_attempt_is_evidence() {
     let provider = Arc::new(ByAccount::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [route("first", "bad", None), route("second", "good", None), route("third", "good", None)];
@@ -100,7 +100,7 @@ async fn a_fallback_answers_and_every_call_is_evidence() {
 }
 
 #[tokio::test]
-async fn a_fallback_that_lies_elsewhere_is_held_back_and_that_is_evidence() {
+async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
     let provider = Arc::new(ByAccount::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [
@@ -125,7 +125,7 @@ async fn a_fallback_that_lies_elsewhere_is_held_back_and_that_is_evidence() {
 }
 
 #[tokio::test]
-async fn where_no_route_complies_nobody_is_asked_and_the_gates_say_so_before() {
+async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
     let provider = Arc::new(ByAccount::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();

@@ -23,7 +23,7 @@ async fn seen_by(app: &TestApp, actor: &str, query: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
+async fn callers_see_the_runs_of_their_scopes_without_results() {
     let app = TestApp::start().await;
     let given = app.given();
     let next_door = given.workspace("next-door", "next-door").await;
@@ -86,7 +86,7 @@ async fn each_caller_sees_the_runs_of_its_places_and_no_answers() {
 }
 
 #[tokio::test]
-async fn runs_are_found_by_status_and_by_time() {
+async fn filters_runs_by_status_and_time() {
     let provider = StubProvider::new(Behaviour::Answers("billing".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
@@ -145,7 +145,7 @@ async fn runs_are_found_by_status_and_by_time() {
 
 /// One instant ends a window and begins the next one: each run is in exactly one window.
 #[tokio::test]
-async fn windows_that_meet_share_no_run_and_miss_none() {
+async fn adjacent_time_windows_neither_overlap_nor_miss_runs() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     for _ in 0..6 {
@@ -162,7 +162,7 @@ async fn windows_that_meet_share_no_run_and_miss_none() {
 }
 
 #[tokio::test]
-async fn a_walk_through_runs_is_not_moved_by_those_that_arrive() {
+async fn pagination_of_runs_is_stable_while_runs_arrive() {
     let app = TestApp::start().await;
     let (one, two) = (app.active_workload("one").await, app.active_workload("two").await);
     let mut old = Vec::new();
@@ -188,7 +188,7 @@ async fn a_walk_through_runs_is_not_moved_by_those_that_arrive() {
 }
 
 #[tokio::test]
-async fn the_submitter_reads_its_answer_for_as_long_as_is_set_and_no_longer() {
+async fn submitter_reads_its_result_until_the_retention_ends() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let path = format!("/v1/executions/{}", ran(&app, &workload).await);

@@ -24,7 +24,7 @@ fn encoded(text: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_list_shows_what_can_be_used() {
+async fn lists_workloads_with_an_interface_that_can_run() {
     let app = TestApp::start().await;
     let form = json!({ "presentation_mode": "form" });
     workload(
@@ -88,7 +88,7 @@ async fn the_list_shows_what_can_be_used() {
 }
 
 #[tokio::test]
-async fn a_search_is_for_words() {
+async fn searches_by_words_only() {
     let app = TestApp::start().await;
     workload(&app, "one", json!({ "name": "Ticket sorter", "interface_config": chat("Sorts e-mail & more, 100%.") }))
         .await;
@@ -151,7 +151,7 @@ async fn a_search_is_for_words() {
 }
 
 #[tokio::test]
-async fn each_sees_what_its_roles_reach() {
+async fn callers_see_the_workloads_of_their_roles() {
     let app = TestApp::start().await;
     let here = workload(&app, "here", json!({ "interface_config": chat("shared word") })).await;
     let elsewhere = app.given().workspace("elsewhere", "elsewhere").await;
@@ -185,7 +185,7 @@ async fn each_sees_what_its_roles_reach() {
 }
 
 #[tokio::test]
-async fn a_page_finds_everything_by_the_slug() {
+async fn reads_a_runtime_workload_by_its_slug() {
     let app = TestApp::start().await;
     let config = json!({
         "presentation_mode": "form", "input_fields": [{ "name": "ticket", "type": "text" }],

@@ -24,7 +24,7 @@ async fn run(language: Language, code: &str) -> CodeResult {
 }
 
 #[tokio::test]
-async fn scripts_say_things_and_come_to_results() {
+async fn scripts_return_results_and_output() {
     for (language, code, result, stdout) in [
         (SL, "print('hi')\nresult = 1 + 1", json!(2), "hi\n"),
         (SL, "result = {'a': [1, 2.5, None, True, 'é']}", json!({ "a": [1, 2.5, null, true, "é"] }), ""),
@@ -56,7 +56,7 @@ async fn scripts_say_things_and_come_to_results() {
 
 /// Scripts that attempt access or exceed a limit: each one ends with an allowed failure.
 #[tokio::test]
-async fn no_script_finds_a_way_out() {
+async fn scripts_cannot_escape_the_sandbox() {
     let brackets = "[".repeat(100_000);
     let lists = format!("result = {}1{}", "[".repeat(100_000), "]".repeat(100_000));
     let negations = format!("result = {}1", "not ".repeat(100_000));
@@ -174,7 +174,7 @@ async fn no_script_finds_a_way_out() {
 
 /// An interpreter may quote a long source line in its error. The quote does not count as output of the script.
 #[tokio::test]
-async fn an_error_about_a_long_line_is_told_short() {
+async fn errors_about_long_lines_are_truncated() {
     let word = "x".repeat(70_000);
     for (language, code) in [
         (JS, format!("let {word} {word}")),
@@ -195,7 +195,7 @@ async fn an_error_about_a_long_line_is_told_short() {
 
 /// A thrown value that is not an error is printed as JavaScript prints it, because the engine's text has addresses.
 #[tokio::test]
-async fn what_is_thrown_is_spelled() {
+async fn reports_thrown_values_that_are_not_errors() {
     for (code, printed) in [
         ("throw 'plain'", "Uncaught plain\n"),
         ("throw { a: 1 }", "Uncaught {\"a\":1}\n"),
@@ -207,7 +207,7 @@ async fn what_is_thrown_is_spelled() {
 }
 
 #[tokio::test]
-async fn no_script_goes_on_for_ever() {
+async fn scripts_end_at_the_time_limit() {
     for (language, code) in [
         (JS, "while (true) {}"),
         (JS, "/(a+)+$/.test('a'.repeat(40) + '!')"),
@@ -245,7 +245,7 @@ async fn has_gone(child: i32) {
 
 /// A prepared child waits for its script. Dropping the handle ends the child, and a new child replaces one that died.
 #[tokio::test]
-async fn a_child_whose_script_never_comes_is_ended() {
+async fn ends_prepared_children_that_get_no_script() {
     let is_waiting = |pid: i32| {
         let state = std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -283,7 +283,7 @@ async fn a_child_whose_script_never_comes_is_ended() {
 
 /// A child has no environment and no descriptors of the server, and it ends when its caller drops it.
 #[tokio::test]
-async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
+async fn child_is_confined_and_ends_with_its_caller() {
     assert_eq!(ours(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
@@ -338,7 +338,7 @@ async fn a_child_has_nothing_and_does_not_outlive_who_waits() {
 }
 
 #[tokio::test]
-async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
+async fn distinguishes_unreachable_and_lost_children() {
     let script = Script { language: SL, code: String::new() };
     let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     let run = async |program: &str| Embedded::of(program.into()).prepare(SL, ScriptLimits::GREATEST).run(request).await;
@@ -347,7 +347,7 @@ async fn a_child_that_cannot_be_started_or_says_nonsense_is_told_apart() {
 }
 
 #[tokio::test]
-async fn a_script_goes_all_the_way() {
+async fn runs_scripts_through_the_api() {
     let app = TestApp::builder().gateway(Arc::new(embedded())).start().await;
     app.active_workload("main").await;
     let ask = |language: &str, code: &str| {

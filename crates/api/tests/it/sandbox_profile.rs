@@ -37,7 +37,7 @@ async fn run(app: &TestApp, language: &str, code: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn a_gateway_is_handed_the_limits_of_the_profile() {
+async fn passes_the_limits_of_the_profile_to_the_gateway() {
     let gateway = StubGateway::quiet();
     let limits = json!({ "wall_ms": 1_500, "cpu_ms": 700, "memory_mb": 16, "output_bytes": 1_000, "pids": 4 });
     let app = bound(gateway.clone(), json!({ "limits": limits, "languages": ["starlark"] })).await;
@@ -60,7 +60,7 @@ async fn a_gateway_is_handed_the_limits_of_the_profile() {
 }
 
 #[tokio::test]
-async fn a_language_that_the_profile_does_not_list_is_refused_before_anything_is_written() {
+async fn refuses_unlisted_languages_before_any_write() {
     let gateway = StubGateway::quiet();
     let app = bound(gateway.clone(), json!({ "languages": ["python", "javascript"] })).await;
     run(&app, "starlark", "result = 1").await.refused(422, "language_not_allowed");
@@ -71,7 +71,7 @@ async fn a_language_that_the_profile_does_not_list_is_refused_before_anything_is
 }
 
 #[tokio::test]
-async fn a_runtime_or_an_image_that_scripts_do_not_get_is_refused() {
+async fn refuses_unsupported_runtimes_and_images() {
     for changes in [json!({ "runtime": "gvisor" }), json!({ "image": "registry.example.com/python" })] {
         let gateway = StubGateway::quiet();
         let app = bound(gateway.clone(), changes).await;
@@ -103,7 +103,7 @@ async fn scripts_end_at_the_limits_of_their_profile() {
 
 /// Two minutes of wall time and 100 ms of CPU time.
 #[tokio::test]
-async fn processor_time_ends_a_script_by_itself() {
+async fn cpu_limit_ends_a_script_before_the_wall_limit() {
     let limits =
         ScriptLimits { wall: Duration::from_secs(120), cpu: Duration::from_millis(100), ..ScriptLimits::GREATEST };
     for (language, code) in [

@@ -137,7 +137,7 @@ async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
 }
 
 #[tokio::test]
-async fn what_people_write_is_found_nowhere_else() {
+async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     let server = Overheard::start("trace").await;
     let stage = Stage::set(&server.client).await;
     let mut responses = Vec::new();
@@ -258,7 +258,7 @@ fn raw(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> 
 }
 
 #[tokio::test]
-async fn nothing_that_is_sent_fakes_a_line_or_makes_a_label() {
+async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let server = Overheard::start("trace").await;
     let client = &server.client;
     let stage = Stage::set(client).await;

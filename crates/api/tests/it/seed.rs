@@ -65,7 +65,7 @@ async fn seeding_twice_has_no_effect() {
 }
 
 #[tokio::test]
-async fn seeds_beside_a_running_server_and_keeps_what_people_changed() {
+async fn seeds_next_to_a_running_server_and_keeps_changes() {
     let app = TestApp::start().await;
     seed(app.database(), app.home()).await;
     let ran = answer(&app).await;
@@ -97,7 +97,7 @@ async fn seeds_beside_a_running_server_and_keeps_what_people_changed() {
 }
 
 #[tokio::test]
-async fn completes_what_an_interrupted_attempt_left() {
+async fn completes_an_interrupted_seeding() {
     let app = TestApp::start().await;
     let by_author = |path: &str, body: Value| app.post(path, body).as_actor("user:demo-author");
     let workload = json!({ "slug": "ticket-classifier", "owner_ref": "team:support", "invocation_mode": "form" });

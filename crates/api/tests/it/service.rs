@@ -11,7 +11,7 @@ use std::{
 use uuid::Uuid;
 
 #[tokio::test]
-async fn it_says_that_it_lives_and_is_ready() {
+async fn reports_health_and_readiness() {
     let app = TestApp::start().await;
     assert_eq!(app.get("/healthz").await.expect(200), json!({ "status": "ok" }));
     let ready = json!({ "status": "ready", "database": "ok", "artifacts": "ok", "partitions": "ok" });
@@ -28,7 +28,7 @@ async fn it_says_that_it_lives_and_is_ready() {
 }
 
 #[tokio::test]
-async fn the_labels_of_metrics_are_a_closed_set() {
+async fn metric_labels_are_a_closed_set() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     for at in 0..30 {
@@ -76,7 +76,7 @@ async fn the_labels_of_metrics_are_a_closed_set() {
 }
 
 #[tokio::test]
-async fn requests_are_told_apart() {
+async fn assigns_unique_request_ids() {
     let app = TestApp::start().await;
     let request_id = Uuid::now_v7().to_string();
     let answer = app.get("/v1/workloads").header("X-Request-Id", &request_id).await;
@@ -111,7 +111,7 @@ impl Write for Lines {
 }
 
 #[tokio::test]
-async fn the_log_holds_neither_queries_nor_texts() {
+async fn log_contains_neither_queries_nor_texts() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -154,7 +154,7 @@ async fn the_log_holds_neither_queries_nor_texts() {
 
 /// The dashboard and the chapter on metrics cover exactly the series of `/metrics`.
 #[tokio::test]
-async fn the_dashboard_shows_what_is_measured() {
+async fn dashboard_and_chapter_cover_every_metric() {
     let app = TestApp::start().await;
     app.get("/v1/assets").await;
     let text = app.get("/metrics").await.text();
@@ -184,7 +184,7 @@ async fn the_dashboard_shows_what_is_measured() {
 }
 
 #[tokio::test]
-async fn answers_to_named_callers_say_how_long_they_took() {
+async fn responses_to_identified_callers_have_server_timing() {
     let app = TestApp::start().await;
     for (path, waits) in [("/v1/assets", true), ("/healthz", false)] {
         let answer = app.get(path).await;
@@ -231,7 +231,7 @@ async fn omits_server_timing_for_refusals_and_guests() {
 }
 
 #[tokio::test]
-async fn the_documents_are_read_and_nothing_else() {
+async fn documentation_routes_allow_reads_only() {
     let app = TestApp::start().await;
     for path in ["/openapi.json", "/docs/", "/docs/swagger-ui.css", "/docs"] {
         for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"] {
@@ -246,7 +246,7 @@ async fn the_documents_are_read_and_nothing_else() {
 
 /// A browser on an unknown path gets a page, and other clients get the usual error body.
 #[tokio::test]
-async fn who_prefers_pages_is_told_by_a_page_that_nothing_is_there() {
+async fn not_found_is_an_html_page_for_browsers() {
     let app = TestApp::start().await;
     let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
     for path in ["/nobodys", "/nobodys/", "/no/such/path", "/v2/assets"] {

@@ -62,7 +62,7 @@ pub(crate) async fn number(app: &TestApp, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_link_is_made_listed_and_taken_back() {
+async fn creates_lists_and_revokes_a_link() {
     let app = TestApp::start().await;
     let workload = shared(&app, "main").await;
     let links = links(&workload);
@@ -125,7 +125,7 @@ async fn a_link_is_made_listed_and_taken_back() {
 }
 
 #[tokio::test]
-async fn what_a_link_may_be_has_bounds() {
+async fn rejects_link_terms_out_of_bounds() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     let links = format!("/v1/workloads/{workload}/share-links");
@@ -149,7 +149,7 @@ async fn what_a_link_may_be_has_bounds() {
 }
 
 #[tokio::test]
-async fn every_reason_has_its_code_and_the_first_is_told() {
+async fn refused_tokens_report_the_first_applicable_reason() {
     let app = TestApp::start().await;
     let workload = shared(&app, "main").await;
     let page = |token: &str| app.get(format!("/v1/workloads/by-slug/main?token={token}"));
@@ -190,7 +190,7 @@ async fn every_reason_has_its_code_and_the_first_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_refused_costs_no_use() {
+async fn refused_runs_consume_no_use() {
     let app = TestApp::start().await;
     let given = app.given();
     let rules = json!([{ "id": "r", "condition": "inputs.ticket == 'yes'", "outcome": "allow", "reason_code": "ok" }]);
@@ -244,7 +244,7 @@ fn tally(answers: &[Answer]) -> BTreeMap<(u16, String), usize> {
 
 /// R12, short form: two servers on one database.
 #[tokio::test]
-async fn uses_never_exceed_the_cap_and_a_revocation_holds_at_once_everywhere() {
+async fn uses_stay_within_the_cap_and_revocations_apply_to_all_servers() {
     const MANY: usize = 50;
     let app = TestApp::start().await;
     let twin = TestApp::builder().beside(&app).start().await;
@@ -283,7 +283,7 @@ async fn uses_never_exceed_the_cap_and_a_revocation_holds_at_once_everywhere() {
 
 /// A run that waited can check whether its link was revoked meanwhile.
 #[tokio::test]
-async fn a_run_knows_whether_its_link_was_taken_back() {
+async fn run_reports_the_revocation_of_its_link() {
     use fairway_domain::{id::ExecutionId, share_link::ShareLinkStore as _, tenant::TenantScope};
     let app = TestApp::start().await;
     let workload = shared(&app, "main").await;

@@ -13,7 +13,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn a_token_opens_its_workload_and_starts_its_runs() {
+async fn token_reads_its_workload_and_starts_runs() {
     let app = TestApp::start().await;
     let workload = shared(&app, "main").await;
     let link = made(&app, &workload, json!({ "max_uses": 3, "lane": "restricted" })).await;
@@ -61,7 +61,7 @@ async fn a_token_opens_its_workload_and_starts_its_runs() {
 }
 
 #[tokio::test]
-async fn the_lane_of_a_link_serves_its_runs() {
+async fn lane_of_a_link_serves_its_runs() {
     let app = TestApp::start().await;
     let workload = shared(&app, "main").await;
     let careful = app.given().approved(&workload.workload_id, &workload.versions).await;
@@ -81,7 +81,7 @@ async fn the_lane_of_a_link_serves_its_runs() {
 
 /// T29: a token gives access to one workload, on the routes of that workload only.
 #[tokio::test]
-async fn a_token_grants_that_workload_and_nothing_else() {
+async fn token_gives_access_to_its_workload_only() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
     let workload = shared(&app, "shared").await;
@@ -161,7 +161,7 @@ async fn a_token_grants_that_workload_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_link_stands_in_for_a_session() {
+async fn link_selects_its_tenant_without_a_session() {
     let app = TestApp::start().await;
     let abroad = Stage::set_abroad(&app).await;
     let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
@@ -177,7 +177,7 @@ async fn a_link_stands_in_for_a_session() {
 
 /// T30: all servers rate limit a client that guesses tokens, and serve clients with a valid token at other addresses.
 #[tokio::test]
-async fn tokens_are_not_tried_without_end() {
+async fn rate_limits_guesses_of_tokens() {
     let rate = |builder: fairway_testkit::app::Builder| {
         builder
             .setting("FAIRWAY_PUBLIC_RATE_PER_MINUTE", "5")
@@ -236,7 +236,7 @@ async fn recorded(app: &Client) -> ActiveWorkload {
 
 /// R13 and T28: a token appears only in the response that creates it.
 #[tokio::test]
-async fn tokens_lie_nowhere() {
+async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
     let server = Overheard::start("trace").await;
     let app = &server.client;
     let workload = shared(app, "main").await;

@@ -58,7 +58,7 @@ fn body(path: &str, slug: &str) -> Value {
 const PATHS: [&str; 5] = ["/v1/tenants", "/v1/workspaces", "/v1/assets", "/v1/flows", "/v1/workloads"];
 
 #[tokio::test]
-async fn slugs_have_one_shape() {
+async fn rejects_invalid_and_reserved_slugs_on_every_route() {
     let app = TestApp::start().await;
     let long = "a".repeat(64);
     for path in PATHS {
@@ -99,7 +99,7 @@ async fn taken_slugs_conflict_before_reserved_slugs_are_refused() {
 }
 
 #[tokio::test]
-async fn assets_and_flows_share_names_and_workloads_have_their_own() {
+async fn assets_and_flows_share_slugs_and_workloads_do_not() {
     let app = TestApp::start().await;
     for (path, status) in [("/v1/assets", 201), ("/v1/flows", 409), ("/v1/workloads", 201)] {
         let answer = app.post(path, body(path, "same")).await;
@@ -108,7 +108,7 @@ async fn assets_and_flows_share_names_and_workloads_have_their_own() {
 }
 
 #[tokio::test]
-async fn environments_owners_labels_and_names_have_a_shape_too() {
+async fn rejects_invalid_environments_owners_labels_and_names() {
     let app = TestApp::start().await;
     let workload = app.given().workload("main").await;
     for environment in ["", "Dev", "dev ", "v1", "a/b", "..", "dev\u{200b}"] {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const NOTHING: &str = "0190f000-0000-7000-8000-00000000dead";
 
 #[tokio::test]
-async fn tenants_are_made_and_configured() {
+async fn creates_and_configures_tenants() {
     let app = TestApp::start().await;
     let made = app.post("/v1/tenants", json!({ "slug": "acme", "name": "Acme Ltd." })).await;
     let tenant = made.expect(201);
@@ -98,7 +98,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
 
 /// A public host selects the tenant of anonymous callers, so only platform operators assign hosts, and only free ones.
 #[tokio::test]
-async fn public_hosts_are_given_out_by_the_platform_within_bounds() {
+async fn platform_operators_assign_public_hosts_within_bounds() {
     let app = TestApp::builder()
         .setting("VAULT_ADDR", "https://Vault.house.example:8200")
         .setting("VAULT_TOKEN", "x")
@@ -180,7 +180,7 @@ async fn workspaces_share_a_namespace() {
 }
 
 #[tokio::test]
-async fn callers_work_in_one_tenant() {
+async fn requests_use_one_tenant() {
     let app = TestApp::start().await;
     let tenant = app.given().tenant("acme").await;
     let abroad = app.given().in_tenant(&tenant, "");
@@ -212,7 +212,7 @@ async fn callers_work_in_one_tenant() {
 }
 
 #[tokio::test]
-async fn tenants_have_names_and_rows_of_their_own() {
+async fn tenants_have_separate_slugs_and_rows() {
     let app = TestApp::start().await;
     let tenant = app.given().tenant("acme").await;
     let abroad = app.given().in_tenant(&tenant, "");
@@ -249,7 +249,7 @@ pub(crate) fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
 }
 
 #[tokio::test]
-async fn a_foreign_identifier_is_like_none() {
+async fn foreign_identifiers_look_like_unknown_ones() {
     let app = TestApp::start().await;
     let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
     let next_door = home.given.workspace("next-door", "next-door").await;
@@ -301,7 +301,7 @@ async fn a_foreign_identifier_is_like_none() {
 }
 
 #[tokio::test]
-async fn foreign_identifiers_in_queries_and_bodies_are_like_none() {
+async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
     let app = TestApp::start().await;
     let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
     home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;

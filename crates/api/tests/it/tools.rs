@@ -15,7 +15,7 @@ fn flow(slug: &str) -> Value {
 }
 
 #[tokio::test]
-async fn execute_flow_is_a_run_like_any_other() {
+async fn execute_flow_starts_an_ordinary_run() {
     let app = TestApp::start().await;
     let workload = app.active_workload("main").await;
     let answer = app.post(FLOW, flow("main")).key("once").await;
@@ -39,7 +39,7 @@ async fn execute_flow_is_a_run_like_any_other() {
 
 /// If the outcome of the accept is unknown, the response says so with the run's identifier, and no second run starts.
 #[tokio::test]
-async fn a_lost_answer_is_told_as_such_and_nothing_is_called_again() {
+async fn lost_response_is_reported_without_a_second_run() {
     let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
     let line = FaultyLine::to(calm.database(), 1);
     let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").beside(&calm).over(&line).start().await;
@@ -62,7 +62,7 @@ async fn a_lost_answer_is_told_as_such_and_nothing_is_called_again() {
 }
 
 #[tokio::test]
-async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
+async fn reports_queued_and_failed_runs() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Holds)).setting("FAIRWAY_SYNC_WAIT", "1ms");
     let app = app.start().await;
     app.active_workload("slow").await;
@@ -79,7 +79,7 @@ async fn a_run_that_goes_on_or_ends_badly_is_told_as_such() {
 }
 
 #[tokio::test]
-async fn arguments_are_held_against_the_schema() {
+async fn validates_arguments_against_the_schema() {
     let app = TestApp::start().await;
     for (tool, arguments, path, code) in [
         ("execute_flow", json!({}), "arguments.environment", "missing_field"),
@@ -101,7 +101,7 @@ async fn arguments_are_held_against_the_schema() {
 }
 
 #[tokio::test]
-async fn a_service_whose_word_is_taken_runs_for_others_and_reads_for_nobody() {
+async fn internal_clients_delegate_runs_but_not_reads() {
     let app = TestApp::builder().setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
     let workload = app.active_workload("main").await;
     for principal in ["service:portal", "user:mia"] {
@@ -128,7 +128,7 @@ async fn a_service_whose_word_is_taken_runs_for_others_and_reads_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
+async fn knowledge_queries_follow_the_contract_and_record_facts() {
     let app = TestApp::start().await;
     let base = app.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let documents = json!({ "documents": [{ "document_id": "leave", "text": "Thirty days of leave a year." }] });
@@ -164,7 +164,7 @@ async fn a_knowledge_base_is_read_by_its_contract_and_the_log_says_so() {
 
 /// A query that an embedding model receives leaves the server, so a fact records it before the call.
 #[tokio::test]
-async fn what_goes_to_a_model_is_told_before_it_goes() {
+async fn records_queries_before_sending_them_to_a_model() {
     let app = TestApp::start().await;
     let mut content = knowledge("handbook");
     content["retrieval"] = json!({ "strategy": "vector" });
@@ -191,7 +191,7 @@ async fn what_goes_to_a_model_is_told_before_it_goes() {
 }
 
 #[tokio::test]
-async fn evidence_takes_the_rights_to_read_it_and_to_use_tools() {
+async fn inspect_evidence_requires_read_and_run_permissions() {
     let app = TestApp::start().await;
     app.active_workload("main").await;
     let ran = app.post(FLOW, flow("main")).await.expect(200);
@@ -206,7 +206,7 @@ async fn evidence_takes_the_rights_to_read_it_and_to_use_tools() {
 }
 
 #[tokio::test]
-async fn a_deployment_says_what_it_has_and_no_secrets() {
+async fn runtime_information_requires_a_role_and_lists_capabilities() {
     let app = TestApp::start().await;
     let workload = app.active_workload("ticket-sorter").await;
     let read = async |what: &str| app.get(format!("/v1/runtime/{what}?workspace_id={WORKSPACE}")).await.expect(200);

@@ -14,7 +14,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_request_is_traced_from_its_caller_to_its_statements() {
+async fn traces_a_request_from_its_caller_to_its_statements() {
     // The log level is `warn`, because it must not affect the export of spans.
     let server = Overheard::start("warn").await;
     let stage = Stage::set(&server.client).await;
@@ -65,7 +65,7 @@ const CANARY: &str = "canary-qxzw-7781";
 
 /// The MCP SDK logs whole messages; none of them reaches the log or the collector.
 #[tokio::test]
-async fn exports_nothing_that_a_chatty_tool_server_says() {
+async fn exports_no_messages_of_a_tool_server() {
     let endpoint = FaultyEndpoint::start().await;
     let server = Overheard::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
     let given = server.client.given();

@@ -30,7 +30,7 @@ async fn twice(app: &TestApp, head: &str, body: &[u8]) -> (String, bool) {
 }
 
 #[tokio::test]
-async fn a_refusal_reads_what_is_short_and_ends_what_is_long() {
+async fn refusals_drain_short_bodies_and_close_on_long_ones() {
     let app = TestApp::start().await;
     let json = "Content-Type: application/json";
     let short = r#"{"slug":"a","asset_kind":"prompt"}"#;

@@ -68,7 +68,7 @@ fn problems(answer: &Answer) -> Vec<(String, String)> {
 
 /// Every create request reports all field errors at once.
 #[tokio::test]
-async fn every_wrong_field_is_told_at_once() {
+async fn reports_every_invalid_field_at_once() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("prompt_template", "prompt").await;
@@ -132,7 +132,7 @@ async fn every_wrong_field_is_told_at_once() {
 
 /// A version is created from a workspace that sees its asset. The body or the query names the workspace, or neither.
 #[tokio::test]
-async fn versions_are_made_from_a_workspace() {
+async fn creates_versions_from_a_workspace() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("prompt_template", "prompt").await;
@@ -159,7 +159,7 @@ async fn versions_are_made_from_a_workspace() {
 
 /// Errors truncate the member names that they repeat.
 #[tokio::test]
-async fn names_without_end_are_not_repeated() {
+async fn error_paths_truncate_long_member_names() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let name = |number: usize| format!("{number}{}", "ä".repeat(10_000));
@@ -183,7 +183,7 @@ async fn names_without_end_are_not_repeated() {
 
 /// A note is free text: facts do not contain it, and it can be erased without its version.
 #[tokio::test]
-async fn a_note_can_be_erased() {
+async fn change_notes_can_be_erased() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let made = add(&app, &asset, json!({ "content": said("x"), "change_note": "canary" })).await.expect(201);
@@ -197,7 +197,7 @@ async fn a_note_can_be_erased() {
 }
 
 #[tokio::test]
-async fn any_two_versions_can_be_compared() {
+async fn diffs_any_two_versions_of_an_asset() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let contents = [
@@ -236,7 +236,7 @@ async fn any_two_versions_can_be_compared() {
 
 /// The size of large versions bounds a page, and the remaining versions follow on further pages.
 #[tokio::test]
-async fn a_page_of_large_versions_is_short_and_goes_on() {
+async fn pages_of_large_versions_are_bounded_by_size() {
     let app = TestApp::start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     for number in 0..12 {
@@ -263,7 +263,7 @@ async fn a_page_of_large_versions_is_short_and_goes_on() {
 /// Policy tests run up to their time limit, and a flow is read value by value (T12, T13). The thread must serve other
 /// requests meanwhile.
 #[tokio::test]
-async fn whoever_judges_content_keeps_nobody_waiting() {
+async fn validation_of_heavy_content_does_not_block_the_thread() {
     let app = TestApp::start().await;
     let given = app.given();
     let asset = given.asset("policy_bundle", "heavy").await.parse::<Uuid>().unwrap();
@@ -291,7 +291,7 @@ async fn whoever_judges_content_keeps_nobody_waiting() {
 }
 
 #[tokio::test]
-async fn what_was_made_is_read_where_its_location_says() {
+async fn location_of_a_created_version_is_readable() {
     let app = TestApp::start().await;
     let prompt = app.given().asset("prompt_template", "prompt").await;
     let flow = json!({ "slug": "echo", "owner_ref": "team:a", "content_yaml": ECHO_FLOW });

@@ -57,7 +57,7 @@ fn members(value: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn from_an_empty_database_to_the_evidence() {
+async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let app = TestApp::start().await;
 
     // Assets: a prompt, a model policy, a policy bundle.

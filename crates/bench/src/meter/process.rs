@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_may_be_called_anything() {
+    fn parses_stat_with_parentheses_in_the_name() {
         let line = "4242 (post) 1 (gres) S 17 4242 4242 0 -1 4194560 900 0 3 0 120 30 7 2 20 0 1 0 555 1000 200 18";
         assert_eq!(parse_stat(line), Some(Stat { parent: 17, own: 150, ended_children: 9 }));
         assert_eq!(parse_stat("4242 (short) S 17"), None);
     }
 
     #[test]
-    fn waiting_is_not_work() {
+    fn busy_ticks_exclude_waiting_and_steal() {
         assert_eq!(busy_ticks("cpu  10 20 30 4000 500 6 7 80 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n"), Some(73));
         assert_eq!(busy_ticks("intr 1"), None);
     }
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_measured() {
+    fn measures_its_own_process() {
         let own = std::process::id();
         assert!(resident(own).unwrap() > 100_000);
         let before = time(own).unwrap();

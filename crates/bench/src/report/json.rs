@@ -119,7 +119,7 @@ mod tests {
     use crate::report::markdown::tests::findings;
 
     #[test]
-    fn programs_find_what_people_read() {
+    fn json_contains_the_reported_values() {
         let findings = findings();
         let value = value(&findings, &crate::bar::judge(&findings));
         assert_eq!(value["rows"][0]["fairway"]["rate"], 500.0);

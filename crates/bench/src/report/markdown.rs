@@ -313,7 +313,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_table_is_rectangular_and_the_bars_are_judged() {
+    fn tables_are_rectangular_and_targets_are_judged() {
         let findings = findings();
         let judged = judge(&findings);
         let text = write(&findings, &judged);

@@ -23,7 +23,7 @@ fn graph() -> Graph {
 }
 
 #[test]
-fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
+fn html_page_escapes_values_and_loads_nothing() {
     let page = html::page("<e>", &graph());
     assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
     assert!(
@@ -38,7 +38,7 @@ fn nothing_that_somebody_wrote_becomes_part_of_the_page() {
 }
 
 #[test]
-fn a_diagram_says_no_more_than_its_labels() {
+fn mermaid_diagram_escapes_labels() {
     let text = mermaid::drawn(&graph());
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 1 + 5 + 4, "{text}");

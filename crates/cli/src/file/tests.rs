@@ -7,7 +7,7 @@ fn parsed(name: &str, text: &str) -> Result<Located, Finding> {
 }
 
 #[test]
-fn values_know_their_places() {
+fn locates_values_by_json_pointer() {
     let text = "kind: x\ncontent:\n  rules:\n    - id: a\n      any/thing: [1, {b: 2.5}]\n  base: &it {c: true}\n  same: *it\n";
     let read = parsed("a.yaml", text).unwrap();
     let content = json!({ "rules": [{ "id": "a", "any/thing": [1, { "b": 2.5 }] }], "base": { "c": true }, "same": { "c": true } });
@@ -26,7 +26,7 @@ fn values_know_their_places() {
 }
 
 #[test]
-fn what_would_do_harm_is_refused_with_its_place() {
+fn rejects_unsafe_documents_with_their_position() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
         let before = format!("*a{}", level - 1);
@@ -57,7 +57,7 @@ fn what_would_do_harm_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_file_is_text_of_a_size_that_content_has() {
+fn rejects_files_that_are_not_bounded_utf8_text() {
     let folder = tempfile::tempdir().unwrap();
     let written = |name: &str, bytes: &[u8]| {
         let path = folder.path().join(name);

@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_goes_on_by_itself_is_not_settled() {
+    fn watch_state_is_pending_until_the_release_settles() {
         let rollout = |state: &str, status: &str| json!({ "state": state, "rollout_state": { "status": status, "lane_sequence": ["guided"], "current_lane_index": 0 } });
         for (release, expected) in [
             (json!({ "state": "draft" }), "open"),

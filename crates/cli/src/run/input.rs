@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_mean_what_the_form_says() {
+    fn converts_text_inputs_by_form_types() {
         let fields = json!([
             { "name": "count", "type": "number" }, { "name": "loud", "type": "boolean" }, { "name": "word", "type": "text" },
         ]);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_input_is_a_wrong_usage() {
+    fn rejects_malformed_inputs() {
         for wrong in ["ticket", "a:=nonsense"] {
             assert!(matches!(Given::read(&[wrong.to_owned()], None), Err(Failure::Usage(_))), "{wrong}");
         }

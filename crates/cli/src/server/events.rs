@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_events_says_which_run_they_are_of() {
+    fn extracts_run_id_from_the_events_address() {
         let run = "019a0000-0000-7000-8000-000000000001";
         for before in ["", "/behind/a/proxy", "https://fairway.example.org"] {
             assert_eq!(run_of(&format!("{before}/v1/executions/{run}/events")), Some(run), "{before}");

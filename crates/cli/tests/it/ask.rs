@@ -31,7 +31,7 @@ fn away() -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_asks_for_its_run_until_the_server_is_back() {
+async fn wait_retries_submission_until_the_server_responds() {
     let busy = json!({ "detail": { "error": "rate_limited", "message": "Later." }, "request_id": "r" });
     let begun = Script::events([""; 0]).header("Content-Location", &format!("/v1/executions/{RUN}/events"));
     let ended =
@@ -47,7 +47,7 @@ async fn a_wait_asks_for_its_run_until_the_server_is_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_leaves_without_an_answer_has_the_key() {
+async fn reports_idempotency_key_after_a_lost_response() {
     for (words, scripts, code, most) in [
         (vec!["--wait", "1s"], vec![Script::reset()], 3, usize::MAX),
         (vec!["--wait", "1s"], vec![away()], 3, usize::MAX),

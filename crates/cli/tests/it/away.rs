@@ -9,7 +9,7 @@ use serde_json::json;
 use std::{process::Stdio, time::Instant};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
+async fn resumes_a_dropped_stream_after_the_last_event() {
     let endpoint = FaultyEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let whole = json!("Hello, world");
@@ -47,7 +47,7 @@ async fn a_stream_that_is_cut_is_taken_up_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
+async fn detects_review_and_end_behind_a_silent_stream() {
     let endpoint = FaultyEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let silent = || begun([started.clone()]).hanging();
@@ -66,7 +66,7 @@ async fn a_silent_stream_hides_neither_a_review_nor_an_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_known_before_anything_is_told_of_it() {
+async fn reports_run_id_before_any_event() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let words = ["run", "w", "--env", "dev", "--wait", "2s"];
@@ -108,7 +108,7 @@ async fn a_run_is_known_before_anything_is_told_of_it() {
 
 /// A poll of the run and its last events are concurrent; either may arrive first.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_written_does_not_depend_on_who_comes_first() {
+async fn output_is_independent_of_poll_and_event_order() {
     let endpoint = FaultyEndpoint::start().await;
     let step = |id, name| event(id, name, &json!({ "step_id": "ask" }));
     let failed = event(5, "step.completed", &json!({ "step_id": "check", "error_code": "too_slow" }));
@@ -151,7 +151,7 @@ async fn what_is_written_does_not_depend_on_who_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_for_an_older_run_outlives_a_server_that_is_away() {
+async fn wait_for_an_existing_run_survives_an_outage() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let busy = Script::status(503, "<html>nobody is there");
@@ -180,7 +180,7 @@ async fn a_wait_for_an_older_run_outlives_a_server_that_is_away() {
 /// A server that accepts connections without responding, or freezes in the middle of a stream, must not block the
 /// client much longer than its wait. The bounds allow for a busy machine.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_held_by_who_says_nothing() {
+async fn silent_server_does_not_extend_the_wait() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let timed = |words: &[&str]| {
@@ -205,7 +205,7 @@ async fn nobody_is_held_by_who_says_nothing() {
 
 /// A live connection has a keep-alive every 3 s. A connection without data for 10 s is dead, even if it is open.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_line_is_left_and_the_stream_taken_up_where_it_was() {
+async fn abandons_a_dead_connection_and_resumes_the_stream() {
     let endpoint = FaultyEndpoint::start().await;
     let started = event(7, "execution.started", &json!({ "execution_id": RUN }));
     endpoint.says_in_turn([begun([started]).hanging(), run("running", &json!(null))]);

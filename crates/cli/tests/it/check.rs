@@ -6,7 +6,7 @@ use std::{io::Write as _, process::Stdio};
 const SKILL: &str = "kind: skill\nslug: s\nowner_ref: team:x\ncontent: {}\n";
 
 #[test]
-fn a_file_of_no_known_kind_does_not_hide_the_others() {
+fn reports_all_files_despite_an_unknown_kind() {
     let files = directory(&[("notes.yaml", "a: 1\n"), ("other.yaml", "kind: skil\ncontent: {}\n"), ("s.yaml", SKILL)]);
     let names = ["notes.yaml", "other.yaml", "s.yaml"].map(|name| files.path().join(name));
     let [notes, other, skill] = names.each_ref().map(shown);
@@ -28,7 +28,7 @@ fn a_file_of_no_known_kind_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_kind_beside_a_manifest_is_the_same_or_wrong() {
+fn rejects_kind_option_that_differs_from_the_manifest() {
     let terminal = Terminal::offline();
     let (policy, prompt) = ("demo/assets/ticket-policy.yaml", "examples/sync/assets/letters-prompt.yaml");
     for (kind, manifest) in [("policy_bundle", policy), ("prompt_template", prompt)] {
@@ -49,7 +49,7 @@ fn piped(words: &[&str], text: &str) -> Came {
 }
 
 #[test]
-fn standard_input_is_a_file_of_its_own_name() {
+fn reads_standard_input_as_dash_and_only_once() {
     let valid = r#"{"name": "s", "description": "\ud83d\ude00", "body": "b"}"#;
     for text in [valid, "name: s\ndescription: d\nbody: b\n"] {
         let output = piped(&["asset", "check", "--kind", "skill", "-"], text);
@@ -74,7 +74,7 @@ fn standard_input_is_a_file_of_its_own_name() {
 }
 
 #[test]
-fn texts_beside_a_manifest_are_part_of_its_content() {
+fn inlines_sidecar_texts_into_content() {
     let terminal = Terminal::offline();
     let manifest = "examples/sync/assets/letters-prompt.yaml";
     assert_eq!(terminal.done(&["asset", "check", manifest]), "valid\n");
@@ -128,7 +128,7 @@ fn texts_beside_a_manifest_are_part_of_its_content() {
 }
 
 #[test]
-fn a_variable_without_a_value_is_not_set() {
+fn treats_empty_environment_variables_as_unset() {
     let terminal = Terminal::offline();
     let variables = ["SERVER", "TOKEN", "PROFILE", "ACTOR", "TENANT", "WORKSPACE", "CONFIG"];
     let mut command = terminal.command(&["workloads", "list"]);

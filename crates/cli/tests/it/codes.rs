@@ -51,7 +51,7 @@ fn documented(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn the_list_of_codes_is_what_the_command_line_says() {
+fn documented_codes_match_the_sources() {
     let text = fs::read_to_string(root().join("docs/errors.md")).unwrap();
     let (_, own) = text.split_once("<!-- codes:cli -->").unwrap();
     let (own, _) = own.split_once("<!-- /codes:cli -->").unwrap();

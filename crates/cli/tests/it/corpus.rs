@@ -39,7 +39,7 @@ fn parts(problems: &Value, names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn flows_are_refused_in_the_same_words_at_the_same_places() {
+async fn flow_findings_equal_the_server_s() {
     let app = TestApp::start().await;
     let flow =
         app.given().flow("any-flow", "entry_step: end\nsteps: [{id: end, type: return, output: {said: yes}}]\n").await;
@@ -62,7 +62,7 @@ async fn flows_are_refused_in_the_same_words_at_the_same_places() {
 }
 
 #[tokio::test]
-async fn content_is_refused_with_the_same_codes_and_paths() {
+async fn content_findings_equal_the_server_s() {
     let app = TestApp::start().await;
     let mut refused = 0;
     for (place, file) in [files("examples/assets"), files("examples/assets/refused")].concat().iter().enumerate() {
@@ -100,7 +100,7 @@ async fn content_is_refused_with_the_same_codes_and_paths() {
 }
 
 #[test]
-fn prompts_are_put_together_from_files() {
+fn renders_prompts_from_files() {
     let files = directory(&[
         (
             "main.yaml",
@@ -178,7 +178,7 @@ fn prompts() -> Vec<(&'static str, &'static str, Value, Vec<Value>)> {
 }
 
 #[tokio::test]
-async fn prompts_are_sent_and_refused_as_they_are_rendered_here() {
+async fn prompt_rendering_equals_the_server_s() {
     let provider = StubProvider::new(Behaviour::Answers("x".to_owned()));
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let (terminal, files) = (Terminal::offline(), tempfile::tempdir().unwrap());
@@ -279,7 +279,7 @@ fn situations() -> Vec<(Value, Vec<Value>)> {
 }
 
 #[tokio::test]
-async fn policies_decide_here_as_on_the_server() {
+async fn policy_decisions_equal_the_server_s() {
     let app = TestApp::start().await;
     let terminal = Terminal::offline();
     let mut compared = 0;
@@ -320,7 +320,7 @@ async fn policies_decide_here_as_on_the_server() {
 }
 
 #[tokio::test]
-async fn a_run_is_decided_as_its_scenario_is_here() {
+async fn run_decisions_equal_scenario_decisions() {
     let app = TestApp::start().await;
     let rules = json!([
         { "id": "big", "condition": "inputs.n > 5 && workload.slug == \"main\"", "outcome": "allow_with_obligations",

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::fs;
 
 #[tokio::test]
-async fn the_demo_answers_and_applying_it_again_changes_nothing() {
+async fn demo_runs_and_second_apply_changes_nothing() {
     let app = TestApp::start().await;
     let author = Terminal::at(&app).acting_as("user:demo-author");
     let approver = Terminal::at(&app).acting_as("user:demo-approver");
@@ -37,7 +37,7 @@ async fn the_demo_answers_and_applying_it_again_changes_nothing() {
 }
 
 #[test]
-fn the_demo_s_policy_decides_as_its_comments_say() {
+fn demo_policy_decides_as_documented() {
     let files = tempfile::tempdir().unwrap();
     fs::copy(root().join("demo/assets/ticket-policy.yaml"), files.path().join("ticket-policy.yaml")).unwrap();
     let case = |environment: &str, inputs: serde_json::Value, outcome: &str, reason: &str| {

@@ -58,7 +58,7 @@ impl Walker<'_> {
 }
 
 #[tokio::test]
-async fn every_command_is_run_against_a_server() {
+async fn runs_every_command_against_a_server() {
     // Without a worker, queued runs stay queued and can be cancelled.
     let app = TestApp::builder().without_worker().start().await;
     workload(&app).await;

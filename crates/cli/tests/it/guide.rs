@@ -28,7 +28,7 @@ fn commands() -> String {
 }
 
 #[tokio::test]
-async fn the_chapter_runs_as_it_stands() {
+async fn guide_commands_succeed() {
     let app = TestApp::start().await;
     let home = Terminal::offline();
     let beside = Path::new(env!("CARGO_BIN_EXE_fairway")).parent().unwrap().to_owned();
@@ -56,7 +56,7 @@ async fn the_chapter_runs_as_it_stands() {
 }
 
 #[test]
-fn the_chapter_names_every_command() {
+fn guide_mentions_every_command() {
     let text = std::fs::read_to_string(root().join("docs/guide/cli.md")).unwrap();
     let help = Terminal::offline().done(&["--help"]);
     let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const BUNDLE: &str = "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\n  rules:\n    - {id: dev, condition: 'environment == \"dev\"', outcome: allow, reason_code: dev}\n    - {id: again, condition: 'environment == \"dev\"', outcome: allow, reason_code: again}\n    - {id: none, condition: never, outcome: deny, reason_code: none}\n    - {id: big, condition: 'inputs.n > 5', outcome: deny, reason_code: big}\n  tests:\n    - {name: in dev, input: {environment: dev, inputs: {n: 5.0}}, expect: {outcome: allow, reason_code: dev}}\n";
 
 #[test]
-fn the_example_passes_with_every_rule_met() {
+fn examples_pass_with_full_rule_coverage() {
     let terminal = Terminal::offline();
     let printed = terminal.done(&["policy", "test", "examples/policy", "--require-coverage"]);
     assert_eq!(printed, "1 bundles, 4 tests, 0 failed; 3 of 3 rules matched\n");
@@ -16,7 +16,7 @@ fn the_example_passes_with_every_rule_met() {
 }
 
 #[test]
-fn failures_and_idle_rules_are_told_where_they_are() {
+fn reports_failures_and_unreachable_rules_with_position() {
     let scenarios = "bundle: b\nscenarios:\n  - name: big is refused\n    input: {environment: dev, inputs: {n: 6}}\n    expect: {outcome: allow, obligations: []}\n  - name: right\n    input: {environment: prod, inputs: {n: 1}}\n    expect: {outcome: deny, reason_code: no_matching_rule, matched_rules: []}\n";
     let files = directory(&[("b.yaml", BUNDLE), ("deep/er/scenarios.yaml", scenarios), ("notes.md", "passed over")]);
     let report = files.path().join("report.xml");
@@ -43,7 +43,7 @@ fn failures_and_idle_rules_are_told_where_they_are() {
 }
 
 #[test]
-fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
+fn require_coverage_fails_for_unmatched_rules() {
     let text = "rules:\n  - {id: a, condition: always, outcome: allow, reason_code: a}\n  - {id: b, condition: 'lane == \"x\"', outcome: deny, reason_code: b}\ntests:\n  - {name: t, input: {}, expect: {outcome: allow}}\n";
     let files = directory(&[("plain.yaml", text)]);
     let terminal = Terminal::offline();
@@ -64,7 +64,7 @@ fn a_rule_that_no_test_meets_fails_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_used_is_one_line_with_its_place() {
+fn reports_invalid_files_in_one_line_with_position() {
     let contents = BUNDLE.replace("content:", "contents:");
     let misspelt = BUNDLE.replace("policy_bundle", "policy_bundel");
     let camel = BUNDLE.replace("policy_bundle", "PolicyBundle");
@@ -105,7 +105,7 @@ fn what_cannot_be_used_is_one_line_with_its_place() {
 
 /// 10,000 tests take at most 1 s of CPU time in an optimized build. A debug build takes about seven times as long.
 #[test]
-fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
+fn runs_ten_thousand_tests_within_the_cpu_bound() {
     let mut files = Vec::new();
     for number in 0..1000 {
         let mut text = format!("kind: policy_bundle\nslug: b{number}\nowner_ref: team:x\ncontent:\n  rules:\n");
@@ -129,7 +129,7 @@ fn a_thousand_bundles_of_ten_tests_are_run_at_once() {
 
 /// A condition in a sidecar file is read as in `sync`.
 #[test]
-fn texts_beside_a_bundle_are_read() {
+fn reads_sidecar_texts_of_bundles() {
     let manifest = |name: &str| {
         format!(
             "kind: policy_bundle\nslug: b\nowner_ref: team:x\ncontent:\n  rules:\n    - {{id: dev, outcome: allow, reason_code: dev}}\n  tests:\n    - {{name: in dev, input: {{environment: dev}}, expect: {{outcome: allow, reason_code: dev}}}}\ntexts:\n  /rules/0/condition: {name}\n"
@@ -153,7 +153,7 @@ fn texts_beside_a_bundle_are_read() {
 }
 
 #[test]
-fn a_broken_bundle_is_told_once() {
+fn reports_an_invalid_bundle_once() {
     let scenarios = "bundle: b\nscenarios: [{name: n, input: {}, expect: {outcome: deny}}]\n";
     let broken = BUNDLE.replace("outcome: deny", "outcome: dance");
     let files = directory(&[("rules.yaml", broken.as_str()), ("scenarios.yaml", scenarios)]);

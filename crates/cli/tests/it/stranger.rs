@@ -33,7 +33,7 @@ pub(crate) fn run(status: &str, answer: &Value) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_is_shown_to_its_own_server_alone() {
+async fn sends_a_token_only_to_its_server() {
     let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
     for endpoint in [&home, &other] {
         endpoint.says(Script::json(&json!([])));
@@ -49,7 +49,7 @@ async fn a_token_is_shown_to_its_own_server_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
+async fn refuses_redirects_and_foreign_next_links() {
     let (home, other) = (FaultyEndpoint::start().await, FaultyEndpoint::start().await);
     other.says(Script::json(&json!([])));
     let list = ["audit", "list", "--limit", "1000", "--server", &home.url(""), "--token", "t"];
@@ -71,7 +71,7 @@ async fn a_redirect_and_a_next_page_elsewhere_are_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lists_and_events_without_end_are_given_up() {
+async fn bounds_endless_lists_and_events() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
     let output = speaking_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
@@ -86,7 +86,7 @@ async fn lists_and_events_without_end_are_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_got_no_answer_is_sent_once_more_under_its_key() {
+async fn retries_once_under_the_same_key_after_a_lost_response() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
@@ -119,7 +119,7 @@ async fn what_got_no_answer_is_sent_once_more_under_its_key() {
 
 /// A proxy's response has only a meaningful status.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_status_of_who_is_no_fairway_is_told() {
+async fn reports_status_of_foreign_responses() {
     let endpoint = FaultyEndpoint::start().await;
     for (status, expected) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
         endpoint.says(Script::status(status, "<html>nothing that Fairway says"));
@@ -135,7 +135,7 @@ fn release(state: &str, rollout: Option<&str>) -> Script {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_ends_with_what_became_of_the_release() {
+async fn watch_exit_code_reflects_the_release_outcome() {
     let endpoint = FaultyEndpoint::start().await;
     let watch = ["releases", "watch", RUN, "--wait", "1m"];
     let terminal = speaking_to(&endpoint);
@@ -162,7 +162,7 @@ async fn a_watch_ends_with_what_became_of_the_release() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watch_that_nobody_reads_ends() {
+async fn watch_ends_when_standard_output_closes() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says_in_turn([release("draft", None), release("approved", None), release("draft", None)]);
     let terminal = speaking_to(&endpoint);
@@ -192,7 +192,7 @@ fn is_obeyed(text: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_terminal_is_told_nothing_that_it_would_obey() {
+async fn output_contains_no_terminal_controls() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let graph = json!({
@@ -238,7 +238,7 @@ async fn a_terminal_is_told_nothing_that_it_would_obey() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_cannot_be_written_is_no_success() {
+async fn fails_when_output_cannot_be_written() {
     let endpoint = FaultyEndpoint::start().await;
     let terminal = speaking_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
@@ -277,7 +277,7 @@ async fn an_answer_that_cannot_be_written_is_no_success() {
 }
 
 #[test]
-fn a_reader_that_left_changes_no_verdict() {
+fn closed_reader_does_not_change_the_exit_code() {
     let terminal = Terminal::offline();
     let files = crate::directory(&[(
         "b.yaml",
@@ -297,7 +297,7 @@ fn a_reader_that_left_changes_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_is_told_without_secrets() {
+async fn refuses_addresses_with_secrets_without_echo() {
     let terminal = Terminal::offline();
     for address in
         ["https://ada:s3cret@example.org", "https://example.org/?token=s3cret", "https://example.org/#s3cret"]
@@ -312,7 +312,7 @@ async fn an_address_is_told_without_secrets() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_none_is_refused_whole() {
+async fn rejects_empty_and_oversized_tokens() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!([])));
     let terminal = Terminal::offline();

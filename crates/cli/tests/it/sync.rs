@@ -44,7 +44,7 @@ fn bytes(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[tokio::test]
-async fn a_directory_is_planned_applied_changed_and_in_step_again() {
+async fn plan_apply_and_status_follow_changes() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -101,7 +101,7 @@ async fn a_directory_is_planned_applied_changed_and_in_step_again() {
 }
 
 #[tokio::test]
-async fn a_plan_that_no_longer_holds_is_refused() {
+async fn refuses_a_stale_plan() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -123,7 +123,7 @@ async fn a_plan_that_no_longer_holds_is_refused() {
 }
 
 #[tokio::test]
-async fn pruning_archives_what_nothing_stands_on() {
+async fn prune_archives_only_unused_assets() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -153,7 +153,7 @@ async fn pruning_archives_what_nothing_stands_on() {
 }
 
 #[tokio::test]
-async fn pulling_writes_what_applying_would_read() {
+async fn pulled_files_are_in_sync() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let approver = Terminal::at(&app).acting_as("user:grace");
@@ -186,7 +186,7 @@ async fn pulling_writes_what_applying_would_read() {
 }
 
 #[tokio::test]
-async fn nothing_is_half_applied_for_a_directory_that_is_wrong() {
+async fn invalid_directory_changes_nothing() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let good = "kind: skill\nslug: good\nowner_ref: team:x\ncontent: {name: good, description: d, body: b}\n";
@@ -237,7 +237,7 @@ async fn nothing_is_half_applied_for_a_directory_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn what_was_cut_off_is_gone_on_with() {
+async fn apply_continues_an_interrupted_attempt() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     // An interrupted attempt leaves some assets, a workload without its interface, and a draft without all bindings.
@@ -265,7 +265,7 @@ async fn what_was_cut_off_is_gone_on_with() {
 /// Comparing 1,000 unchanged files takes concurrent requests. An optimized build has 2 s, a bound from the issue. A
 /// debug build takes about 3 ms for each file and may take 20 ms; the short form uses fewer files.
 #[tokio::test]
-async fn a_thousand_unchanged_files_are_compared_in_a_moment() {
+async fn compares_unchanged_files_within_the_time_bound() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let is_optimised = !cfg!(debug_assertions);

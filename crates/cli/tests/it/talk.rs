@@ -41,7 +41,7 @@ pub(crate) async fn workload(app: &TestApp) {
 }
 
 #[tokio::test]
-async fn a_workload_is_released_run_and_explained_by_commands_alone() {
+async fn releases_runs_and_explains_a_workload_by_commands() {
     let app = TestApp::start().await;
     workload(&app).await;
     let (ada, grace) = contents(&app);
@@ -102,7 +102,7 @@ async fn a_workload_is_released_run_and_explained_by_commands_alone() {
 }
 
 #[tokio::test]
-async fn assets_are_made_versioned_compared_and_put_away() {
+async fn creates_versions_diffs_and_archives_assets() {
     let app = TestApp::start().await;
     let (ada, _) = contents(&app);
     let files = directory(&[
@@ -133,7 +133,7 @@ async fn assets_are_made_versioned_compared_and_put_away() {
 }
 
 #[tokio::test]
-async fn exit_codes_say_what_happened() {
+async fn exit_codes_distinguish_failures() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app);
     let missing = terminal.run(&["executions", "show", "01890000-0000-7000-8000-000000000000"]);
@@ -157,7 +157,7 @@ async fn exit_codes_say_what_happened() {
 }
 
 #[tokio::test]
-async fn a_profile_is_kept_for_its_owner_alone() {
+async fn profile_file_is_readable_by_its_owner_only() {
     let app = TestApp::start().await;
     let address = format!("http://{}", app.address());
     let terminal = Terminal::offline();
@@ -204,7 +204,7 @@ async fn a_profile_is_kept_for_its_owner_alone() {
 
 /// A login makes its profile the default; a login with only a server overwrites no named profile.
 #[tokio::test]
-async fn a_login_is_that_of_the_commands_behind_it() {
+async fn login_sets_the_default_profile() {
     let app = TestApp::start().await;
     let (address, terminal) = (format!("http://{}", app.address()), Terminal::offline());
     let files = directory(&[("style.yaml", "{name: style, description: How, body: Be brief.}\n")]);
@@ -232,7 +232,7 @@ async fn a_login_is_that_of_the_commands_behind_it() {
 }
 
 #[test]
-fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
+fn login_to_another_server_drops_the_identity() {
     let terminal = Terminal::offline();
     for name in ["", " ", "a\u{1b}[31m", "two\nlines", "\u{202e}ada"] {
         let output = terminal.run(&["login", "--profile", name, "--unchecked"]);
@@ -253,7 +253,7 @@ fn a_profile_has_a_name_and_says_who_somebody_is_at_one_server() {
 }
 
 #[test]
-fn help_completions_and_manual_pages_are_there() {
+fn generates_help_completions_and_manual_pages() {
     let terminal = Terminal::offline();
     assert!(terminal.done(&["--help"]).contains("Exit codes"));
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
@@ -274,7 +274,7 @@ fn help_completions_and_manual_pages_are_there() {
 
 /// The same bound holds for all builds. The best of several runs reduces the influence of other load.
 #[test]
-fn help_is_there_at_once() {
+fn help_prints_within_the_time_bound() {
     let terminal = Terminal::offline();
     let help = || {
         let since = Instant::now();
@@ -287,7 +287,7 @@ fn help_is_there_at_once() {
 
 /// An asset and its first version are two requests, and the server may refuse the second.
 #[tokio::test]
-async fn an_asset_whose_version_was_refused_is_gone_on_with() {
+async fn create_continues_after_a_refused_version() {
     let app = TestApp::start().await;
     let ada = Terminal::at(&app).acting_as("user:ada");
     let files = directory(&[

@@ -8,7 +8,7 @@ use std::{
 };
 
 #[tokio::test]
-async fn a_wait_ends_and_the_run_goes_on() {
+async fn wait_timeout_and_interrupt_leave_the_run_queued() {
     let app = TestApp::builder().without_worker().start().await;
     let workload = app.active_workload("letters").await;
     let slug = workload.execute_path().split('/').nth(4).unwrap().to_owned();
@@ -58,7 +58,7 @@ fn waited_for(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReade
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_in_line_has_an_id_for_whoever_leaves_it() {
+async fn reports_id_of_a_queued_run_on_exit() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
     let output = terminal.run(&["run", &slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "1s"]);
@@ -79,7 +79,7 @@ async fn a_run_in_line_has_an_id_for_whoever_leaves_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_outlives_the_server() {
+async fn wait_survives_a_server_restart() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
     let (child, run, mut messages) = waited_for(&terminal, &slug);

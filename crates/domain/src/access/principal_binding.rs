@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_actors_own_lane_goes_before_the_most_careful_of_its_groups() {
+    fn own_lane_overrides_most_restrictive_group_lane() {
         let [first, second, third] = [1, 2, 3].map(|number| WorkloadId::from(Uuid::from_u128(number)));
         let bound = [
             ("user:ada", first, Lane::Standard),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_holds_inside_its_scope_and_nowhere_else() {
+    fn grant_applies_only_inside_its_scope() {
         let here = Place::workspace(id(1).into(), id(2).into(), id(3).into());
         let there = Place::workspace(id(1).into(), id(2).into(), id(4).into());
         let elsewhere = Place::workspace(id(9).into(), id(8).into(), id(7).into());

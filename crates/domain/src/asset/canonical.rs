@@ -236,14 +236,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_library_writes_the_same(document in document()) {
+        fn matches_reference_serializer(document in document()) {
             let theirs = serde_json_canonicalizer::to_string(&document).unwrap();
             let ours = Canonical::of(&document).unwrap();
             prop_assert_eq!(ours.text(), theirs);
         }
 
         #[test]
-        fn the_order_of_keys_does_not_matter(
+        fn ignores_key_order(
             members in proptest::collection::btree_map("[a-z€]{1,4}", any::<i32>(), 0..8),
             turn in 0usize..8,
         ) {

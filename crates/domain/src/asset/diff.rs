@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_what_was_added_removed_and_changed() {
+    fn renders_added_removed_and_changed_values() {
         let from = json!({
             "system_prompt": "Sort the ticket.\nBe kind.\n", "labels": {"a/b": "x"}, "variables": [1, 2, 3],
             "provider_route": {"model": "a", "region": "eu"},
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_made_to_blow_the_patch_up_is_replaced_whole() {
+    fn replaces_the_document_when_keys_inflate_the_patch() {
         let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
         let made = diff(bomb(1), bomb(2));
         assert_eq!(made.patch.0.len(), 1);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_that_would_weigh_more_than_both_is_the_second_whole() {
+    fn replaces_the_document_when_the_patch_outweighs_it() {
         let list =
             |items: &mut dyn Iterator<Item = u32>| json!(items.map(|item| format!("{item:070}")).collect::<Vec<_>>());
         let (straight, reversed) = (list(&mut (0..49_900)), list(&mut (0..49_900).rev()));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_not_compared_line_by_line() {
+    fn skips_line_comparison_of_long_texts() {
         let text = |word: &str| json!({ "t": format!("{word}\n").repeat(MOST_LINES + 1) });
         assert_eq!(diff(text("a"), text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
     }
@@ -259,7 +259,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_patch_turns_the_one_into_the_other(from in documents(), to in documents()) {
+        fn patch_transforms_source_into_target(from in documents(), to in documents()) {
             prop_assert_eq!(turned(&from, &to), to.clone());
             prop_assert_eq!(diff(from.clone(), to.clone()).readable.is_empty(), from == to);
         }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_too_long_fails_every_comparison() {
+    fn rejects_oversized_objects_in_every_comparison() {
         let refused = UnverifiedBytes::too_long().verify(&Checksum::of(b""));
         assert_eq!(refused, Err(IntegrityDefect::Different));
         assert!(!UnverifiedBytes::too_long().is_equal_to(b""));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_output_has_the_length_and_not_the_bytes() {
+    fn debug_output_omits_the_bytes() {
         assert_eq!(format!("{:?}", UnverifiedBytes::new(b"canary".to_vec())), "6 unverified bytes");
     }
 }

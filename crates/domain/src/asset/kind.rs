@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_spelling_reads_back_in_text_and_in_json() {
+    fn round_trips_every_spelling() {
         for kind in AssetKind::ALL {
             assert_eq!(AssetKind::parse(kind.as_str()), Some(kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), serde_json::json!(kind.as_str()));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn five_kinds_may_be_bound_several_times() {
+    fn allows_many_bindings_for_five_kinds() {
         let many: Vec<_> = AssetKind::ALL.into_iter().filter(|kind| kind.allows_many_bindings()).collect();
         assert_eq!(many.len(), 5);
     }

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_paths_of_our_own_spelling_name_versions() {
+    fn parses_only_canonical_version_paths() {
         let (asset, version) = (Uuid::from_u128(10).into(), Uuid::from_u128(0xb).into());
         let path = ArtifactPath::of_version(asset, version);
         assert_eq!(ArtifactPath::version_at(path.as_str()), Some((asset, version)));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_found_where_the_schema_puts_them() {
+    fn finds_references_where_the_schema_declares_them() {
         let root = json!({
             "properties": {
                 "one": {"$ref": "#/$defs/reference"},
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_names_what_its_schema_allows() {
+    fn takes_permitted_kinds_from_the_schema() {
         let agent = json!({
             "name": "Lead", "instructions": "Solve it.",
             "memory_ref": {"slug": "notes"}, "sub_agents": [{"ref": {"slug": "helper"}}],
@@ -161,7 +161,7 @@ mod tests {
 
     /// A reference without kinds would refuse every asset; a misspelled kind would be lost.
     #[test]
-    fn every_reference_of_every_schema_says_what_it_may_name() {
+    fn every_schema_reference_lists_known_kinds() {
         fn each(schema: &Value, seen: &mut usize) {
             if schema.get("$ref").and_then(Value::as_str) == Some(SHAPE) {
                 *seen += 1;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_of_a_prompt_are_references() {
+    fn finds_references_in_prompt_tokens() {
         let prompt = json!({"system_prompt": "@asset-ref:tone @asset-ref:terms@v2 @asset-ref:tone."});
         let found = stated(references(AssetKind::PromptTemplate, &prompt));
         assert_eq!(found, ["/system_prompt tone", "/system_prompt terms@v2", "/system_prompt tone"]);

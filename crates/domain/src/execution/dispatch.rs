@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_deployment_has_a_line_or_says_that_it_has_none() {
+    fn only_policies_with_workers_queue_runs() {
         let all = Dispatch::ALL.map(|dispatch| (dispatch.queues(Wanted::AtOnce), dispatch.queues(Wanted::InLine)));
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
         for dispatch in Dispatch::ALL {

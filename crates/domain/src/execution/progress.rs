@@ -305,7 +305,7 @@ mod tests {
     use crate::execution::outward::OutwardError;
 
     #[test]
-    fn answers_and_failures_come_back_as_they_went() {
+    fn stored_answers_and_failures_round_trip() {
         let completion = Completion {
             text: "a".to_owned(),
             tool_calls: vec![ToolCall { id: "1".to_owned(), name: "t".to_owned(), arguments: "{}".to_owned() }],
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_tools_gave_comes_back_as_it_went() {
+    fn stored_tool_results_round_trip() {
         let failures = OutwardError::ALL.map(ToolFailure::Call).into_iter().chain([
             ToolFailure::Drifted(None),
             ToolFailure::Drifted(Some(ToolPin::spelled(&"5".repeat(64)))),
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_kept_is_read() {
+    fn reads_answers_stored_by_earlier_versions() {
         let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
         let answer = serde_json::from_str::<KeptAnswer>(kept).unwrap().answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));

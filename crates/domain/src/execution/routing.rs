@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_approved_routes_are_open() {
+    fn allows_only_approved_routes() {
         let policy = policy(&[
             route("a", "approved", None),
             route("b", "pending", None),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_closes_what_lies_elsewhere_and_what_is_not_known() {
+    fn profile_refuses_foreign_and_unknown_jurisdictions() {
         let policy = policy(&[
             route("us", "approved", Some(("US", "us-east"))),
             route("nowhere", "approved", None),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_allows_nobody_and_no_list_everybody() {
+    fn empty_list_refuses_all_and_missing_list_allows_all() {
         let policy = policy(&[route("de", "approved", Some(("DE", "x")))]);
         let closed = |content: Value| told(&Routing::of(&policy, Some(&profile(&content)), |_| None)).1.len();
         assert_eq!(closed(json!({ "jurisdictions_allowed": ["DE"] })), 0);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_go_only_where_every_list_allows_it() {
+    fn embedding_needs_permission_of_every_profile_list() {
         let places = json!({ "jurisdictions_allowed": ["DE"] });
         assert!(against_vectors(&places, "acme", Some("DE")).is_empty());
         assert_eq!(against_vectors(&places, "acme", Some("US")), ["jurisdiction_not_allowed"]);
@@ -373,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn every_route_has_its_turn_and_each_one_more() {
+    fn tries_each_route_then_retries_each_once() {
         let busy = |_| (ProviderError::Busy, None);
         assert_eq!(asked(1, busy), [(0, 0), (0, 250)]);
         assert_eq!(asked(3, busy), [(0, 0), (1, 0), (2, 0), (0, 250), (1, 250), (2, 250)]);
     }
 
     #[test]
-    fn who_refuses_ends_it_and_who_is_not_there_is_not_asked_again() {
+    fn stops_on_refusal_and_skips_unknown_accounts_on_retry() {
         assert_eq!(asked(3, |_| (ProviderError::Refused, None)), [(0, 0)]);
         let second_refuses = |route| (if route == 1 { ProviderError::Refused } else { ProviderError::TimedOut }, None);
         assert_eq!(asked(3, second_refuses), [(0, 0), (1, 0)]);
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_be_left_alone_is_heard() {
+    fn honors_retry_after_up_to_the_limit() {
         let wish = |seconds| move |_| (ProviderError::Busy, Some(Duration::from_secs(seconds)));
         assert_eq!(asked(1, wish(3)), [(0, 0), (0, 3_000)]);
         assert_eq!(asked(1, wish(60)), [(0, 0)], "a longer delay is not awaited");

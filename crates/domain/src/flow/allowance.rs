@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_as_much_as_there_is_and_no_byte_more() {
+    fn charges_exact_cost() {
         let value = json!({ "a": ["b", 1, null], "c\n": "\u{1}\"" });
         let needed = room(&value);
         assert!(Allowance::of(needed).take_for(&value).is_ok());
@@ -121,14 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn values_are_nested_so_deep_and_no_deeper() {
+    fn limits_nesting_depth() {
         let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
         assert!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING)).is_ok());
         assert_eq!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING + 1)), Err(Exhausted));
     }
 
     #[test]
-    fn what_there_is_room_for_is_read_back_as_it_is_stored() {
+    fn deepest_value_survives_storage() {
         let stored = json!({ "output": [(1..MAX_NESTING).fold(json!(1), |inner, _| json!([inner]))], "metadata": {} });
         assert_eq!(serde_json::from_str::<Value>(&stored.to_string()).unwrap(), stored);
     }
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_never_takes_more_as_text_than_was_taken_for_it(value in any_value()) {
+        fn json_text_never_exceeds_charge(value in any_value()) {
             prop_assert!(value.to_string().len() <= room(&value), "{}", value);
         }
     }

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn one_reference_keeps_its_value() {
+    fn single_reference_keeps_value_type() {
         assert_eq!(resolve("{{steps.ask-1.output}}").unwrap(), json!([1, 2]));
         assert_eq!(resolve("{{ release.model_policy }}").unwrap(), json!({"slug": "mp"}));
         assert_eq!(resolve("plain }} text").unwrap(), json!("plain }} text"));
@@ -364,13 +364,13 @@ mod tests {
     }
 
     #[test]
-    fn others_are_written_into_the_text_once() {
+    fn inserts_values_without_reparsing() {
         let text = "Q: {{trigger.question}} {{steps.ask-1.output}}{{steps.ask-1.output.text.first}}!";
         assert_eq!(resolve(text).unwrap(), json!("Q: why {{trigger.secret}}? [1,2]!"));
     }
 
     #[test]
-    fn a_missing_value_is_named() {
+    fn reports_missing_reference() {
         let missing = resolve("x {{trigger.gone}}").unwrap_err();
         assert_eq!(missing, Unresolvable::Missing(Reference::Trigger { input: "gone".to_owned() }));
     }
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_copied_is_paid_for() {
+    fn charges_every_copy() {
         let text = |source: &str| Template::Text(Text::parse(source).unwrap());
         let keyed = |key: &str| Template::Object(vec![(key.to_owned(), Template::Plain(json!(1)))]);
         for (short, long) in [
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_everything_else_in_braces() {
+    fn refuses_malformed_references() {
         for text in [
             "{{",
             "{{}}",
@@ -433,7 +433,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_parsed_or_refused(text in "([{}. a]|trigger\\.|steps\\.|\\PC){0,40}") {
+        fn parses_or_refuses_any_text(text in "([{}. a]|trigger\\.|steps\\.|\\PC){0,40}") {
             if let Ok(parsed) = Text::parse(&text) {
                 prop_assert_eq!(parsed.source(), text);
             }

@@ -62,7 +62,7 @@ fn next_id(flow: &Flow, step: &str, success: bool) -> String {
 }
 
 #[test]
-fn a_good_flow_reads_back_from_its_content() {
+fn valid_flow_round_trips_through_content() {
     let flow = parse_yaml(GOOD).unwrap();
     assert_eq!(flow.name(), Some("answer-with-sources"));
     assert_eq!(flow.entry().unwrap().id, "check");
@@ -86,7 +86,7 @@ fn steps_follow_their_targets_or_the_list() {
 }
 
 #[test]
-fn the_implicit_flow_is_sound() {
+fn implicit_flow_is_valid() {
     let flow = Flow::implicit();
     assert_eq!(Flow::from_content(&flow.to_content()).unwrap(), flow);
     assert_eq!(next_id(&flow, "answer", true), "done");
@@ -94,7 +94,7 @@ fn the_implicit_flow_is_sound() {
 }
 
 #[test]
-fn every_rule_has_its_code_and_line() {
+fn reports_code_and_line_of_each_rule() {
     let one = |code, line| vec![(code, Some(line))];
     assert_eq!(changed("name: answer", "naem: answer"), one("unknown_key", 2));
     assert_eq!(changed("entry_step: check", "entry_step: start"), one("unknown_step", 8));
@@ -120,7 +120,7 @@ fn every_rule_has_its_code_and_line() {
 }
 
 #[test]
-fn cycles_and_open_ends_are_refused() {
+fn refuses_cycles_and_missing_returns() {
     assert_eq!(changed("next: done", "next: search").first().map(|found| found.0), Some("unreachable_step"));
     let cycle = "entry_step: a\nsteps:\n  - {id: a, type: task, action: evaluate_policy, next: b}\n  \
                  - {id: b, type: task, action: evaluate_policy, next: a, on_failure: c}\n  - {id: c, type: return, output: x}\n";
@@ -132,7 +132,7 @@ fn cycles_and_open_ends_are_refused() {
 }
 
 #[test]
-fn several_problems_come_at_once() {
+fn reports_several_problems_at_once() {
     let text = GOOD.replace("on_failure: refuse", "on_failure: gone").replace("output: documents", "colour: blue");
     assert_eq!(codes(&text), [("unknown_key", Some(21)), ("unknown_step", Some(16))]);
 }
@@ -145,7 +145,7 @@ fn all(text: &str) -> Vec<(&'static str, u32)> {
 }
 
 #[test]
-fn what_cannot_be_read_hides_nothing_else() {
+fn unreadable_parts_hide_no_other_problems() {
     let steps = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let entry = "entry_step: nope\nsteps:\n  - {id: a, type: llmcall, next: b}\n  - {id: b, type: return, output: 1}\n";
     assert_eq!(all(entry), [("unknown_step", 1), ("unknown_step_type", 3)]);
@@ -167,7 +167,7 @@ fn what_cannot_be_read_hides_nothing_else() {
 }
 
 #[test]
-fn paths_are_judged_as_far_as_they_are_known() {
+fn analyzes_known_paths_of_partial_flows() {
     let task = |id: &str, more: &str| format!("  - {{id: {id}, type: task, action: evaluate_policy{more}}}\n");
     let end = |id: &str| format!("  - {{id: {id}, type: return, output: x}}\n");
     let flow = |steps: &[String]| format!("entry_step: a\nsteps:\n{}", steps.concat());
@@ -192,7 +192,7 @@ fn paths_are_judged_as_far_as_they_are_known() {
 }
 
 #[test]
-fn what_cannot_be_read_causes_nothing_else() {
+fn unreadable_parts_cause_no_other_problems() {
     let flow = |steps: &str| format!("entry_step: a\nsteps:\n{steps}");
     let end = "  - {id: z, type: return, output: '{{steps.b.output}}'}\n";
     // Each broken step could be the missing target, edge or end.
@@ -221,7 +221,7 @@ fn what_cannot_be_read_causes_nothing_else() {
 }
 
 #[test]
-fn problems_of_yaml_and_of_the_flow_come_at_once() {
+fn reports_yaml_and_flow_problems_together() {
     let text = "name: a\nname: b\nentry_step: nope\nsteps:\n  - {id: a, type: !t task, action: x, max: 1}\n  \
                 - {id: b, type: return, output: '{{trigger.q}}', output: 1e999}\n  \
                 - {id: c, 5: x, type: return, output: '{{release.zz}}'}\n";
@@ -252,7 +252,7 @@ fn problems_of_yaml_and_of_the_flow_come_at_once() {
 }
 
 #[test]
-fn the_number_of_steps_is_bounded() {
+fn limits_number_of_steps() {
     let flow = |count: usize| {
         let mut text = "entry_step: s0\nsteps:\n".to_owned();
         for index in 0..count - 1 {
@@ -271,7 +271,7 @@ fn the_number_of_steps_is_bounded() {
 }
 
 #[test]
-fn what_is_no_flow_is_refused() {
+fn refuses_content_that_is_not_a_flow() {
     assert_eq!(codes("[]"), [("wrong_type", Some(1))]);
     assert_eq!(codes("{}").len(), 2);
     assert_eq!(codes("entry_step: a\nsteps: []"), [("invalid_value", Some(2))]);
@@ -285,7 +285,7 @@ fn what_is_no_flow_is_refused() {
 }
 
 #[test]
-fn every_problem_of_a_long_flow_has_its_place() {
+fn locates_every_problem_of_a_long_flow() {
     let mut text = "entry_step: s0\nsteps:\n".to_owned();
     for index in 0..MAX_STEPS {
         text.push_str(&format!("  - {{id: s{index}, type: task, action: launch, pad: {}}}\n", "x".repeat(1_000)));
@@ -299,7 +299,7 @@ fn every_problem_of_a_long_flow_has_its_place() {
 }
 
 #[test]
-fn a_key_that_should_not_be_there_is_shown_where_it_stands() {
+fn locates_unknown_key_at_the_key() {
     let text = "entry_step: a\nsteps:\n  - id: a\n    type: return\n    extra:\n      deep: 1\n    output: x\n";
     let problems = parse_yaml(text).unwrap_err();
     let places: Vec<_> = problems.iter().map(|problem| (problem.code, problem.line, problem.column)).collect();
@@ -338,7 +338,7 @@ fn wired(targets: &[(usize, usize)], forward: bool) -> Value {
 }
 
 #[test]
-fn the_flows_below_are_accepted_often_enough_to_say_something() {
+fn generated_flows_are_often_valid() {
     let accepted = (0..1_000_usize).filter(|seed| {
         let targets: Vec<(usize, usize)> = (0..6).map(|step| (seed * 7 + step * 5, seed % (step + 2))).collect();
         Flow::from_content(&wired(&targets, true)).is_ok()
@@ -406,7 +406,7 @@ fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
 }
 
 #[test]
-fn what_a_short_flow_multiplies_ends_at_its_allowance() {
+fn multiplying_flow_stops_at_budget() {
     // Sixty to the power of six, times a dozen bytes.
     let flow = Flow::from_content(&growing(&[(Growth::Texts, 60); 6])).unwrap();
     let (outputs, ended) = kept(&flow, 1 << 20);
@@ -420,7 +420,7 @@ fn what_a_short_flow_multiplies_ends_at_its_allowance() {
 
 proptest! {
     #[test]
-    fn what_any_accepted_flow_keeps_stays_within_its_allowance(
+    fn outputs_of_any_flow_stay_within_budget(
         steps in proptest::collection::vec(
             (prop_oneof![
                 Just(Growth::Texts), Just(Growth::Lists), Just(Growth::Objects), Just(Growth::Escapes),
@@ -436,7 +436,7 @@ proptest! {
     }
 
     #[test]
-    fn any_accepted_flow_ends_within_its_budget(
+    fn any_valid_flow_ends_within_step_count(
         targets in proptest::collection::vec((0_usize..10, 0_usize..10), 1..9),
         forward in any::<bool>(),
     ) {
@@ -446,7 +446,7 @@ proptest! {
     }
 
     #[test]
-    fn any_content_is_read_or_refused(
+    fn reads_or_refuses_any_content(
         keys in proptest::collection::vec("(id|type|next|on_success|on_failure|inputs|output|action|x)", 0..6),
         words in proptest::collection::vec("(a|b|task|return|llm_call|evaluate_policy|\\{\\{steps.a.output\\}\\})", 6),
     ) {

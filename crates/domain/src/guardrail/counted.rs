@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_find_what_the_iterator_of_the_crate_finds() {
+    fn finds_the_same_matches_as_the_regex_iterator() {
         for pattern in
             ["a+", "x*", "a|ab", r"\b\w+@\w+\b", "^a|b$", "(?:a.*z)?", "a{2}", ".*[^A-Z]|[A-Z]", "ä*", "", r"\B"]
         {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_that_read_on_to_the_end_take_a_quadratic_share_of_the_budget() {
+    fn charges_quadratically_for_unbounded_lookahead() {
         let capitals = "A".repeat(1_000);
         let (done, taken) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
         assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_that_end_at_their_match_take_a_linear_share_of_the_budget() {
+    fn charges_linearly_for_bounded_lookahead() {
         let numbers = "12345 ".repeat(10_000);
         let (done, taken) = masked(r"\d+", &numbers, 1 << 20);
         assert_eq!(done.unwrap().0, 10_000);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_beyond_ascii_with_word_boundaries_pays_for_the_whole_rest() {
+    fn charges_the_whole_rest_for_non_ascii_word_boundaries() {
         let text = "an@b ä ".repeat(10);
         let (done, taken) = masked(r"\b\w+@\w+\b", &text, 1 << 20);
         assert_eq!(done.unwrap().0, 10);

@@ -33,7 +33,7 @@ fn masked(pattern: &str, value: Value) -> Value {
 }
 
 #[test]
-fn a_pattern_finds_texts_keys_and_numbers_wherever_they_stand() {
+fn regex_matches_nested_texts_keys_and_numbers() {
     let value = json!({ "PX-1": [{ "a": "see PX-2, PX-3" }, 4711, true], "b": null });
     let expected = json!({ "[masked]": [{ "a": "see [masked], [masked]" }, "[masked]", true], "b": null });
     assert_eq!(masked("PX-[0-9]|^4711$", value), expected);
@@ -42,21 +42,21 @@ fn a_pattern_finds_texts_keys_and_numbers_wherever_they_stand() {
 }
 
 #[test]
-fn a_pattern_that_finds_nothing_at_a_place_masks_nothing_there() {
+fn regex_ignores_empty_matches() {
     assert_eq!(masked("x*", json!("axxb")), json!("a[masked]b"));
     let looked = look(json!([rail("regex", "block", json!({ "pattern": "x*" }))]), json!("abc"));
     assert_eq!((looked.verdict, looked.findings.len()), (Verdict::Passes, 0));
 }
 
 #[test]
-fn what_masking_makes_has_no_more_room_than_there_is() {
+fn masking_fails_beyond_the_memory_limit() {
     let rails = json!([rail("regex", "mask", json!({ "pattern": "." }))]);
     assert_eq!(look_within(rails.clone(), json!("aaaa"), 32).verdict, Verdict::Passes);
     assert_eq!(look_within(rails, json!("aaaa"), 31).verdict, Verdict::NoRoom);
 }
 
 #[test]
-fn characters_are_counted_over_all_texts_and_the_first_ones_are_kept() {
+fn max_length_counts_all_texts_and_keeps_the_first() {
     let rails = |action: &str| json!([rail("max_length", action, json!({ "max_length": 4 }))]);
     assert_eq!(look(rails("block"), json!(["äöü", { "k": "ß" }, 123_456])).verdict, Verdict::Passes);
     assert_eq!(look(rails("block"), json!(["äöü", { "k": "ßß" }])).verdict, Verdict::Blocked);
@@ -64,7 +64,7 @@ fn characters_are_counted_over_all_texts_and_the_first_ones_are_kept() {
 }
 
 #[test]
-fn a_shape_is_asked_of_values_and_of_texts_that_are_json() {
+fn json_schema_checks_values_and_json_texts() {
     let rails = |schema: Value| json!([rail("json_schema", "block", json!({ "schema": schema }))]);
     let number = rails(json!({ "type": "object", "required": ["a"], "properties": { "a": { "type": "number" } } }));
     for (value, verdict) in [
@@ -79,7 +79,7 @@ fn a_shape_is_asked_of_values_and_of_texts_that_are_json() {
 }
 
 #[test]
-fn personal_data_means_what_its_type_says_by_any_of_its_names() {
+fn pii_applies_the_action_of_each_entity_alias() {
     let rails =
         json!([rail("pii", "mask", json!({ "entities": { "EMAIL_ADDRESS": "flag", "IP": "require_approval" } }))]);
     let looked = look(rails.clone(), json!({ "a@example.com": "a@example.com from 10.0.0.1 by 4111 1111 1111 1111" }));
@@ -93,7 +93,7 @@ fn personal_data_means_what_its_type_says_by_any_of_its_names() {
 
 /// Each guardrail counts the bytes that it inspects, and fails beyond the limit.
 #[test]
-fn a_run_looks_at_so_much_and_no_more() {
+fn fails_beyond_the_inspected_bytes_of_a_run() {
     let seen = |on_error: &str, mode: &str, left: usize| {
         let more = json!({ "pattern": "zzz", "on_error": on_error, "mode": mode });
         let rails = guardrails(json!([rail("regex", "block", more)]));
@@ -108,7 +108,7 @@ fn a_run_looks_at_so_much_and_no_more() {
 }
 
 #[test]
-fn answers_are_held_back_where_something_may_happen_to_them() {
+fn buffers_responses_that_guardrails_may_change() {
     let holds = |rail: Value| guardrails(json!([rail])).hold_answers_back();
     let open = json!({ "on_error": "fail_open" });
     for (rail, expected) in [
@@ -129,7 +129,7 @@ fn answers_are_held_back_where_something_may_happen_to_them() {
 
 /// Older versions may contain unsupported parts: they are reported, and the guardrail fails closed.
 #[test]
-fn what_cannot_be_done_is_named_and_closes() {
+fn reports_unsupported_parts_and_fails_closed() {
     let rails = json!([
         rail("toxicity", "block", json!({})),
         rail("regex", "block", json!({})),
@@ -153,7 +153,7 @@ fn what_cannot_be_done_is_named_and_closes() {
 }
 
 #[test]
-fn a_look_is_brief_by_its_evaluations_and_not_by_the_bytes_of_its_value() {
+fn brief_checks_depend_on_evaluations_not_bytes() {
     let redactor = Redactor::default();
     let looking =
         |rails: Value, value: Value| Looking::at(guardrails(json!([rails])), Stage::Output, value, LOOK_BYTES, 1 << 20);
@@ -170,7 +170,7 @@ fn a_look_is_brief_by_its_evaluations_and_not_by_the_bytes_of_its_value() {
 }
 
 #[test]
-fn a_pattern_that_reads_a_long_text_again_and_again_cannot_look() {
+fn quadratic_patterns_exceed_the_budget() {
     let backwards = rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]", "on_error": "fail_open" }));
     let looked = look(json!([backwards]), json!("A".repeat(64 << 10)));
     assert_eq!(looked.verdict, Verdict::Passes);
@@ -180,7 +180,7 @@ fn a_pattern_that_reads_a_long_text_again_and_again_cannot_look() {
 }
 
 #[test]
-fn the_estimate_of_compiled_bytes_is_what_is_compiled() {
+fn compiled_bytes_match_their_estimate() {
     let schema = json!({ "anyOf": vec![json!({ "pattern": "a{1,9}" }); 50] });
     let rails = json!([
         rail("regex", "block", json!({ "pattern": "a+" })),

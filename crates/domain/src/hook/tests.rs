@@ -8,7 +8,7 @@ fn hook(more: Value) -> Hook {
 }
 
 #[test]
-fn answers_are_read_strictly_where_it_matters() {
+fn rejects_malformed_responses() {
     let read = |answer: Value| HookAnswer::read(answer);
     let allowed = read(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
     assert_eq!((allowed.decision, allowed.reason_code.as_deref()), (Decision::Allow, Some("fine.1")));
@@ -30,7 +30,7 @@ fn answers_are_read_strictly_where_it_matters() {
 }
 
 #[test]
-fn hooks_are_asked_by_their_order_and_by_whole_names() {
+fn selects_hooks_by_order_and_full_name_match() {
     let hooks = Hooks::of(vec![
         hook(json!({ "order": 5, "matcher": "ask|find_.*" })),
         hook(json!({ "order": 5 })),
@@ -51,7 +51,7 @@ fn hooks_are_asked_by_their_order_and_by_whole_names() {
 }
 
 #[test]
-fn whoever_does_not_say_what_an_answer_may_do_gets_a_gate() {
+fn default_decisions_are_allow_and_deny() {
     let plain = hook(json!({}));
     assert_eq!(plain.may, [Decision::Allow, Decision::Deny]);
     assert_eq!(
@@ -61,7 +61,7 @@ fn whoever_does_not_say_what_an_answer_may_do_gets_a_gate() {
 }
 
 #[test]
-fn answers_are_held_back_for_what_comes_after_them() {
+fn buffers_responses_for_later_hooks() {
     for (more, expected) in [
         (json!({}), false),
         (json!({ "may": ["ask"] }), true),
@@ -75,7 +75,7 @@ fn answers_are_held_back_for_what_comes_after_them() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_named() {
+fn reports_unsupported_parts() {
     let named = |content: Value| unavailable(&content).unwrap();
     for kind in ["mcp_tool", "prompt", "code"] {
         let handler = json!({ "type": kind, "ref": { "slug": "x" } });
@@ -97,7 +97,7 @@ fn what_cannot_be_asked_is_named() {
 }
 
 #[test]
-fn a_policy_s_decision_is_an_answer() {
+fn converts_policy_decisions_to_responses() {
     let decision = |outcome| PolicyDecision {
         outcome,
         reason_code: "why".to_owned(),

@@ -78,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn dense_objects_are_estimated_by_what_they_take() {
+    fn estimates_dense_objects_closely() {
         let list = format!("[{}]", vec!["{\"a\":1}"; 8_000].join(","));
         let (_, measured) = read_measured(list.as_bytes()).unwrap();
         let estimated = max_heap_bytes(list.as_bytes());
@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_takes_more_than_its_estimate(value in values(), indented in any::<bool>()) {
+        fn estimate_is_an_upper_bound(value in values(), indented in any::<bool>()) {
             let text = if indented { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.unwrap();
             let (_, measured) = read_measured(text.as_bytes()).unwrap();
             prop_assert!(measured <= max_heap_bytes(text.as_bytes()));
@@ -99,7 +99,7 @@ mod tests {
 
         /// At a fault, a parser has allocated only for the text before it.
         #[test]
-        fn estimates_grow_with_their_text(value in values(), cut in any::<prop::sample::Index>()) {
+        fn estimates_grow_with_the_text(value in values(), cut in any::<prop::sample::Index>()) {
             let text = value.to_string();
             let (start, _) = text.as_bytes().split_at(cut.index(text.len()));
             prop_assert!(max_heap_bytes(start) <= max_heap_bytes(text.as_bytes()));

@@ -10,7 +10,7 @@ fn content() -> Value {
 }
 
 #[test]
-fn what_is_not_said_has_a_default() {
+fn applies_defaults() {
     let base = KnowledgeBase::parse(&content()).unwrap();
     assert_eq!(base.chunking, Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 });
     let expected = RetrievalSettings {
@@ -26,7 +26,7 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
-fn what_is_said_is_read() {
+fn reads_explicit_settings() {
     let mut content_with_values = content();
     content_with_values["source_type"] = json!("http");
     content_with_values["chunk_strategy"] = json!("heading");
@@ -50,7 +50,7 @@ fn what_is_said_is_read() {
 }
 
 #[test]
-fn spellings_are_those_of_the_schema() {
+fn spellings_match_the_schema() {
     let schema: Value = serde_json::from_str(include_str!("../asset/schemas/knowledge_base.json")).unwrap();
     let of = |pointer: &str| schema.pointer(pointer).unwrap()["enum"].clone();
     assert_eq!(of("/properties/source_type"), json!(SourceType::ALL.map(SourceType::as_str)));
@@ -62,7 +62,7 @@ fn spellings_are_those_of_the_schema() {
 }
 
 #[test]
-fn knowledge_bases_have_prefixes_of_their_own() {
+fn term_prefixes_differ_between_knowledge_bases() {
     let prefix = |tenant, asset| IndexRevision::prefix(Uuid::from_u128(tenant).into(), Uuid::from_u128(asset).into());
     assert_eq!(prefix(1, 2), prefix(1, 2));
     assert_ne!(prefix(1, 2), prefix(2, 1));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn sessions_have_names_that_are_safe_anywhere() {
+fn accepts_only_safe_session_ids() {
     for good in ["a", "0", "_x", "-x", "2026-11-22T10:00:00+01:00", "ada@example.com", "a.b~c=", &"x".repeat(128)] {
         assert_eq!(SessionId::parse(good).unwrap().as_str(), good);
     }
@@ -17,7 +17,7 @@ fn sessions_have_names_that_are_safe_anywhere() {
 }
 
 #[test]
-fn nobody_owns_what_nobody_said() {
+fn anonymous_callers_own_no_conversation() {
     let session = || SessionId::parse("s").unwrap();
     let workload = WorkloadId::from(Uuid::from_u128(1));
     for owner in ["user:ada", "service:bot"] {
@@ -30,7 +30,7 @@ fn nobody_owns_what_nobody_said() {
 }
 
 #[test]
-fn an_asset_is_read_with_careful_defaults_and_within_bounds() {
+fn applies_cautious_defaults_and_bounds() {
     let read = Remembering::read(&json!({ "scope": "session", "type": "buffer" })).unwrap();
     let expected = Remembering {
         scope: Scope::Session,
@@ -55,7 +55,7 @@ fn an_asset_is_read_with_careful_defaults_and_within_bounds() {
 }
 
 #[test]
-fn what_cannot_be_done_is_named() {
+fn reports_unsupported_settings() {
     for (field, value) in [
         ("scope", json!("workload")),
         ("scope", json!("workspace")),
@@ -76,7 +76,7 @@ fn what_cannot_be_done_is_named() {
 }
 
 #[test]
-fn of_inputs_the_last_words_of_a_person_are_remembered() {
+fn stores_the_last_user_message_or_the_inputs() {
     let said = |inputs: Value| said(inputs.as_object().unwrap());
     let messages = json!([
         { "role": "user", "content": "first" }, { "role": "user", "content": "last" },
@@ -91,7 +91,7 @@ fn of_inputs_the_last_words_of_a_person_are_remembered() {
 }
 
 #[test]
-fn digests_tell_turns_apart_and_nothing_of_them_without_their_salt() {
+fn turn_digests_depend_on_content_and_salt() {
     assert_eq!(digest("a", "b", [1; 16]), digest("a", "b", [1; 16]));
     assert_ne!(digest("a", "b", [1; 16]), digest("a", "b", [2; 16]));
     assert_ne!(digest("ab", "", [1; 16]), digest("a", "b", [1; 16]));

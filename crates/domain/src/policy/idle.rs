@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_can_never_decide_are_told() {
+    fn reports_unreachable_rules() {
         let (here, big) = ("lane == \"guided\"", "inputs.n > 5");
         for (rules, expected) in [
             (vec![(here, "allow", &[][..]), (here, "deny", &[])], vec!["r1", ""]),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_denies_by_failing_is_not_idle() {
+    fn rule_that_denies_by_failing_is_reachable() {
         let rules: [Written; 2] = [("always", "allow", &[]), ("inputs.n > 5", "allow", &[])];
         assert_eq!(idle(&rules), ["", ""], "without `n` the second rule turns the decision into a denial");
         let nothing = Map::new();
@@ -194,7 +194,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(400))]
 
         #[test]
-        fn no_decision_changes_when_an_idle_rule_goes(
+        fn removing_unreachable_rules_changes_no_decision(
             rules in prop::collection::vec(rule(), 1..6),
             situations in prop::collection::vec(situation(), 8),
         ) {

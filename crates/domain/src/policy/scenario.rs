@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_that_is_not_as_expected_is_told() {
+    fn reports_every_difference() {
         let owed = json!({
             "outcome": "allow_with_obligations", "reason_code": "big", "obligations": ["human_review", "notify_owner"],
             "matched_rules": ["all", "big"],
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scenario_has_the_fields_that_it_has() {
+    fn refuses_unknown_scenario_fields() {
         for wrong in [
             json!({ "name": "s" }),
             json!({ "name": "s", "expect": { "outcome": "perhaps" } }),

@@ -76,7 +76,7 @@ fn deny_wins_then_errors_then_obligations_then_allow() {
 }
 
 #[test]
-fn the_strictest_of_two_decisions_counts() {
+fn combines_decisions_to_the_strictest() {
     let decision = |outcome, reason: &str, obligations: &[Obligation]| PolicyDecision {
         outcome,
         reason_code: reason.to_owned(),
@@ -98,7 +98,7 @@ fn the_strictest_of_two_decisions_counts() {
 }
 
 #[test]
-fn conditions_read_their_variables() {
+fn evaluates_conditions_over_variables() {
     let inputs =
         json!({"amount": 12, "price": 2.5, "tags": ["a", "b"], "who": {"age": 40}, "text": "héllo", "n": null});
     for condition in [
@@ -129,7 +129,7 @@ fn conditions_read_their_variables() {
 }
 
 #[test]
-fn names_that_mean_nothing_are_refused_with_their_position() {
+fn refuses_unknown_names_with_position() {
     for (condition, code) in [
         ("user == 'x'", "policy_unknown_variable"),
         ("Actor.ref == 'x'", "policy_unknown_variable"),
@@ -171,7 +171,7 @@ fn names_that_mean_nothing_are_refused_with_their_position() {
 }
 
 #[test]
-fn every_bound_can_be_tripped() {
+fn enforces_every_condition_bound() {
     let long = format!("lane == '{}'", "x".repeat(condition::MAX_SOURCE));
     assert_eq!(refusal(&long), ConditionRefusal::SourceTooLong.code());
 
@@ -196,7 +196,7 @@ fn every_bound_can_be_tripped() {
 }
 
 #[test]
-fn patterns_take_linear_time_and_few_of_them() {
+fn limits_patterns_to_linear_time_and_count() {
     let long = format!("inputs.a.matches('{}')", "a".repeat(pattern::MAX_PATTERN + 1));
     assert_eq!(refusal(&long), "policy_pattern");
     let rules = |count: usize| -> Vec<Value> {
@@ -239,7 +239,7 @@ fn slow_pattern_exhausts_steps_of_decision() {
 }
 
 #[test]
-fn what_would_take_too_many_steps_denies() {
+fn denies_when_steps_are_exhausted() {
     let condition = "inputs.list.all(x, inputs.list.exists(y, x == y))";
     let list = |count: usize| json!({"list": (0..count).collect::<Vec<_>>()});
     assert_eq!(holds(condition, list(20)), "yes");
@@ -251,7 +251,7 @@ fn what_would_take_too_many_steps_denies() {
 }
 
 #[test]
-fn the_content_of_a_bundle_is_checked_at_once() {
+fn reports_all_bundle_problems_at_once() {
     let problems = compile(json!([
         rule("a", "always", "allow"),
         rule("a", "nothing", "deny"),
@@ -282,7 +282,7 @@ fn made(content: &Value) -> Result<(), Vec<ContentProblem>> {
 }
 
 #[test]
-fn the_tests_of_a_bundle_are_run() {
+fn runs_embedded_bundle_tests() {
     let bundle = |outcome: &str, reason: &str| {
         json!({
             "rules": [rule("eu", "'eu' in actor.groups && now == timestamp('1970-01-01T00:00:00Z')", "allow")],
@@ -301,7 +301,7 @@ fn the_tests_of_a_bundle_are_run() {
 }
 
 #[test]
-fn the_tests_of_a_bundle_are_bounded_together() {
+fn limits_total_steps_of_bundle_tests() {
     let numbers: Vec<usize> = (0..50).collect();
     let test = |index: usize| json!({"name": format!("t{index}"), "input": {"inputs": {"list": numbers}}, "expect": {"outcome": "deny"}});
     let bundle = |count: usize| {
@@ -314,7 +314,7 @@ fn the_tests_of_a_bundle_are_bounded_together() {
 }
 
 #[test]
-fn what_patterns_take_is_counted() {
+fn counts_pattern_memory() {
     let of = |rules: Value| compile(rules).unwrap().pattern_bytes();
     let one = of(json!([rule("r", "lane.matches('^a+$')", "allow"), rule("s", "lane.matches('^a+$')", "allow")]));
     assert!(one > 64 << 10, "{one}");
@@ -323,7 +323,7 @@ fn what_patterns_take_is_counted() {
 }
 
 #[test]
-fn a_compiled_policy_can_be_shared_between_threads() {
+fn compiled_policy_is_send_and_sync() {
     fn shared<T: Send + Sync>(_: &T) {}
     shared(&compile(json!([rule("r", "lane == 'x'", "allow")])).unwrap());
     assert_eq!(Timestamp::new(OffsetDateTime::UNIX_EPOCH).micros(), 0);
@@ -331,7 +331,7 @@ fn a_compiled_policy_can_be_shared_between_threads() {
 
 proptest! {
     #[test]
-    fn any_condition_is_compiled_or_refused(
+    fn compiles_or_refuses_any_condition(
         source in "(actor|inputs|\\.|[a-z]{1,3}|\\(|\\)|\\[|\\]|\\{|\\}|\\?|:|==|&&|!|-|'|\"|[0-9]|exists|,| |\\\\|\\PC){0,40}",
     ) {
         let rules = json!([rule("r", &source, "allow")]);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_only_nearly_a_token() {
+    fn rejects_malformed_and_confusable_tokens() {
         let cases = [
             "@asset-ref:",
             "@asset-ref: tone",
@@ -363,14 +363,14 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_tokens_is_bounded() {
+    fn limits_the_number_of_tokens() {
         assert!(scan(&"{{a}}".repeat(MAX_TOKENS)).is_ok());
         let refusal = scan(&"{{a}}".repeat(MAX_TOKENS + 1)).unwrap_err();
         assert_eq!(refusal, PromptRefusal::TooLarge { offset: 5 * MAX_TOKENS });
     }
 
     #[test]
-    fn sees_references_in_bodies() {
+    fn detects_references_in_bodies() {
         assert!(mentions_asset("a @asset-ref:b"));
         assert!(mentions_asset("a @asset-ref:???"));
         assert!(mentions_asset("a @ASSET-REF:b"));

@@ -44,14 +44,14 @@ fn fills_every_token_once() {
 }
 
 #[test]
-fn a_value_is_never_parsed_again() {
+fn never_parses_inserted_values() {
     let hostile = "@asset-ref:tone $arg:count !command:rm {{topic}} $arg:";
     let rendered = render("<$arg:topic>{{topic}}", json!({"topic": hostile})).unwrap();
     assert_eq!(rendered, format!("<{hostile}>{hostile}"));
 }
 
 #[test]
-fn a_skill_is_text_and_a_prompt_is_filled_too() {
+fn inserts_skills_literally_and_renders_included_prompts() {
     let arguments = json!({"topic": "$arg:free", "free": "@asset-ref:tone"});
     assert_eq!(
         render("@asset-ref:raw @asset-ref:header", arguments.clone()).unwrap(),
@@ -65,7 +65,7 @@ fn a_skill_is_text_and_a_prompt_is_filled_too() {
 }
 
 #[test]
-fn what_has_no_body_or_includes_others_is_not_included() {
+fn rejects_assets_without_body_or_with_references() {
     let of = |kind, content: Value| Body::of(kind, &content).unwrap_err().at(7).code();
     assert_eq!(of(AssetKind::PromptTemplate, content("a @asset-ref:tone")), "prompt_nested_reference");
     assert_eq!(of(AssetKind::Skill, json!({"body": "see @Asset-Ref:tone"})), "prompt_nested_reference");
@@ -75,7 +75,7 @@ fn what_has_no_body_or_includes_others_is_not_included() {
 }
 
 #[test]
-fn the_older_form_has_no_type_even_where_its_variable_declares_one() {
+fn legacy_placeholders_ignore_declared_types() {
     for count in [json!(5), json!("5"), json!(true)] {
         let written = count.as_str().map_or_else(|| count.to_string(), str::to_owned);
         assert_eq!(render("<{{count}}>", json!({ "count": count })).unwrap(), format!("<{written}>"));
@@ -109,13 +109,13 @@ fn refuses_with_the_code_and_the_offset() {
 }
 
 #[test]
-fn a_template_without_tokens_stays_as_it_is() {
+fn keeps_text_without_tokens() {
     let text = "Mail me@example.org! Costs $5 {\"a\": {}} {{\"b\": 1}} 100% {{}}";
     assert_eq!(render(text, json!({})).unwrap(), text);
 }
 
 #[test]
-fn a_rendering_is_bounded() {
+fn limits_rendered_length_and_included_assets() {
     let refusal = render(&"$arg:topic".repeat(5), json!({"topic": "x".repeat(1 << 20)})).unwrap_err();
     assert_eq!(refusal.code(), "prompt_too_large");
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
@@ -129,7 +129,7 @@ fn a_rendering_is_bounded() {
 }
 
 #[test]
-fn an_answer_fits_the_schema_or_is_not_taken() {
+fn rejects_responses_that_violate_the_output_schema() {
     let composed = |schema: Option<Value>| {
         let mut content = content("x");
         content["output_schema"] = schema.unwrap_or_default();
@@ -164,7 +164,7 @@ fn lists_its_references() {
 }
 
 #[test]
-fn content_of_another_shape_is_no_template() {
+fn rejects_content_of_another_shape() {
     for content in [json!({}), json!({"system_prompt": 1}), json!({"system_prompt": "", "variables": [{"name": 1}]})] {
         assert_eq!(PromptTemplate::parse(&content), Err(PromptRefusal::NotATemplate));
     }
@@ -172,7 +172,7 @@ fn content_of_another_shape_is_no_template() {
 
 proptest! {
     #[test]
-    fn any_value_appears_literally(
+    fn inserts_any_value_literally(
         value in "(\\PC|@asset-ref:tone|\\$arg:topic|!command:summarize|\\{\\{topic\\}\\}|\\{\\{|\u{200b}){0,40}",
         tags in proptest::collection::vec("\\PC{0,8}", 0..4),
     ) {
@@ -183,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_parsed_or_refused(text in "([@!${}:a-z \u{200b}]|asset-ref:|command:|arg:|\\PC){0,60}") {
+    fn parsing_never_panics(text in "([@!${}:a-z \u{200b}]|asset-ref:|command:|arg:|\\PC){0,60}") {
         let _ = template(&text);
     }
 }

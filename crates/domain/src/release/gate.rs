@@ -192,7 +192,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn documents_that_came_later_are_told_and_stop_nothing() {
+    fn later_documents_only_warn() {
         let pin = |pinned, present| Pin {
             asset: Uuid::nil().into(),
             pinned: IndexRevision::new(pinned),

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_holder_that_was_never_taken_back_comes_first() {
+    fn prefers_latest_holder_not_rolled_back() {
         let cases: [(&[Move], u128, &[u128]); 6] = [
             (&[(0, 1, false)], 1, &[]),
             (&[(0, 1, false), (1, 2, false), (2, 3, false)], 3, &[2, 1]),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lane_that_was_taken_last_goes_first() {
+    fn orders_lanes_most_recently_taken_first() {
         let moved = |revision, lane| LaneMoved {
             revision: Revision::new(revision),
             lane,

@@ -160,7 +160,7 @@ fn begun() -> Rollout {
 
 /// The table of docs/release-states.md; `cargo xtask docs` copies it from here.
 #[test]
-fn every_move_from_every_state() {
+fn tabulates_every_transition_from_every_state() {
     let moves: Vec<&str> = tried(StateName::Draft).iter().map(|(_, name, _)| *name).collect();
     let mut table = format!("| from | {} |\n|---{}|\n", moves.join(" | "), "|---".repeat(moves.len()));
     for from in StateName::ALL {
@@ -175,7 +175,7 @@ fn every_move_from_every_state() {
 
 /// Compares every transition with `valid_transitions`.
 #[test]
-fn what_is_promised_is_what_is_possible() {
+fn valid_transitions_match_possible_ones() {
     let mut table = String::new();
     for from in StateName::ALL {
         let (release, deployment) = in_state(from);
@@ -201,7 +201,7 @@ fn what_is_promised_is_what_is_possible() {
 
 /// A transition succeeds exactly if all gates of its target state pass.
 #[test]
-fn gates_say_what_moves_do() {
+fn gates_agree_with_transitions() {
     for from in StateName::ALL {
         let (release, deployment) = in_state(from);
         let approvable = review(&release, "user:bob", Verdict::Approved);
@@ -218,7 +218,7 @@ fn gates_say_what_moves_do() {
 }
 
 #[test]
-fn an_active_release_can_take_the_lanes_it_lacks() {
+fn active_release_takes_remaining_lanes() {
     let release = approved(1);
     let change =
         release.activate(&Taking::One(Lane::Restricted), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
@@ -239,7 +239,7 @@ fn an_active_release_can_take_the_lanes_it_lacks() {
 }
 
 #[test]
-fn a_careful_lane_falls_back_to_a_more_general_one_never_the_other_way() {
+fn lanes_fall_back_to_more_general_lanes_only() {
     let standard =
         approved(1).activate(&Taking::One(Lane::Standard), &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     assert_eq!(standard.deployment.serving(Lane::Restricted).unwrap().0, Lane::Standard);
@@ -249,7 +249,7 @@ fn a_careful_lane_falls_back_to_a_more_general_one_never_the_other_way() {
 }
 
 #[test]
-fn a_holder_that_keeps_a_lane_is_not_superseded() {
+fn holder_of_another_lane_is_not_superseded() {
     let first = approved(1).activate(&Taking::All, &empty(), (&sound(), RULE), &stamp("user:ops")).unwrap();
     let second = approved(2)
         .activate(&Taking::One(Lane::Guided), &first.deployment, (&sound(), RULE), &stamp("user:ops"))
@@ -259,14 +259,14 @@ fn a_holder_that_keeps_a_lane_is_not_superseded() {
 }
 
 #[test]
-fn bindings_are_frozen_outside_drafts() {
+fn refuses_binding_outside_drafts() {
     let (ready, _) = in_state(StateName::ReviewReady);
     let refusal = bind(&ready, AssetKind::ModelPolicy, 21);
     assert_eq!(refusal, Err(ReleaseRefusal::NotEditable { state: StateName::ReviewReady }));
 }
 
 #[test]
-fn one_binding_a_role_and_the_role_is_the_kind() {
+fn refuses_duplicate_and_mismatched_roles() {
     let release = bind(&draft(1), AssetKind::PolicyBundle, 20).unwrap();
     assert_eq!(bind(&release, AssetKind::PolicyBundle, 21), Err(ReleaseRefusal::DuplicateRole));
     let other = release.bind(
@@ -284,7 +284,7 @@ fn one_binding_a_role_and_the_role_is_the_kind() {
 }
 
 #[test]
-fn a_profile_asks_for_as_many_approvals_however_it_spells_the_number() {
+fn reads_min_approvals_in_any_number_notation() {
     for spelling in ["2", "2.0", "2e0", "20e-1"] {
         let profile =
             serde_json::from_str(&format!(r#"{{"approval_policy": {{"min_approvals": {spelling}}}}}"#)).unwrap();
@@ -293,7 +293,7 @@ fn a_profile_asks_for_as_many_approvals_however_it_spells_the_number() {
 }
 
 #[test]
-fn approvals_count_for_what_was_reviewed_alone() {
+fn approvals_count_only_for_reviewed_digest() {
     let (ready, _) = in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
     let none = ready.approve(RULE, &empty(), &by).map(|_| ());
@@ -313,7 +313,7 @@ fn approvals_count_for_what_was_reviewed_alone() {
 }
 
 #[test]
-fn makers_do_not_approve_where_that_is_refused() {
+fn refuses_approval_by_authors() {
     let (ready, _) = in_state(StateName::ReviewReady);
     let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..RULE };
     let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
@@ -323,7 +323,7 @@ fn makers_do_not_approve_where_that_is_refused() {
 }
 
 #[test]
-fn asking_for_changes_takes_a_waiting_release_back() {
+fn changes_requested_returns_release_to_draft() {
     let (ready, _) = in_state(StateName::ReviewReady);
     assert_eq!(review(&ready, "user:bob", Verdict::ChangesRequested).state, State::Draft);
     let (active, _) = in_state(StateName::Active);
@@ -331,7 +331,7 @@ fn asking_for_changes_takes_a_waiting_release_back() {
 }
 
 #[test]
-fn all_gaps_are_named_at_once() {
+fn reports_all_unmet_requirements_at_once() {
     let mut release = approved(1);
     release.policy_bundle_id = Some(Uuid::from_u128(999).into());
     let standing = Standing {
@@ -382,7 +382,7 @@ fn all_gaps_are_named_at_once() {
 }
 
 #[test]
-fn in_production_nothing_looks_stricter_than_it_is() {
+fn production_refuses_unenforced_controls() {
     let control = UnenforcedControl {
         kind: AssetKind::McpServer,
         asset: Slug::parse("tickets").unwrap(),
@@ -399,7 +399,7 @@ fn in_production_nothing_looks_stricter_than_it_is() {
 }
 
 #[test]
-fn a_release_meant_for_one_lane_takes_no_other() {
+fn refuses_untargeted_lane() {
     let mut release = approved(1);
     release.target_lane = TargetLane::Only(Lane::Guided);
     let digest = release.bindings_digest();
@@ -426,7 +426,7 @@ fn frozen(from: u128, to: u128) -> FrozenReference {
 }
 
 #[test]
-fn what_references_mean_is_approved_with_the_rest() {
+fn approval_covers_resolved_references() {
     let bound = bind(&draft(1), AssetKind::PromptTemplate, 20).unwrap();
     let submit = |references| bound.submit(Ok(references), &empty(), &stamp("user:ada")).unwrap().next;
     let ready = submit(vec![frozen(20, 40), frozen(20, 40)]);
@@ -448,7 +448,7 @@ fn what_references_mean_is_approved_with_the_rest() {
 }
 
 #[test]
-fn a_reference_that_means_nothing_keeps_the_release_in_draft() {
+fn unresolved_reference_blocks_submission() {
     let unresolved = |code| UnresolvedReference {
         code,
         message: "gone",
@@ -469,7 +469,7 @@ fn a_reference_that_means_nothing_keeps_the_release_in_draft() {
 }
 
 #[test]
-fn what_does_not_count_clears_no_refusal_and_verdicts_have_an_end() {
+fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
     let (ready, _) = in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
     let hours = ApprovalRule { lasts_hours: Some(1), ..RULE };

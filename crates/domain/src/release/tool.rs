@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_that_an_agent_names_is_bound_once_and_can_be_called() {
+    fn requires_named_tools_to_be_bound_once_and_callable() {
         let names = |names: &[&str]| ToolChoice::Named(names.iter().map(|name| (*name).to_owned()).collect());
         let bound = [tool("weather-tool", "weather", true), tool("remote", "remote_tool", false)];
         for (agents, expected) in [

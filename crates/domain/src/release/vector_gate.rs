@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn warns_of_each_knowledge_base_that_cannot_be_searched_in_full() {
+    fn warns_of_partially_searchable_knowledge_bases() {
         let standing = |embedding, capped_at| VectorStanding { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
         let sound = standing(EmbeddingStanding::Searchable, None);

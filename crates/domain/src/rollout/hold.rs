@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pilot_advances_after_the_soak_when_enough_runs_went_well() {
+    fn advances_after_soak_with_enough_successful_runs() {
         let cases = [
             (observed(0, (5, 1), false), true, None),
             (observed(1, (5, 0), false), false, None),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_that_looks_at_few_runs_needs_no_more_of_them() {
+    fn small_sample_size_lowers_required_runs() {
         let lane = LaneRecord { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
         let needed = |sample_size: u32| {
             let config: RolloutConfig =

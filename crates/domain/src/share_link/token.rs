@@ -144,7 +144,7 @@ mod tests {
     const TENANT_ID: Uuid = Uuid::from_u128(0x0190_f000_0000_7000_8000_0000_0000_abcd);
 
     #[test]
-    fn a_token_has_one_spelling() {
+    fn token_has_one_canonical_form() {
         let token = ShareToken::of(TENANT_ID.into(), [0xfb; 32]);
         let text = token.reveal();
         assert_eq!(text.len(), 4 + 32 + 1 + 43);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_one_answer_shows_a_token() {
+    fn debug_output_hides_tokens() {
         let share = ShareToken::of(TENANT_ID.into(), [7; 32]);
         let result = ResultToken::of([7; 32]);
         let shown = format!("{share:?} {result:?} {:?}", share.hash());

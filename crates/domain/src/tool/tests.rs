@@ -6,7 +6,7 @@ fn arguments(value: Value) -> Map<String, Value> {
 }
 
 #[test]
-fn every_schema_compiles_and_describes_its_tool() {
+fn every_schema_compiles() {
     for tool in BuiltIn::ALL {
         assert!(tool.schema().is_some(), "{tool:?}");
         assert_eq!(BuiltIn::parse(tool.as_str()), Some(tool));
@@ -18,7 +18,7 @@ fn every_schema_compiles_and_describes_its_tool() {
 }
 
 #[test]
-fn arguments_are_held_against_the_schema() {
+fn validates_arguments_against_the_schema() {
     let id = "01a1fdf0-23a9-7303-867c-1c910ca11510";
     for (tool, sent, expected) in [
         (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
@@ -65,7 +65,7 @@ fn arguments_are_held_against_the_schema() {
 }
 
 #[test]
-fn a_name_leads_back_to_its_workload() {
+fn parses_workload_tool_names() {
     assert_eq!(workload_of("run_ticket_sorter").unwrap().as_str(), "ticket-sorter");
     for name in ["ticket_sorter", "run_", "run_ticket-sorter", "run__a", "run_V", "execute_flow"] {
         assert_eq!(workload_of(name), None, "{name}");

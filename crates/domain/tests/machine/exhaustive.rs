@@ -151,7 +151,7 @@ fn told(releases: usize, Explored { states, moves, refusals, deepest }: &Explore
 
 /// All states of two releases. The short form has one plan, because each further plan multiplies the states.
 #[test]
-fn all_that_two_releases_can_do_is_as_the_model_tells_it() {
+fn all_states_of_two_releases_conform_to_the_model() {
     let (plans, least) = if is_long() { (plans(), 30_000) } else { (vec![vec![0, 2]], 5_000) };
     let explored = explore(2, &plans, usize::MAX);
     told(2, &explored);
@@ -160,14 +160,14 @@ fn all_that_two_releases_can_do_is_as_the_model_tells_it() {
 }
 
 #[test]
-fn all_that_two_releases_can_do_soon_with_any_plan_is_as_the_model_tells_it() {
+fn two_releases_conform_to_the_model_for_four_operations_with_any_plan() {
     let explored = explore(2, &plans(), 4);
     told(2, &explored);
     assert!(explored.states > 3_000, "{} states", explored.states);
 }
 
 #[test]
-fn all_that_three_releases_can_do_soon_is_as_the_model_tells_it() {
+fn three_releases_conform_to_the_model_for_few_operations() {
     let (depth, least) = if is_long() { (5, 50_000) } else { (3, 2_000) };
     let explored = explore(3, &plans(), depth);
     told(3, &explored);

@@ -91,7 +91,7 @@ fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
 }
 
 #[test]
-fn histories_go_as_the_model_tells_them() {
+fn random_histories_conform_to_the_model() {
     let start = start_of(asked("FAIRWAY_TEST_SEED").as_deref());
     let count = if is_long() { LONG } else { SHORT };
     let (requests, failed) = run_all(start, count);
@@ -104,7 +104,7 @@ fn histories_go_as_the_model_tells_them() {
 
 /// Without rollbacks, releases that each take all lanes supersede one another in the order of their activation.
 #[test]
-fn releases_that_take_all_lanes_follow_one_another() {
+fn each_activation_of_all_lanes_supersedes_the_previous_release() {
     const RELEASES: usize = 5;
     let given = Given::new();
     let targets = [None; RELEASES];

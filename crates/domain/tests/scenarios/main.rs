@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn every_scenario_goes_as_it_is_told() {
+    fn scenarios_match_their_transcripts() {
         if accepts() {
             Scenario::all().iter().for_each(|scenario| scenario.accept(&told(scenario)));
         }
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_enough_and_each_shows_something_else() {
+    fn scenarios_have_distinct_descriptions_and_transcripts() {
         if accepts() {
             return;
         }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_transcript_is_noticed() {
+    fn detects_damaged_transcripts() {
         if accepts() {
             return;
         }

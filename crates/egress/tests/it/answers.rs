@@ -18,7 +18,7 @@ async fn whole(endpoint: &Endpoint) -> Result<usize, EgressError> {
 }
 
 #[tokio::test]
-async fn nobody_follows_an_answer_elsewhere() {
+async fn redirects_are_not_followed() {
     let target = Canary::start(Says::fine()).await;
     for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
         for location in [target.address.to_string(), "169.254.169.254".to_owned()] {
@@ -36,7 +36,7 @@ async fn nobody_follows_an_answer_elsewhere() {
 }
 
 #[tokio::test]
-async fn endless_answers_end() {
+async fn endless_responses_are_cut_at_their_limit() {
     let limits = Limits { body: 100_000, time: Duration::from_secs(30) };
     for head in [
         "HTTP/1.1 200 OK\r\n\r\n",
@@ -49,7 +49,7 @@ async fn endless_answers_end() {
 }
 
 #[tokio::test]
-async fn slow_answers_end_with_their_time() {
+async fn slow_responses_time_out() {
     let limits = Limits { time: Duration::from_millis(300), ..Limits::default() };
     for head in
         ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
@@ -61,7 +61,7 @@ async fn slow_answers_end_with_their_time() {
 
 /// The client accepts no content coding and decodes none.
 #[tokio::test]
-async fn encoded_answers_are_not_read() {
+async fn refuses_encoded_responses() {
     let limits = Limits::default;
     for (header, read) in [
         ("Content-Encoding: gzip\r\n", Err(EgressError::Encoded)),
@@ -80,7 +80,7 @@ async fn encoded_answers_are_not_read() {
 }
 
 #[tokio::test]
-async fn heads_are_bounded() {
+async fn limits_response_heads() {
     let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
     let canary = Canary::start(Says::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
     assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
@@ -89,7 +89,7 @@ async fn heads_are_bounded() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_none() {
+async fn malformed_responses_fail() {
     for (text, error) in [
         ("", EgressError::Broken),
         ("SSH-2.0-OpenSSH_9\r\n", EgressError::Broken),

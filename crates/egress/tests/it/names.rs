@@ -23,7 +23,7 @@ fn endpoint(guard: &Guard, port: u16) -> Endpoint {
 const NETWORK: EgressError = EgressError::Refused(EgressRefusal::Network);
 
 #[tokio::test]
-async fn the_checked_address_is_the_one_that_is_connected_to() {
+async fn connects_to_the_checked_address() {
     let (good, bad) = Canary::pair().await;
     let guard = guard(Script::of(&[&["127.0.0.1"]]));
     let call = Call { path: "a b/../c?d#e".to_owned(), ..get() };
@@ -36,7 +36,7 @@ async fn the_checked_address_is_the_one_that_is_connected_to() {
 }
 
 #[tokio::test]
-async fn one_bad_address_refuses_all() {
+async fn one_refused_address_refuses_the_name() {
     let (good, bad) = Canary::pair().await;
     for set in [&["127.0.0.1", "127.0.0.2"][..], &["127.0.0.2", "127.0.0.1"], &["127.0.0.1", "::1"], &["127.0.0.2"]] {
         let guard = guard(Script::of(&[set]));
@@ -52,7 +52,7 @@ async fn one_bad_address_refuses_all() {
 }
 
 #[tokio::test]
-async fn a_name_that_moves_is_looked_at_again() {
+async fn checks_a_name_again_for_each_connection() {
     let (good, bad) = Canary::pair().await;
     let guard = guard(Script::of(&[&["127.0.0.1"], &["127.0.0.2"]]));
     let endpoint = endpoint(&guard, good.address.port());
@@ -63,7 +63,7 @@ async fn a_name_that_moves_is_looked_at_again() {
 }
 
 #[tokio::test]
-async fn names_without_an_address_or_with_thousands_are_refused() {
+async fn refuses_names_without_addresses_or_with_thousands() {
     let canary = Canary::start(Says::fine()).await;
     let port = canary.address.port();
     let error = endpoint(&guard(Script::of(&[&[]])), port).send(get()).await.unwrap_err();
@@ -85,14 +85,14 @@ impl Resolver for Silent {
 }
 
 #[tokio::test]
-async fn a_slow_resolver_is_bounded_by_the_time_of_the_request() {
+async fn slow_resolver_times_out_with_the_request() {
     let limits = Limits { time: Duration::from_millis(200), ..Limits::default() };
     let endpoint = guard(Arc::new(Silent)).endpoint("https://moving.example/", limits).unwrap();
     assert_eq!(endpoint.send(get()).await.unwrap_err(), EgressError::TimedOut);
 }
 
 #[tokio::test]
-async fn the_name_is_what_the_other_side_is_asked_to_prove() {
+async fn tls_verifies_the_host_name() {
     let canary = Canary::start(Says::fine()).await;
     let guard = guard(Script::of(&[&["127.0.0.1"]]));
     let address = format!("https://moving.example:{}/", canary.address.port());

@@ -12,7 +12,7 @@ async fn asked(guard: &Guard, address: &str) -> EgressError {
 }
 
 #[tokio::test]
-async fn no_spelling_of_this_machine_is_reached() {
+async fn refuses_every_notation_of_this_machine() {
     let canary = Canary::start(Says::fine()).await;
     let port = canary.address.port();
     let hosts = [
@@ -58,7 +58,7 @@ async fn no_spelling_of_this_machine_is_reached() {
 }
 
 #[tokio::test]
-async fn names_of_this_machine_are_refused_when_they_are_resolved() {
+async fn refuses_names_that_resolve_to_this_machine() {
     let known = || Script::of(&[&["::1", "127.0.0.1"]]);
     let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(known());
     for name in ["localhost", "localhost.", "LocalHost"] {
@@ -77,7 +77,7 @@ async fn names_of_this_machine_are_refused_when_they_are_resolved() {
 }
 
 #[tokio::test]
-async fn networks_inside_are_refused() {
+async fn refuses_internal_networks() {
     let guard = Guard::new(Reach::Local, Vec::new());
     for host in [
         "10.0.0.1",
@@ -109,7 +109,7 @@ async fn networks_inside_are_refused() {
 }
 
 #[tokio::test]
-async fn other_schemes_ports_and_tricks_are_refused() {
+async fn refuses_other_schemes_ports_and_credentials() {
     let canary = Canary::start(Says::fine()).await;
     let at = canary.address;
     let guard = Guard::new(Reach::Local, Vec::new());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_held_a_role_administers_and_who_lost_it_does_not() {
+    fn only_actors_that_never_held_a_role_administer_the_default_tenant() {
         let here = Place::tenant(DEFAULT_TENANT.into());
         let ada = ActorRef::parse("user:ada").unwrap();
         assert!(local_rights(&ada, &known(false)).allow(Permission::TenantManage, &here));

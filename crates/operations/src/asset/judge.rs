@@ -104,7 +104,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_is_short_and_compiles_nothing_is_judged_where_it_came_in() {
+    fn only_short_content_without_compilation_is_validated_inline() {
         let prompt = json!({ "system_prompt": "Sort the ticket.", "variables": [{ "name": "ticket" }] });
         assert!(is_quick(AssetKind::PromptTemplate, &prompt));
         assert!(!is_quick(AssetKind::PolicyBundle, &json!({ "rules": [] })));

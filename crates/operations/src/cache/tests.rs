@@ -2,7 +2,7 @@ use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
-fn weighed_cache_keeps_no_more_bytes_than_its_capacity() {
+fn weighted_cache_stays_within_its_capacity() {
     const CAPACITY: u64 = 1 << 20;
     const VALUE: usize = 10_000;
     let cache: Cache<u64, Vec<u8>> = weighed(CAPACITY, |_: &u64, value: &Vec<u8>| value.capacity()).build();
@@ -15,7 +15,7 @@ fn weighed_cache_keeps_no_more_bytes_than_its_capacity() {
 }
 
 #[test]
-fn weighed_cache_refuses_an_entry_beyond_its_capacity() {
+fn weighted_cache_refuses_entry_above_its_capacity() {
     let cache: Cache<u64, Vec<u8>> = weighed(1 << 10, |_: &u64, _: &Vec<u8>| usize::MAX).build();
     cache.insert(1, Vec::new());
     cache.run_pending_tasks();
@@ -23,7 +23,7 @@ fn weighed_cache_refuses_an_entry_beyond_its_capacity() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_being_made_is_not_made_twice() {
+async fn concurrent_requests_share_one_computation() {
     let (in_flight, made) = (InFlight::new(), AtomicU32::new(0));
     let make = || async {
         tokio::task::yield_now().await;

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_has_four_places_and_takes_none_of_others() {
+    fn limits_scripts_per_tenant() {
         let scripts = Arc::new(Scripts::default());
         let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
         let mut held: Vec<ScriptPlace> = (0..MOST_AT_ONCE).map(|_| scripts.enter(one, None).unwrap()).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_with_one_key_takes_one_place() {
+    fn requests_with_one_key_share_one_script_slot() {
         let scripts = Arc::new(Scripts::default());
         let tenant = TenantId::from(uuid::Uuid::from_u128(1));
         let enter = |asked: &RequestKey| scripts.enter(tenant, Some(asked));

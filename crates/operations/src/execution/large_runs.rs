@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_tenant_leaves_a_reservation_for_another() {
+    async fn one_tenant_leaves_a_reservation_free() {
         let runs = LargeRuns::default();
         let mut held = Vec::new();
         for _ in 0..MAX_PER_TENANT {
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claims_no_more_large_runs_of_a_tenant_whose_claimed_run_waits() {
+    async fn waiting_claimed_run_excludes_large_runs_of_its_tenant() {
         let runs = Arc::new(LargeRuns::default());
         let mut held = Vec::new();
         for _ in 0..MAX_PER_TENANT {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn claims_nothing_of_tenant_whose_runs_pause() {
+    async fn too_many_paused_runs_exclude_their_tenant() {
         let runs = Arc::new(LargeRuns::default());
         let mut held = Vec::new();
         for _ in 0..MAX_PER_TENANT {

@@ -395,14 +395,14 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn what_is_compiled_weighs_as_much_as_it_may_take() {
+    fn plan_size_adds_compiled_bytes_and_saturates() {
         assert_eq!(plan_bytes(1_000, 0), 4_000);
         assert_eq!(plan_bytes(1_000, 1 << 20), 4_000 + (1 << 20));
         assert_eq!(plan_bytes(usize::MAX, 1), usize::MAX, "the estimate saturates");
     }
 
     #[test]
-    fn weighs_the_server_behind_a_tool() {
+    fn tool_size_includes_its_server() {
         let tool = json!({ "name": "look", "input_schema": { "type": "object" },
             "annotations": { "read_only": true }, "binding": { "kind": "builtin", "ref": "query_knowledge_base" } });
         let server = |pins: usize| {

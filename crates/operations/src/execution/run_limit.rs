@@ -95,7 +95,7 @@ mod tests {
     use uuid::Uuid;
 
     #[tokio::test]
-    async fn one_tenant_leaves_places_to_others() {
+    async fn one_tenant_leaves_run_slots_to_others() {
         let (limit, tenant) = (RunLimit::default(), |number| TenantScope::for_relay(Uuid::from_u128(number).into()));
         let mut held = Vec::new();
         while let Some(place) = limit.place(tenant(1)).await {

@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn sources_have_one_deadline_together() {
+    async fn all_sources_share_one_deadline() {
         let slow: Result<(), Failure> = in_time(std::future::pending()).await;
         assert!(matches!(slow, Err(Failure::Knowledge(KnowledgeRefusal::Slow))), "{slow:?}");
         assert!(in_time(async { Ok(()) }).await.is_ok());
@@ -395,7 +395,7 @@ mod tests {
 
     /// Every call returns within its own timeout, but the calls never end.
     #[tokio::test(start_paused = true)]
-    async fn vectors_have_one_deadline_together() {
+    async fn all_embedding_calls_share_one_deadline() {
         let endless = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(9)).await;

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lease_is_renewed_at_a_third_of_its_time() {
+    async fn renews_the_lease_every_third_of_its_duration() {
         let keys = Arc::new(Keys::default());
         let reservation = reservation(&keys);
         let ended = timeout(LEASE - Duration::from_secs(1), reservation.keep(LEASE)).await;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_released_once_whether_its_request_ends_or_is_dropped() {
+    async fn releases_the_key_once_on_completion_and_on_drop() {
         let keys = Arc::new(Keys::default());
         reservation(&keys).release().await;
         keys.release.notified().await;

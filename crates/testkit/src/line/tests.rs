@@ -12,7 +12,7 @@ async fn rows(database: &TestDatabase) -> i64 {
 }
 
 #[tokio::test]
-async fn each_cut_is_what_it_says() {
+async fn each_fault_point_has_its_documented_effect() {
     let database = TestDatabase::create().await.unwrap();
     database.owner().await.unwrap().batch_execute("CREATE TABLE tried (time int)").await.unwrap();
     let mut met = HashMap::new();
@@ -34,7 +34,7 @@ async fn each_cut_is_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_seed_shows_the_same_again_and_odds_are_odds() {
+async fn drawn_faults_are_reproducible_and_match_the_odds() {
     let database = TestDatabase::create().await.unwrap();
     let mut by_seed = Vec::new();
     for seed in [7, 7, 8] {
@@ -53,7 +53,7 @@ async fn a_seed_shows_the_same_again_and_odds_are_odds() {
 }
 
 #[tokio::test]
-async fn one_cut_is_one() {
+async fn once_fault_occurs_exactly_once() {
     let database = TestDatabase::create().await.unwrap();
     let line = FaultyLine::to(&database, 1);
     for cut in CUTS {
@@ -69,7 +69,7 @@ async fn one_cut_is_one() {
 }
 
 #[tokio::test]
-async fn prepared_statements_are_known_by_their_text() {
+async fn matches_prepared_statements_by_their_text() {
     let database = TestDatabase::create().await.unwrap();
     let line = FaultyLine::to(&database, 1);
     let client = connect(line.url()).await.unwrap();

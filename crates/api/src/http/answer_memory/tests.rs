@@ -26,7 +26,7 @@ async fn endless(request: HttpRequest, base: web::Data<HttpBase>) -> HttpRespons
 }
 
 #[actix_web::test]
-async fn a_stream_does_not_keep_the_memory_of_its_request() {
+async fn stream_releases_request_memory() {
     let base = web::Data::new(base());
     let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(endless));
     let app = init_service(app).await;
@@ -43,7 +43,7 @@ async fn large() -> HttpResponse {
 }
 
 #[actix_web::test]
-async fn a_lost_answer_to_a_change_says_that_the_change_may_have_happened() {
+async fn lost_response_reports_possible_change() {
     let base = web::Data::new(base());
     let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(large));
     let app = init_service(app).await;

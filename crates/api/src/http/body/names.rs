@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_found_wherever_and_however_it_stands() {
+    fn finds_names_at_any_depth_and_in_any_encoding() {
         for body in [
             r#"{"actor":1}"#,
             r#"{"actor":null}"#,
@@ -181,7 +181,7 @@ mod tests {
 
     /// Endless names would delay all requests of the same thread.
     #[test]
-    fn few_names_are_looked_at_and_none_behind_the_first_that_is_forbidden() {
+    fn bounds_the_checked_names() {
         let found = |body: String| {
             WORK.set((0, 0));
             (find::<Actor>(body.as_bytes()), WORK.get())

@@ -58,7 +58,7 @@ fn json_request(text: &'static str) -> TestRequest {
 }
 
 #[actix_web::test]
-async fn reads_a_body() {
+async fn deserializes_a_body() {
     let body = read::<Thing>(json_request(
         r#"{"name": "a", "count": 3, "parts": [{"type": "plain"}, {"type": {"sized": {"width": 2}}}], "labels": {"x": "y"}}"#,
     ))
@@ -70,7 +70,7 @@ async fn reads_a_body() {
 }
 
 #[actix_web::test]
-async fn an_absent_body_is_an_empty_object() {
+async fn treats_absent_body_as_empty_object() {
     assert_eq!(read::<Optional>(TestRequest::post()).await.unwrap().into_inner().note, None);
     let refusal = read::<Thing>(TestRequest::post()).await.unwrap_err();
     assert_eq!(fields(&refusal), json!([{"path": "name", "code": "missing", "message": "this field is required"}]));
@@ -85,7 +85,7 @@ fn fields(refusal: &ApiError) -> Value {
 }
 
 #[actix_web::test]
-async fn names_the_place_of_what_does_not_fit() {
+async fn reports_path_of_invalid_values() {
     for (text, path, code) in [
         ("{}", "name", "missing"),
         (r#"{"name": "a", "parts": [{}]}"#, "parts[0].type", "missing"),
@@ -160,7 +160,7 @@ fn listed(problems: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn every_problem_of_a_shape_is_told_at_once() {
+fn reports_all_problems_at_once() {
     let sound = json!({
         "id": "0190f000-0000-7000-8000-000000000001", "name": "a", "later": 1,
         "items": [{ "kind": "plain", "count": 1, "odd": 3 }],
@@ -209,14 +209,14 @@ fn every_problem_of_a_shape_is_told_at_once() {
 }
 
 #[test]
-fn a_large_body_without_sense_is_told_within_bounds() {
+fn bounds_problems_of_a_large_body() {
     let items: Vec<Value> = (0..20_000).map(|count| json!({ "kind": count, "odd": 3, "surplus": count })).collect();
     let problems = read_as::<Order>(&json!({ "items": items })).unwrap_err();
     assert_eq!(problems.len(), 200);
 }
 
 #[actix_web::test]
-async fn takes_json_alone() {
+async fn accepts_only_unencoded_json() {
     let with =
         |kind: &'static str| TestRequest::post().insert_header((CONTENT_TYPE, kind)).set_payload(r#"{"name":"a"}"#);
     for good in [
@@ -251,7 +251,7 @@ async fn takes_json_alone() {
 }
 
 #[actix_web::test]
-async fn bounds_the_length() {
+async fn refuses_bodies_beyond_the_limit() {
     let announced = json_request("{}").insert_header(("content-length", "513"));
     assert_eq!(read::<Optional>(announced).await.unwrap_err().code(), "payload_too_large");
     let huge = json_request("{}").insert_header(("content-length", "99999999999999999999999"));
@@ -271,7 +271,7 @@ async fn bounds_the_length() {
 }
 
 #[actix_web::test]
-async fn a_body_that_breaks_off_is_malformed() {
+async fn refuses_truncated_body_as_malformed() {
     let (request, _) = based(json_request("")).to_http_parts();
     let (mut sender, payload) = actix_http::h1::Payload::create(false);
     sender.feed_data(Bytes::from_static(b"{\"note\":"));
@@ -282,7 +282,7 @@ async fn a_body_that_breaks_off_is_malformed() {
 }
 
 #[actix_web::test]
-async fn the_digest_knows_the_meaning_alone() {
+async fn digest_depends_only_on_canonical_content() {
     let one = read::<Value>(json_request(r#"{"a": 1.0, "b": "é"}"#)).await.unwrap().digest();
     let two = read::<Value>(json_request(r#"{ "b":"\u00e9","a":1 }"#)).await.unwrap().digest();
     let other = read::<Value>(json_request(r#"{"a": 2, "b": "é"}"#)).await.unwrap().digest();
@@ -294,7 +294,7 @@ async fn the_digest_knows_the_meaning_alone() {
 }
 
 #[test]
-fn a_whole_number_is_one_however_it_is_spelled() {
+fn accepts_integers_with_zero_fraction() {
     let count = |text: &str| {
         let value: Value = serde_json::from_str(text).unwrap();
         u32::deserialize(value::Reading(&value)).ok()
@@ -314,7 +314,7 @@ async fn read_any(base: &web::Data<crate::http::HttpBase>, text: &str) -> Result
 
 /// 64 KiB of small objects become 6 MiB of values: too much for each of many requests that wait for memory.
 #[actix_web::test]
-async fn reserves_the_memory_of_values_before_it_parses_them() {
+async fn reserves_memory_before_parsing() {
     tokio::time::pause();
     let base = web::Data::new(crate::http::trial::base());
     let mut others = Vec::new();
@@ -337,7 +337,7 @@ async fn reserves_the_memory_of_values_before_it_parses_them() {
 
 /// Two half-received bodies that hold the whole budget would deadlock.
 #[actix_web::test]
-async fn two_large_bodies_that_arrive_at_once_are_both_read() {
+async fn reads_two_concurrent_large_bodies() {
     const LIMIT: usize = 4 << 20;
     tokio::time::pause();
     let base = web::Data::new(crate::http::trial::base());

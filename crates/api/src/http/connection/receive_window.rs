@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn closes_while_nobody_awaits_the_body() {
+    fn closes_window_until_body_is_awaited() {
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);

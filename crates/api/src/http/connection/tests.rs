@@ -23,7 +23,7 @@ async fn written(bytes: &str) -> String {
 }
 
 #[actix_web::test]
-async fn a_bare_refusal_gets_the_body_of_all() {
+async fn replaces_bare_framework_response_with_error_body() {
     let before = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
     for prefix in ["", before] {
         let got = written(&format!("{prefix}{BARE}")).await;
@@ -66,7 +66,7 @@ async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
 }
 
 #[actix_web::test]
-async fn passes_bodies_on_and_refuses_bare_line_feeds_in_every_head() {
+async fn refuses_bare_lf_in_every_head_but_not_in_bodies() {
     let good = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\n\r\n{\n\"a\": 1\n}\n\n";
     for at_once in [1, 3, 1024] {
         assert_eq!(read(good, at_once).await, good.as_bytes());
@@ -81,7 +81,7 @@ async fn passes_bodies_on_and_refuses_bare_line_feeds_in_every_head() {
 
 /// The framework turns each head into a request, and all of them take memory at once.
 #[actix_web::test]
-async fn reads_nothing_behind_a_request_before_its_answer_is_made() {
+async fn reads_no_further_request_before_response() {
     let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let (mut near, far) = duplex(64 << 10);
     let mut guarded = Guarded::new(far, Duration::from_secs(60));
@@ -99,7 +99,7 @@ async fn reads_nothing_behind_a_request_before_its_answer_is_made() {
 }
 
 #[actix_web::test]
-async fn reads_no_body_that_nobody_awaits() {
+async fn reads_body_only_while_handler_awaits_it() {
     let (mut near, far) = duplex(1 << 20);
     let mut guarded = Guarded::new(far, Duration::from_secs(60));
     let line = guarded.line();
@@ -124,7 +124,7 @@ async fn reads_no_body_that_nobody_awaits() {
 }
 
 #[actix_web::test]
-async fn notices_while_a_request_is_served_that_its_client_has_gone() {
+async fn detects_disconnect_during_request() {
     let (mut near, far) = duplex(1 << 10);
     let mut guarded = Guarded::new(far, Duration::from_secs(60));
     near.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -136,7 +136,7 @@ async fn notices_while_a_request_is_served_that_its_client_has_gone() {
 }
 
 #[actix_web::test]
-async fn answers_of_ours_are_left_alone() {
+async fn keeps_own_responses_unchanged() {
     for untouched in [
         "HTTP/1.1 204 No Content\r\nx-request-id: x\r\n\r\n",
         "HTTP/1.1 404 Not Found\r\ncontent-length: 90\r\nX-Request-Id: x\r\n\r\n",
@@ -153,7 +153,7 @@ async fn answers_of_ours_are_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_does_nothing_is_cut() {
+async fn closes_idle_connection() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
     let mut guarded = Guarded::new(far, patience);
@@ -172,7 +172,7 @@ async fn a_client_that_does_nothing_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_served_takes_its_time_and_an_answer_begins_it_anew() {
+async fn excludes_processing_time_from_idle_timeout() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
     let mut guarded = Guarded::new(far, patience);
@@ -191,7 +191,7 @@ async fn what_is_served_takes_its_time_and_an_answer_begins_it_anew() {
 
 /// Each read restarts the idle timer, so only the throughput limit detects this client.
 #[tokio::test(start_paused = true)]
-async fn cuts_a_client_that_keeps_reading_below_the_least_throughput() {
+async fn closes_connection_of_slow_reader() {
     let (mut near, far) = duplex(1 << 10);
     let mut guarded = Guarded::new(far, Duration::from_secs(2));
     let _serving = guarded.line().serve();

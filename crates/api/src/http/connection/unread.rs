@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usual_heads_are_free_and_long_ones_have_a_bound_together() {
+    fn bounds_total_excess_of_long_heads() {
         let total = AtomicUsize::new(0);
         let connection = || Unread { bytes: 0, total: &total };
         let mut usual: Vec<_> = (0..10_000).map(|_| connection()).collect();

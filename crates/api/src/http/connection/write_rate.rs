@@ -80,14 +80,14 @@ mod tests {
     }
 
     #[test]
-    fn cuts_a_client_below_the_least_throughput() {
+    fn reports_client_below_minimum_throughput() {
         assert_eq!(lasts(1, 1_000), 16);
         assert_eq!(lasts(8 << 10, 1_000), 31);
         assert_eq!(lasts(16 << 10, 1_000), 1_000);
     }
 
     #[test]
-    fn silence_of_the_server_does_not_count() {
+    fn excludes_server_idle_time() {
         let (mut rate, start) = (WriteRate::new(GRACE), Instant::now());
         for event in 0..100 {
             let now = start + GRACE * event;
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_is_measured_by_itself() {
+    fn measures_each_response_separately() {
         let (mut rate, start) = (WriteRate::new(GRACE), Instant::now());
         assert!(!rate.observe(&Poll::Pending, 1, start));
         assert!(!rate.observe(&Poll::Ready(Ok(1)), 1, start + GRACE));

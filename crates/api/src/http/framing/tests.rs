@@ -32,7 +32,7 @@ fn follow(bytes: &[u8], at_once: usize) -> (usize, Option<usize>) {
 }
 
 #[test]
-fn follows_requests_behind_each_other() {
+fn tracks_pipelined_requests() {
     let requests = [GET, POST, CHUNKED, "\r\n\r\n", GET, CHUNKED, POST].concat();
     for at_once in [1, 2, 3, 7, 1024] {
         assert_eq!(follow(requests.as_bytes(), at_once), (6, None));
@@ -40,7 +40,7 @@ fn follows_requests_behind_each_other() {
 }
 
 #[test]
-fn refuses_bare_line_feeds_in_every_head() {
+fn refuses_bare_lf_in_every_head() {
     for bad in [
         "GET / HTTP/1.1\n\n",
         "GET / HTTP/1.1\nHost: x\r\n\r\n",
@@ -65,7 +65,7 @@ fn refuses_bare_line_feeds_in_every_head() {
 }
 
 #[test]
-fn reads_nothing_behind_a_trace() {
+fn stops_after_trace() {
     for message in [GET, POST, CHUNKED] {
         let method = message.split(' ').next().unwrap();
         let trace = message.replacen(method, "TRACE", 1);
@@ -80,7 +80,7 @@ fn reads_nothing_behind_a_trace() {
 }
 
 #[test]
-fn refuses_heads_that_frame_a_body_in_two_ways() {
+fn refuses_ambiguous_body_framing() {
     let long = format!("Content-Length: {}5", " ".repeat(KEPT));
     for fields in [
         "Content-Length: 5\r\nContent-Length: 5",
@@ -178,7 +178,7 @@ fn message() -> impl Strategy<Value = String> {
 
 /// Accepted bytes have the same framing as in the framework, and no head with a bare line feed.
 #[actix_web::test]
-async fn agrees_with_the_codec_of_the_framework() {
+async fn matches_framing_of_framework_codec() {
     let config = ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new(config);
     let service = ServiceConfig::default();

@@ -63,7 +63,7 @@ async fn json_of(answer: HttpResponse) -> Value {
 }
 
 #[actix_web::test]
-async fn the_request_id_is_one_everywhere() {
+async fn request_id_is_consistent() {
     for (sent, kept) in [
         (Some(ID), true),
         (Some("my-request.1"), false),
@@ -90,7 +90,7 @@ async fn the_request_id_is_one_everywhere() {
 }
 
 #[actix_web::test]
-async fn every_refusal_has_our_body() {
+async fn every_error_has_the_common_body() {
     for (uri, host, status, code) in [
         ("/refuse/1", "localhost", 403, "forbidden"),
         ("/fail", "localhost", 500, "internal"),
@@ -113,7 +113,7 @@ async fn every_refusal_has_our_body() {
 }
 
 #[actix_web::test]
-async fn every_answer_has_the_common_headers() {
+async fn every_response_has_the_common_headers() {
     let headers = |answer: &HttpResponse| {
         ["x-content-type-options", "cache-control", "referrer-policy", "content-security-policy"]
             .map(|name| answer.headers().get(name).unwrap().to_str().unwrap().to_owned())
@@ -126,7 +126,7 @@ async fn every_answer_has_the_common_headers() {
 }
 
 #[actix_web::test]
-async fn counts_by_route_and_never_by_path() {
+async fn labels_metrics_by_route_not_path() {
     let base = trial::base();
     let metrics = base.metrics.clone();
     let app = App::new().app_data(web::Data::new(base)).configure(routes);
@@ -147,7 +147,7 @@ async fn counts_by_route_and_never_by_path() {
 }
 
 #[actix_web::test]
-async fn the_process_survives_a_panic_over_a_real_socket() {
+async fn server_survives_handler_panic() {
     let base = web::Data::new(trial::base());
     let server = HttpServer::new(move || {
         App::new().app_data(base.clone()).configure(routes).wrap(from_fn(site_guard)).wrap(from_fn(request_context))

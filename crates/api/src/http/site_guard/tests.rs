@@ -25,7 +25,7 @@ fn local() -> SiteRules {
 }
 
 #[actix_web::test]
-async fn local_mode_answers_loopback_and_allowed_hosts() {
+async fn local_mode_serves_only_loopback_and_allowed_hosts() {
     for (host, answered) in [
         ("localhost", true),
         ("LocalHost:8080", true),
@@ -70,7 +70,7 @@ async fn local_mode_answers_loopback_and_allowed_hosts() {
 }
 
 #[actix_web::test]
-async fn changes_from_other_sites_are_refused() {
+async fn refuses_cross_site_changes() {
     for (header, value, accepted) in [
         ("origin", "http://localhost:8080", true),
         ("origin", "HTTP://LOCALHOST:8080", true),
@@ -106,7 +106,7 @@ async fn changes_from_other_sites_are_refused() {
 }
 
 #[actix_web::test]
-async fn the_port_of_the_scheme_may_be_left_out() {
+async fn accepts_omitted_default_port() {
     for (host, origin, accepted) in [
         ("fairway.example", "http://fairway.example", false),
         ("fairway.example:443", "http://fairway.example:443", false),
@@ -128,7 +128,7 @@ async fn the_port_of_the_scheme_may_be_left_out() {
 }
 
 #[actix_web::test]
-async fn without_rules_nothing_is_answered() {
+async fn fails_without_site_rules() {
     let app = App::new().default_service(web::to(|| async { HttpResponse::Ok().finish() })).wrap(from_fn(site_guard));
     let response = test::call_service(&test::init_service(app).await, TestRequest::get().to_request()).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

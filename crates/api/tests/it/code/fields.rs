@@ -5,7 +5,7 @@ use fairway_testkit::{StubGateway, TestApp};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn fields_of_a_script_are_looked_at_before_anything_else() {
+async fn validates_fields_before_every_other_check() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     for (name, value) in [
@@ -28,7 +28,7 @@ async fn fields_of_a_script_are_looked_at_before_anything_else() {
 
 /// T22, T23: every spelling of a field that names an identity is refused.
 #[tokio::test]
-async fn nobody_says_in_whose_name_a_script_runs() {
+async fn rejects_fields_that_name_an_identity() {
     let gateway = StubGateway::quiet();
     let app =
         TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_INTERNAL_CLIENTS", "service:portal").start().await;
@@ -96,7 +96,7 @@ async fn nobody_says_in_whose_name_a_script_runs() {
 
 /// The search for forbidden names runs on a serving thread, so it is bounded. A body that exceeds the bound is refused.
 #[tokio::test]
-async fn names_without_end_are_not_searched() {
+async fn bounds_the_search_for_forbidden_names() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     let plain = body("main").to_string();

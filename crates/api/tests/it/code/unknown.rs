@@ -19,7 +19,7 @@ async fn settle(app: &TestApp, id: &Value, outcome: &str) -> Answer {
 /// R4: whatever the gateway does after it received a script, the script is dispatched once. The caller gets the known
 /// outcome, and the run is recorded.
 #[tokio::test]
-async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
+async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let endpoint = FaultyEndpoint::start().await;
     let app = TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", endpoint.url("/s3cret-path")).start().await;
     app.active_workload("main").await;
@@ -68,7 +68,7 @@ async fn what_a_gateway_loses_is_unknown_and_never_sent_again() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_takes_nothing_ran_nothing() {
+async fn unreachable_gateway_fails_the_run() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let app =
         TestApp::builder().setting("FAIRWAY_RUNTIME_GATEWAY_URL", format!("http://127.0.0.1:{port}/")).start().await;
@@ -80,7 +80,7 @@ async fn a_gateway_that_takes_nothing_ran_nothing() {
 }
 
 #[tokio::test]
-async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
+async fn authorized_caller_resolves_an_unknown_run_once() {
     let gateway = StubGateway::new(Gateways::Answers(Err(GatewayFailure::Lost)));
     let app = app(&gateway).await;
     let given = app.given();
@@ -133,7 +133,7 @@ async fn an_unknown_run_is_settled_once_by_somebody_who_may() {
 
 /// R4: a script without a committed row is not dispatched.
 #[tokio::test]
-async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
+async fn script_without_a_committed_row_is_not_dispatched() {
     let gateway = StubGateway::quiet();
     let direct = app(&gateway).await;
     let proxy = FaultyLine::to(direct.database(), 1);
@@ -151,7 +151,7 @@ async fn a_script_that_cannot_be_written_down_is_not_handed_over() {
 
 /// R4: acceptance of a script is a fact; without the fact the script is refused.
 #[tokio::test]
-async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
+async fn script_without_an_accepted_fact_is_not_dispatched() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     let owner = app.database().owner().await.unwrap();
@@ -177,7 +177,7 @@ async fn a_script_that_the_log_does_not_take_is_not_handed_over() {
 /// R4: a process that dies between the commit and the gateway's response leaves an unknown run. No dispatch mode sends
 /// the script again.
 #[tokio::test]
-async fn a_script_whose_process_dies_is_unknown_and_not_taken_up() {
+async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
         let (blocked_gateway, idle_gateway) = (StubGateway::new(Gateways::Holds), StubGateway::quiet());
         let survivor =
@@ -208,7 +208,7 @@ async fn a_script_whose_process_dies_is_unknown_and_not_taken_up() {
 
 /// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
 #[tokio::test]
-async fn a_deadline_leaves_unknown_what_somebody_else_was_handed() {
+async fn deadline_leaves_a_dispatched_script_unknown() {
     let gateway = StubGateway::new(Gateways::Holds);
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;

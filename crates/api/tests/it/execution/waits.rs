@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 #[tokio::test]
-async fn asynchronous_runs_are_not_taken_where_nobody_works_on_them() {
+async fn inline_dispatch_refuses_asynchronous_runs() {
     let app = TestApp::builder().setting("FAIRWAY_DISPATCH", "inline").start().await;
     let workload = app.active_workload("main").await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
@@ -22,7 +22,7 @@ async fn asynchronous_runs_are_not_taken_where_nobody_works_on_them() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_when_the_wait_is_over() {
+async fn run_continues_after_the_wait_budget() {
     let provider = StubProvider::new(Behaviour::Holds);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_SYNC_WAIT", "300ms").start().await;
@@ -49,7 +49,7 @@ async fn a_run_goes_on_when_the_wait_is_over() {
 }
 
 #[tokio::test]
-async fn a_run_ends_at_its_deadline() {
+async fn run_fails_at_its_deadline() {
     let provider = StubProvider::new(Behaviour::Holds);
     let builder = TestApp::builder().provider(provider.clone());
     let app = builder.setting("FAIRWAY_EXECUTION_DEADLINE", "300ms").start().await;
@@ -66,7 +66,7 @@ async fn a_run_ends_at_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_does_not_end_its_run() {
+async fn disconnected_client_does_not_end_its_run() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;
@@ -99,7 +99,7 @@ async fn a_client_that_goes_away_does_not_end_its_run() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_lets_its_runs_end() {
+async fn shutdown_waits_for_running_runs() {
     let provider = StubProvider::new(Behaviour::Holds);
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let workload = app.active_workload("main").await;

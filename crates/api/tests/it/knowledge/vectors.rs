@@ -49,7 +49,7 @@ impl Provider for Meanings {
 }
 
 #[tokio::test]
-async fn meaning_finds_what_words_do_not() {
+async fn vector_search_finds_documents_without_common_words() {
     let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "local" });
     let app = TestApp::builder().provider(meanings.clone()).start().await;
     for strategy in ["vector", "hybrid"] {
@@ -101,7 +101,7 @@ impl Provider for Held {
 }
 
 #[tokio::test]
-async fn a_contract_that_ends_while_a_model_is_asked_gives_nothing() {
+async fn contract_revoked_during_embedding_refuses_retrieval() {
     let held = Arc::new(Held { asked: Notify::new(), go: Notify::new() });
     let app = TestApp::builder().provider(held.clone()).start().await;
     let mut content = knowledge("handbook");
@@ -124,7 +124,7 @@ async fn a_contract_that_ends_while_a_model_is_asked_gives_nothing() {
 }
 
 #[tokio::test]
-async fn a_model_that_gives_no_vectors_adds_nothing() {
+async fn ingest_without_vectors_adds_no_documents() {
     let provider = fairway_testkit::StubProvider::new(fairway_testkit::Behaviour::Holds);
     let app = TestApp::builder().provider(provider).start().await;
     let mut content = knowledge("handbook");

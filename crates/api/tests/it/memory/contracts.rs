@@ -15,7 +15,7 @@ fn base(contract: &str, modes: &[&str]) -> Value {
 }
 
 #[tokio::test]
-async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes_on() {
+async fn disallowed_access_modes_disable_memory_but_not_the_run() {
     let (provider, app) = desk().await;
     let given = app.given();
     for (slug, modes, replays, writes) in [
@@ -50,7 +50,7 @@ async fn each_access_mode_that_a_contract_does_not_allow_is_off_and_the_run_goes
 
 /// R16: a revoked contract refuses the run before any turn is replayed.
 #[tokio::test]
-async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
+async fn revoked_contract_stops_replay_and_writeback() {
     let (provider, app) = desk().await;
     let given = app.given();
     let all = ["retrieve", "memory_replay", "memory_writeback"];
@@ -82,7 +82,7 @@ async fn a_contract_that_is_revoked_ends_replay_and_writeback_at_once() {
 }
 
 #[tokio::test]
-async fn a_version_that_ends_its_contract_erases_what_was_kept_under_it() {
+async fn version_that_revokes_its_contract_erases_turns() {
     let (_, app) = desk().await;
     let given = app.given();
     let content = base("handbook", &["retrieve", "memory_replay", "memory_writeback"]);

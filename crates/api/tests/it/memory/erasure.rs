@@ -8,7 +8,7 @@ use serde_json::json;
 const DAY: i64 = 24 * 60 * 60;
 
 #[tokio::test]
-async fn turns_are_forgotten_when_their_time_is_over() {
+async fn deletes_turns_after_their_retention() {
     let (provider, app) = desk().await;
     let given = app.given();
     let short = remembering(&given, "short", json!({ "ttl_days": 2 })).await;
@@ -31,7 +31,7 @@ async fn turns_are_forgotten_when_their_time_is_over() {
 }
 
 #[tokio::test]
-async fn what_is_erased_is_gone_and_runs_under_way_bring_nothing_back() {
+async fn runs_in_flight_do_not_restore_erased_turns() {
     let (provider, app) = desk().await;
     let given = app.given();
     for (slug, scope) in [("session", "session"), ("user", "user")] {
@@ -61,7 +61,7 @@ async fn what_is_erased_is_gone_and_runs_under_way_bring_nothing_back() {
 }
 
 #[tokio::test]
-async fn another_s_conversation_is_erased_by_who_may_stop_runs() {
+async fn erasing_another_owners_session_requires_execution_kill() {
     let (_, app) = desk().await;
     let given = app.given();
     let workload = remembering(&given, "main", json!({})).await;

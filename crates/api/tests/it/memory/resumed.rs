@@ -36,7 +36,7 @@ async fn without_worker() -> (TestApp, ActiveWorkload) {
 
 /// A resumed run writes one turn and does not replay its own messages.
 #[tokio::test]
-async fn a_run_that_goes_on_elsewhere_is_remembered_once() {
+async fn resumed_run_writes_one_turn() {
     let (server, workload) = without_worker().await;
     let (first_provider, second_provider) =
         (StubProvider::new(Behaviour::Answers("one".to_owned())), StubProvider::new(Behaviour::Holds));
@@ -65,7 +65,7 @@ async fn a_run_that_goes_on_elsewhere_is_remembered_once() {
 /// Checkpointed answers may contain turns that an earlier worker replayed. A worker that resumes from them after an
 /// erasure sees a newer session and writes no turn.
 #[tokio::test]
-async fn a_run_that_goes_on_elsewhere_brings_nothing_back_that_was_erased() {
+async fn resumed_run_does_not_restore_erased_turns() {
     let (server, workload) = without_worker().await;
     let (first_provider, second_provider) =
         (StubProvider::new(Behaviour::Answers("a secret".to_owned())), StubProvider::new(Behaviour::Holds));

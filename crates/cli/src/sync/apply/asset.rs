@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_counted_on() {
+    fn next_label_follows_the_highest_numbered_label() {
         let next = |labels: &[&str]| {
             next_label(&labels.iter().map(|label| json!({ "version_label": label })).collect::<Vec<_>>())
         };

@@ -154,19 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn few_lines_are_compared_however_long_the_text_is() {
+    fn diffs_few_changed_lines_of_a_long_text() {
         let diff = difference(&text(0..20_000), &text((0..20_000).filter(|line| *line != 10_000)));
         assert!(diff.contains("-  line 10000\n") && diff.lines().count() < 12, "{diff}");
         assert_eq!(difference(&json!({ "a": 1 }), &json!({ "a": 2 })), "@@ -1 +1 @@\n-a: 1\n+a: 2\n");
     }
 
     #[test]
-    fn what_was_not_there_is_no_line() {
+    fn diff_of_new_content_has_only_added_lines() {
         assert_eq!(difference(&Value::Null, &json!({ "a": 2 })), "@@ -0,0 +1 @@\n+a: 2\n");
     }
 
     #[test]
-    fn many_lines_are_counted() {
+    fn counts_changed_lines_beyond_the_diff_limit() {
         let diff = difference(&text(0..20_000), &text((0..20_001).map(|line| line + 50_000)));
         assert_eq!(diff, "20000 lines become 20001 others, too many to be compared line by line\n");
     }

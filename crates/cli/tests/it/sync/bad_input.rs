@@ -42,7 +42,7 @@ fn assert_told(files: &TempDir, name: &str, place: &str) {
 }
 
 #[test]
-fn hostile_files_are_one_line_each() {
+fn reports_each_hostile_file_in_one_line() {
     let many = |repeated: &str, times: usize| vec![repeated; times].join(", ");
     let by_values = format!("a: &a [{}]\nb: &b [{}]\nc: [{}]\n", many("x", 100), many("*a", 100), many("*b", 100));
     let by_bytes = format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), many("*a", 1000));
@@ -79,7 +79,7 @@ fn hostile_files_are_one_line_each() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn refuses_special_files_and_links_without_opening() {
     let pipe = |path: &Path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
     let socket = |path: &Path| drop(UnixListener::bind(path).unwrap());
     let long = |path: &Path| File::create(path).unwrap().set_len(6 << 20).unwrap();
@@ -107,7 +107,7 @@ fn what_is_no_file_is_not_opened() {
 }
 
 #[test]
-fn a_directory_that_holds_too_much_is_not_read() {
+fn refuses_directories_beyond_the_limits() {
     let files = directory(&[("assets/good.yaml", GOOD)]);
     for number in 0..100_000 {
         File::create(files.path().join(format!("assets/{number}.txt"))).unwrap();
@@ -124,7 +124,7 @@ fn a_directory_that_holds_too_much_is_not_read() {
 
 /// Many values below long keys have long pointers. Storing full pointers would take gigabytes for 140 KB.
 #[test]
-fn a_small_file_takes_little_memory() {
+fn bounds_memory_for_long_nested_keys() {
     let mut text = String::new();
     for depth in 0..50 {
         text.push_str(&format!("{}{}:\n", " ".repeat(depth), "k".repeat(1_000)));
@@ -143,7 +143,7 @@ fn a_small_file_takes_little_memory() {
 
 /// The client refuses in advance what the server would refuse during apply.
 #[test]
-fn what_only_the_server_would_refuse_is_refused_here() {
+fn detects_server_refusals_before_any_request() {
     let skill = |slug: &str, owner: &str| {
         format!("kind: skill\nslug: {slug}\nowner_ref: {owner}\ncontent: {{name: n, description: d, body: b}}\n")
     };
@@ -234,7 +234,7 @@ fn what_only_the_server_would_refuse_is_refused_here() {
 
 /// An invalid file is reported once, and not again by its references.
 #[test]
-fn a_broken_file_is_one_line_however_many_name_it() {
+fn reports_an_invalid_file_once_despite_references() {
     let workload = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
     let release =
         "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: b}, {role: orchestration_flow, asset: f}]\n";
@@ -268,7 +268,7 @@ fn a_broken_file_is_one_line_however_many_name_it() {
 
 /// A message quotes a name from a file only in a shortened form.
 #[test]
-fn a_key_of_a_megabyte_is_no_line_of_a_megabyte() {
+fn shortens_messages_with_huge_keys() {
     let key = "k".repeat(900_000);
     let content = "content:\n  name: good\n  description: d\n  body: b\n";
     let inside = GOOD.replace("content: {name: good, description: d, body: b}\n", content);

@@ -41,7 +41,7 @@ fn change(path: &Path, before: &str, after: &str) {
 }
 
 #[tokio::test]
-async fn what_a_prompt_includes_makes_a_release_when_it_changes() {
+async fn changed_inclusion_drafts_a_release() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -82,7 +82,7 @@ async fn what_a_prompt_includes_makes_a_release_when_it_changes() {
 
 /// A submitted release includes the versions that were newest at submission, which may differ from the directory.
 #[tokio::test]
-async fn what_the_server_has_newer_is_told_and_put_right() {
+async fn newer_server_version_is_reported_and_replaced() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -121,7 +121,7 @@ fn agent(slug: &str, below: &str) -> String {
 }
 
 #[tokio::test]
-async fn levels_do_not_count_and_labels_do() {
+async fn compares_inclusions_at_any_depth_and_respects_labels() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let sub_agent = |slug: &str| format!("sub_agents: [{{ref: {{slug: {slug}}}, when: w}}]");
@@ -171,7 +171,7 @@ async fn levels_do_not_count_and_labels_do() {
 
 /// References between server assets may form a cycle; the traversal still terminates.
 #[tokio::test]
-async fn circles_on_the_server_are_walked_once() {
+async fn reference_cycles_on_the_server_terminate() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let content = |below: Value| json!({ "name": "n", "instructions": "i", "skills": [{ "slug": "tone" }], "sub_agents": [{ "ref": below, "when": "w" }] });

@@ -11,7 +11,7 @@ const RELEASE: &str = "01890000-0000-7000-8000-00000000000a";
 const WORKLOAD: &str = "slug: w\nowner_ref: team:x\ninvocation_mode: form\n";
 
 #[tokio::test]
-async fn a_plan_holds_for_one_server() {
+async fn refuses_a_plan_of_another_server() {
     let (app, other) = (TestApp::start().await, TestApp::start().await);
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let plan = terminal.home.path().join("plan.json");
@@ -24,7 +24,7 @@ async fn a_plan_holds_for_one_server() {
 }
 
 #[tokio::test]
-async fn a_plan_holds_for_all_that_the_files_say() {
+async fn refuses_a_plan_after_any_file_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let plan = terminal.home.path().join("plan.json");
@@ -64,7 +64,7 @@ async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Came,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_workload_is_changed_from_what_was_seen() {
+async fn refuses_to_change_a_workload_changed_since_the_plan() {
     let files = [("workloads/w.yaml", &*format!("{WORKLOAD}name: Mine\n"))];
     let (seen, moved) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
     let lists = || vec![Script::json(&json!([])), Script::json(&json!([workload("Before", seen)]))];
@@ -95,7 +95,7 @@ async fn a_workload_is_changed_from_what_was_seen() {
 
 /// When two clients prune concurrently, the second finds the asset archived and succeeds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_somebody_else_archived_meanwhile_is_archived() {
+async fn accepts_an_asset_archived_concurrently() {
     for (state, code) in [("archived", 0), ("draft", 1)] {
         let server = FaultyEndpoint::start().await;
         let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
@@ -117,7 +117,7 @@ async fn what_somebody_else_archived_meanwhile_is_archived() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_draft_is_completed_as_it_was_seen() {
+async fn refuses_to_complete_a_draft_changed_since_the_plan() {
     let files = [
         ("workloads/w.yaml", WORKLOAD),
         ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
@@ -166,7 +166,7 @@ async fn a_draft_is_completed_as_it_was_seen() {
 
 /// Ids are assigned before drafts become visible, so the order of drafts is unknown at creation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_drafts_of_several_actors_one_stays_whole() {
+async fn keeps_one_of_two_concurrent_drafts_complete() {
     let files = [
         ("workloads/w.yaml", WORKLOAD),
         ("releases/w.dev.yaml", "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n"),
@@ -217,7 +217,7 @@ async fn of_two_drafts_of_several_actors_one_stays_whole() {
 
 /// A version with a custom label does not take the next label.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_is_put_behind_none_that_was_not_seen() {
+async fn detects_a_version_added_since_the_plan() {
     let manifest = "kind: skill\nslug: tone\nowner_ref: team:x\ncontent: {name: n, description: d, body: New.}\n";
     let files = [("assets/tone.yaml", manifest)];
     let id = |last: char| format!("01890000-0000-7000-8000-00000000000{last}");

@@ -33,7 +33,7 @@ fn assert_in_use(terminal: &Terminal, folder: &str, slug: &str) {
 }
 
 #[tokio::test]
-async fn what_contents_that_stay_refer_to_stays() {
+async fn keeps_assets_that_remaining_contents_reference() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = directory(&[
@@ -52,7 +52,7 @@ async fn what_contents_that_stay_refer_to_stays() {
 }
 
 #[tokio::test]
-async fn what_goes_together_holds_nothing() {
+async fn prunes_assets_that_reference_one_another() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = directory(&[
@@ -69,7 +69,7 @@ async fn what_goes_together_holds_nothing() {
 }
 
 #[tokio::test]
-async fn what_a_release_of_the_directory_names_by_its_label_stays() {
+async fn keeps_assets_that_a_release_pins_by_label() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let release = "workload: w\nenvironment: dev\nbindings: [{role: skill, asset: tone, version: v1}]\n";
@@ -86,7 +86,7 @@ async fn what_a_release_of_the_directory_names_by_its_label_stays() {
 }
 
 #[tokio::test]
-async fn what_another_workspace_refers_to_stays() {
+async fn keeps_assets_that_another_workspace_references() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = directory(&[("assets/tone.yaml", &skill("tone")), ("assets/other.yaml", &skill("other"))]);

@@ -29,7 +29,7 @@ fn as_json(folder: &Path, name: &str) {
 }
 
 #[tokio::test]
-async fn what_status_calls_equal_is_left_as_it_is() {
+async fn keeps_files_that_are_in_sync() {
     let app = TestApp::start().await;
     let terminal = serving(&app);
     let mine = copy("examples/sync");
@@ -59,7 +59,7 @@ async fn what_status_calls_equal_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn what_differs_is_written_where_it_stands() {
+async fn rewrites_differing_files_in_place() {
     let app = TestApp::start().await;
     let terminal = serving(&app);
     let mine = copy("examples/sync");
@@ -91,7 +91,7 @@ async fn what_differs_is_written_where_it_stands() {
 }
 
 #[tokio::test]
-async fn a_flow_is_written_word_for_word() {
+async fn writes_the_exact_text_of_a_flow() {
     let app = TestApp::start().await;
     let terminal = serving(&app);
     let pulled = terminal.home.path().join("pulled");
@@ -104,7 +104,7 @@ async fn a_flow_is_written_word_for_word() {
 /// Content equal to an earlier version is in sync, because apply would change nothing. The message explains how to
 /// pull the newest version.
 #[tokio::test]
-async fn an_earlier_content_is_left_and_told() {
+async fn keeps_and_reports_content_of_an_earlier_version() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let style = |body: &str| {
@@ -126,7 +126,7 @@ async fn an_earlier_content_is_left_and_told() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_through_links_or_half() {
+async fn refuses_links_before_the_first_write() {
     let app = TestApp::start().await;
     let terminal = serving(&app);
     for (name, target) in [("workloads", "elsewhere"), ("workloads/letters.yaml", "elsewhere/letters.yaml")] {
@@ -148,7 +148,7 @@ async fn nothing_is_written_through_links_or_half() {
 
 /// Names from a hostile server never lead out of the directory.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names_of_a_server_lead_nowhere() {
+async fn rejects_server_names_that_leave_the_directory() {
     let asset = |slug: &str| json!({ "asset_id": WORKSPACE, "slug": slug, "asset_kind": "skill", "owner_ref": "team:x", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
     let version = json!({ "asset_version_id": WORKSPACE, "asset_id": WORKSPACE, "version_label": "v1", "content": {} });
     let workload = |slug: &str| json!({ "workload_id": WORKSPACE, "slug": slug, "owner_ref": "team:x", "invocation_mode": "form", "status": "registered" });
@@ -174,7 +174,7 @@ async fn names_of_a_server_lead_nowhere() {
 
 /// Archived assets can never be applied again. `pull` removes only the files that it wrote itself.
 #[tokio::test]
-async fn what_is_archived_leaves_the_directory() {
+async fn removes_generated_files_of_archived_assets() {
     let app = TestApp::start().await;
     let terminal = serving(&app);
     let pulled = terminal.home.path().join("pulled");

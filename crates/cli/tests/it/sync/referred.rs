@@ -189,7 +189,7 @@ fn change(root: &Path, named: impl Fn(&str) -> String, (file, before, after): (&
 }
 
 #[tokio::test]
-async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() {
+async fn reports_unusable_references_before_any_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     for Case { name, files, happens, gone, changes, told: (place, code) } in CASES {
@@ -225,7 +225,7 @@ async fn what_a_release_cannot_have_inside_is_told_before_anything_is_changed() 
 
 /// The content may name a version that the same apply creates.
 #[tokio::test]
-async fn a_version_that_the_plan_makes_may_be_named() {
+async fn accepts_references_to_planned_versions() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let agent = "kind: agent\nslug: lead\nowner_ref: team:x\ncontent: {name: n, instructions: i, skills: [{slug: tone, version: v1}]}\n";
@@ -239,7 +239,7 @@ async fn a_version_that_the_plan_makes_may_be_named() {
 
 /// References of a draft are not frozen yet, so an archived asset blocks its submission.
 #[tokio::test]
-async fn a_draft_is_not_in_step_when_it_cannot_be_handed_in() {
+async fn status_fails_for_a_draft_that_cannot_be_submitted() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let named = |text: &str| text.replace("P-", "w-").replace("P.", "w.").replace(": P\n", ": w\n");

@@ -16,7 +16,7 @@ fn approved(app: &TestApp, release: &str) -> Terminal {
 }
 
 #[tokio::test]
-async fn a_rollout_under_way_is_what_was_wanted() {
+async fn running_rollout_satisfies_the_manifest() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -42,7 +42,7 @@ async fn a_rollout_under_way_is_what_was_wanted() {
 
 /// A release for one lane does not satisfy a manifest for all lanes.
 #[tokio::test]
-async fn a_release_for_one_lane_is_none_for_all() {
+async fn one_lane_release_does_not_satisfy_all_lanes() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = copy("examples/sync");
@@ -57,7 +57,7 @@ async fn a_release_for_one_lane_is_none_for_all() {
 }
 
 #[tokio::test]
-async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made() {
+async fn reports_server_conflicts_before_any_change() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let tone = app.given().version("skill", "tone", json!({ "name": "n", "description": "d", "body": "b" })).await;
@@ -98,7 +98,7 @@ async fn what_the_server_rules_out_of_a_release_is_told_before_anything_is_made(
 
 /// The guide gives pull requests the token of a `viewer`.
 #[tokio::test]
-async fn a_plan_needs_the_rights_of_a_viewer_and_no_more() {
+async fn plan_needs_only_viewer_permissions() {
     let app = TestApp::start().await;
     let author = Terminal::at(&app).acting_as("user:ada");
     author.done(&["sync", "apply", "examples/sync"]);

@@ -54,7 +54,7 @@ fn with_a_skill() -> tempfile::TempDir {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_actor_in_several_places_makes_one_set() {
+async fn concurrent_applies_of_one_actor_create_each_item_once() {
     let app = TestApp::start().await;
     let terminals: Vec<Terminal> = (0..4).map(|_| Terminal::at(&app).acting_as("service:ci")).collect();
     let files = with_a_skill();
@@ -94,7 +94,7 @@ async fn one_actor_in_several_places_makes_one_set() {
 
 /// Idempotency keys belong to an actor; labels and slugs are shared.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_actors_make_one_version_of_everything() {
+async fn concurrent_actors_create_each_version_once() {
     let app = TestApp::start().await;
     let actors = ["user:ada", "user:grace", "service:ci"];
     let terminals: Vec<Terminal> = actors.iter().map(|actor| Terminal::at(&app).acting_as(actor)).collect();
@@ -118,7 +118,7 @@ async fn several_actors_make_one_version_of_everything() {
 
 /// Two concurrent clients leave a duplicate binding; apply removes it.
 #[tokio::test]
-async fn what_is_bound_twice_is_bound_once_in_the_end() {
+async fn removes_duplicate_bindings() {
     let app = TestApp::start().await;
     let terminal = Terminal::at(&app).acting_as("user:ada");
     let files = with_a_skill();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_self_contained_schema_compiles_and_judges() {
+    fn checks_values_with_a_self_contained_schema() {
         let schema = EmbeddedSchema::compile(&json!({
             "type": "object",
             "required": ["label"],
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_cannot_be_bounded_is_refused() {
+    fn refuses_schemas_without_bounds() {
         for reference in ["https://example.org/s.json", "file:///etc/passwd", "other.json", "#/$defs/gone", "#anchor"] {
             assert_eq!(refusal(json!({"$ref": reference})), Some(EmbeddedRefusal::Outside), "{reference}");
         }
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_takes_no_more_evaluations_than_its_budget() {
+    fn stops_checks_at_the_evaluation_budget() {
         let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
         for (count, expected) in [
             (0, Ok(())),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_count_for_lengths_and_patterns() {
+    fn counts_text_length_for_lengths_and_patterns() {
         let lengths = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"minLength": 2}); 3_000]})).unwrap();
         let patterns = EmbeddedSchema::compile(&json!({"allOf": vec![json!({"pattern": "x$"}); 40]})).unwrap();
         for schema in [lengths, patterns] {
@@ -283,7 +283,7 @@ mod tests {
 
     /// The states of this pattern exceed the cache of the lazy DFA, so each byte visits every state.
     #[test]
-    fn patterns_count_by_the_states_that_a_byte_visits() {
+    fn weighs_patterns_by_states_visited_per_byte() {
         let counting = |most: usize| json!({"pattern": format!("1[01]{{0,{most}}}[2-9a-z]")});
         let schema = EmbeddedSchema::compile(&counting(2_000)).unwrap();
         let text = |bytes: usize| json!("01".repeat(bytes / 2));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_is_brief_by_its_evaluations_and_not_by_the_bytes_of_its_value() {
+    fn brief_checks_depend_on_evaluations_not_bytes() {
         let (schema, numbers) = (failing_branches(), |count: usize| json!(vec![1; count]));
         for (count, brief) in [(2, true), (20, false), (1_000, false), (1_200, true)] {
             assert_eq!(schema.is_brief(&numbers(count)), brief, "{count} numbers");

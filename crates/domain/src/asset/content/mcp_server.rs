@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_is_called_where_it_is_allowed_and_not_denied() {
+    fn permits_tools_that_are_allowed_and_not_denied() {
         let any = server(json!({}));
         assert!(any.allows("read"));
         let some = server(json!({"allowed_tools": ["read"]}));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_reached_over_http_in_a_revision_that_is_spoken() {
+    fn reaches_http_servers_with_supported_revisions() {
         let stdio = json!({"type": "stdio"});
         for (changes, opening) in [
             (json!({}), Some(Opening::Handshake)),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_connection_and_the_protocol_are_refused_where_they_stand() {
+    fn rejects_connection_and_protocol_headers() {
         let problems = |name: &str| {
             let header = |name: &str| json!({"name": name, "secret_ref": "env:KEY"});
             let transport = json!({
@@ -311,7 +311,7 @@ mod tests {
     /// Every part counts; the order of members does not. The expected digest comes from another program:
     /// `printf '{"description":"Finds","input_schema":{"type":"object"},"name":"find"}' | sha256sum`.
     #[test]
-    fn a_pin_is_of_name_description_and_schema() {
+    fn pins_name_description_and_schema() {
         let pin = ToolPin::of("find", "Finds", &json!({"type": "object"})).unwrap();
         assert_eq!(pin.as_str(), "56bbbc9ad5f05f4f8c6b7c7f86d91ab9928483b68f85f91c87acd93510462d00");
         for (name, description, schema) in [

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_weighs_the_states_that_a_byte_may_visit() {
+    fn weighs_patterns_by_states_visited_per_byte() {
         for (pattern, expected) in [
             ("x$", 1),
             (r"\w+@\w+", 1),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_bounded_patterns_have_a_longest_match() {
+    fn reports_max_match_len_of_bounded_patterns_only() {
         assert_eq!(longest_match("a{2,5}"), Some(5));
         assert_eq!(longest_match("[äb]"), Some(2));
         assert_eq!(longest_match("a+"), None);

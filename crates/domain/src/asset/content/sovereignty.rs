@@ -72,7 +72,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn places_are_codes() {
+    fn accepts_only_jurisdiction_codes() {
         for jurisdiction in ["eu", "DE", "de-by", "FR-75", "GB-ENG"] {
             assert!(can_be_jurisdiction(jurisdiction), "{jurisdiction}");
         }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_in_what_they_are_part_of() {
+    fn matches_subdivisions_and_union_members() {
         let allows = |allowed: &str, jurisdiction: &str| {
             SovereigntyProfile::parse(&json!({ "jurisdictions_allowed": [allowed] }))
                 .unwrap()

@@ -35,7 +35,7 @@ fn model_policy() -> Value {
 }
 
 #[test]
-fn the_published_schemas_compile_and_say_what_is_enforced() {
+fn published_schemas_compile_and_mark_enforcement() {
     for kind in AssetKind::ALL {
         assert!(schema::compiled(kind).is_some(), "{kind}");
         let parsed: Value = serde_json::from_str(schema(kind)).unwrap();
@@ -79,7 +79,7 @@ fn no_branch_in_a_branch(node: &Value, inside: bool, path: &str) {
 }
 
 #[test]
-fn a_model_policy_is_read() {
+fn reads_model_policy() {
     let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelPolicy, &model_policy()) else {
         panic!("the policy is valid");
     };
@@ -93,7 +93,7 @@ fn a_model_policy_is_read() {
 }
 
 #[test]
-fn a_model_policy_is_refused_with_every_problem() {
+fn reports_every_problem_of_a_model_policy() {
     let kind = AssetKind::ModelPolicy;
     let changed = |pointer: &str, value: Value| {
         let mut content = model_policy();
@@ -121,7 +121,7 @@ fn a_model_policy_is_refused_with_every_problem() {
 }
 
 #[test]
-fn a_skills_paths_can_be_laid_down_everywhere() {
+fn rejects_skill_paths_that_some_platform_cannot_create() {
     let problems_of = |path: &str| {
         let file = json!({ "path": path, "sha256": "0".repeat(64), "content_ref": "a" });
         problems(AssetKind::Skill, &json!({ "name": "a", "description": "a", "body": "a", "files": [file] }))
@@ -147,7 +147,7 @@ fn messages_never_repeat_values() {
 }
 
 #[test]
-fn a_prompt_template_is_checked() {
+fn validates_prompt_templates() {
     let kind = AssetKind::PromptTemplate;
     let good = json!({
         "system_prompt": "Answer $arg:question.", "variables": [{"name": "question", "description": "what is asked"}],
@@ -168,7 +168,7 @@ fn a_prompt_template_is_checked() {
 }
 
 #[test]
-fn a_policy_bundle_is_checked() {
+fn validates_policy_bundles() {
     let kind = AssetKind::PolicyBundle;
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "open"});
     assert!(matches!(check(kind, &json!({"rules": [rule]})), Ok(CheckedContent::PolicyBundle(_))));
@@ -185,7 +185,7 @@ fn a_policy_bundle_is_checked() {
 }
 
 #[test]
-fn a_flow_is_checked() {
+fn validates_flows() {
     let kind = AssetKind::OrchestrationFlow;
     let implicit = Flow::implicit().to_content();
     assert_eq!(check(kind, &implicit), Ok(CheckedContent::Flow(Flow::implicit())));
@@ -198,7 +198,7 @@ fn a_flow_is_checked() {
 }
 
 #[test]
-fn what_is_only_recorded_is_named() {
+fn lists_recorded_fields() {
     let pointers: Vec<String> =
         recorded_only(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
     assert!(pointers.contains(&"/provider_route/cost_class".to_owned()), "{pointers:?}");
@@ -215,7 +215,7 @@ fn what_is_only_recorded_is_named() {
 }
 
 #[test]
-fn the_same_words_mean_the_same_in_every_kind() {
+fn shared_definitions_are_equal_in_every_kind() {
     let mut shared: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
     for kind in AssetKind::ALL {
         let parsed = schema_value(kind).unwrap();
@@ -234,7 +234,7 @@ fn the_same_words_mean_the_same_in_every_kind() {
 }
 
 #[test]
-fn schema_and_rules_speak_at_once() {
+fn reports_schema_and_rule_problems_together() {
     let content = json!({
         "provider_route": {"route_id": "a", "provider": "x", "model": "y", "account_slot": "z"},
         "fallback_routes": [{"route_id": "a", "provider": "x", "model": "y", "account_slot": "z", "key": 1}],
@@ -267,7 +267,7 @@ fn schema_and_rules_speak_at_once() {
 }
 
 #[test]
-fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
+fn rejects_non_boolean_conditions_in_new_bundles() {
     let bundle = |condition: &str| json!({"rules": [{"id": "r", "condition": condition, "outcome": "deny", "reason_code": "x"}]});
     for condition in [
         "1",
@@ -324,7 +324,7 @@ fn a_condition_that_can_never_be_true_or_false_is_refused_when_it_is_made() {
 }
 
 #[test]
-fn a_hundred_problems_are_told_of_any_content() {
+fn reports_at_most_one_hundred_problems() {
     let step = |index: usize| json!({"id": format!("s{index}"), "type": "return", "output": "{{trigger.q}}"});
     let flow = json!({"entry_step": "s0", "steps": (0..150).map(step).collect::<Vec<_>>()});
     let rule = json!({"id": "r", "condition": "nobody", "outcome": "deny", "reason_code": "x"});
@@ -336,7 +336,7 @@ fn a_hundred_problems_are_told_of_any_content() {
 }
 
 #[test]
-fn tests_of_a_bundle_have_names_of_their_own() {
+fn rejects_duplicate_policy_test_names() {
     let test = json!({"name": "t", "expect": {"outcome": "allow"}});
     let rule = json!({"id": "r", "condition": "always", "outcome": "allow", "reason_code": "x"});
     let twice = json!({"rules": [rule], "tests": [test, test]});
@@ -344,7 +344,7 @@ fn tests_of_a_bundle_have_names_of_their_own() {
 }
 
 #[test]
-fn moments_may_be_written_in_lower_case() {
+fn accepts_lower_case_timestamps() {
     let mut base = numbered(AssetKind::KnowledgeBase);
     base["access_contract"]["revoked"] = json!(true);
     for (moment, good) in [
@@ -365,7 +365,7 @@ fn moments_may_be_written_in_lower_case() {
 }
 
 #[test]
-fn what_the_schema_refuses_in_a_rule_hides_nothing_else() {
+fn schema_problems_do_not_hide_rule_problems_elsewhere() {
     let bundle = json!({"rules": [
         {"id": "a", "condition": "((", "outcome": "x"},
         {"id": "a", "condition": 7, "outcome": "deny", "obligations": ["human_review"], "reason_code": "r"},
@@ -400,7 +400,7 @@ fn what_the_schema_refuses_in_a_rule_hides_nothing_else() {
 }
 
 #[test]
-fn content_with_too_many_values_is_refused_at_once() {
+fn rejects_content_with_too_many_values() {
     let content = json!({"guardrails": vec![json!(0); MAX_VALUES]});
     assert_eq!(problems(AssetKind::GuardrailConfig, &content), one("", "too_many_values"));
     let content = json!({"guardrails": vec![json!(0); 2_000], "extra": 1});
@@ -408,7 +408,7 @@ fn content_with_too_many_values_is_refused_at_once() {
 }
 
 #[test]
-fn promises_to_fail_closed_are_named_until_something_keeps_them() {
+fn lists_unenforced_fail_closed_controls() {
     let promises = |kind, content: Value| unenforced_promises(kind, &content, Reach::Bound);
     let meant = |content: Value| unenforced_promises(AssetKind::GuardrailConfig, &content, Reach::Meant);
     let guardrail = |more: Value| {
@@ -446,7 +446,7 @@ fn promises_to_fail_closed_are_named_until_something_keeps_them() {
 }
 
 #[test]
-fn what_was_accepted_once_is_read_for_ever() {
+fn reads_existing_versions_despite_stricter_rules() {
     let mut policy = model_policy();
     policy["temperature"] = json!(9);
     policy["extra"] = json!(true);
@@ -468,7 +468,7 @@ fn what_was_accepted_once_is_read_for_ever() {
 }
 
 #[test]
-fn a_legacy_configuration_is_read_as_a_policy_of_one_route() {
+fn reads_model_config_as_policy_with_one_route() {
     let content = json!({"provider": "local", "model": "rules/2", "temperature": 0.3, "max_tokens": 9, "retries": 2});
     let Ok(CheckedContent::ModelPolicy(policy)) = check(AssetKind::ModelConfig, &content) else { panic!("refused") };
     let route = &policy.provider_route;
@@ -479,7 +479,7 @@ fn a_legacy_configuration_is_read_as_a_policy_of_one_route() {
 }
 
 #[test]
-fn a_legacy_configuration_comes_with_its_successor() {
+fn warns_about_legacy_kind_with_conversion() {
     let content =
         json!({"provider": "open ai", "model": "gpt/4.1", "temperature": 0.3, "top_p": 0.9, "labels": {"a": "b"}});
     let found = warnings(AssetKind::ModelConfig, &content);

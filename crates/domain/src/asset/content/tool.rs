@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_and_results_are_held_against_their_schemas() {
+    fn checks_arguments_and_results_against_their_schemas() {
         let tool = tool(&json!({"output_schema": {"type": "string"}}));
         assert_eq!(tool.input().check(&json!({"city": "Bonn"})), Ok(()));
         for wrong in [json!({}), json!("Bonn")] {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_must_agree_is_known_from_what_the_tool_does() {
+    fn derives_approval_from_annotations() {
         for (annotations, approval, expected) in [
             (json!({}), "never", false),
             (json!({}), "on_destructive", true),
@@ -261,21 +261,21 @@ mod tests {
     }
 
     #[test]
-    fn only_what_reads_or_is_idempotent_is_called_again() {
+    fn repeats_only_read_only_or_idempotent_tools() {
         assert_eq!(tool(&json!({})).repeat, Repeat::Unsafe);
         assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat, Repeat::Harmless);
         assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat, Repeat::Harmless);
     }
 
     #[test]
-    fn a_call_takes_no_longer_than_any_request_may() {
+    fn caps_timeout_at_the_request_limit() {
         assert_eq!(tool(&json!({"timeout_ms": 250})).time, Duration::from_millis(250));
         assert_eq!(tool(&json!({"timeout_ms": 3_600_000})).time, LONGEST);
         assert_eq!(tool(&json!({})).time, LONGEST);
     }
 
     #[test]
-    fn what_cannot_be_called_is_known() {
+    fn marks_unsupported_bindings_unavailable() {
         for (binding, available) in [
             (json!({"kind": "builtin", "ref": "query_knowledge_base"}), true),
             (json!({"kind": "builtin", "ref": "execute_flow"}), false),

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_lowers_limits_and_never_raises_them() {
+    fn profile_lowers_but_never_raises_limits() {
         assert_eq!(profile(&json!({})).limits(Language::Starlark), Ok(ScriptLimits::GREATEST));
         let limits = json!({ "limits": { "wall_ms": 200, "cpu_ms": 100.0, "memory_mb": 8, "output_bytes": 0 } });
         let lower = ScriptLimits {
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_refuses_languages_that_it_does_not_list() {
+    fn refuses_unlisted_languages() {
         for (languages, starlark, javascript) in [
             (json!(["starlark"]), true, false),
             (json!(["python", "javascript"]), false, true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_with_another_runtime_or_an_image_runs_no_script() {
+    fn refuses_other_runtimes_and_images() {
         for changes in [
             json!({ "runtime": "gvisor" }),
             json!({ "runtime": "wasm" }),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn codes_and_languages_are_read_back() {
+fn failure_codes_and_languages_round_trip() {
     for failure in ScriptFailure::ALL {
         assert_eq!(ScriptFailure::of_code(failure.code()), Some(failure));
     }
@@ -15,14 +15,14 @@ fn codes_and_languages_are_read_back() {
 }
 
 #[test]
-fn what_is_ambiguous_is_unknown_and_nothing_else_is() {
+fn lost_and_timed_out_scripts_have_unknown_outcome() {
     assert_eq!(GatewayFailure::Unreachable.end(), (Status::Failed, Outcome::Failure));
     assert_eq!(GatewayFailure::Lost.end(), (Status::Unknown, Outcome::Unknown));
     assert_eq!(GatewayFailure::TimedOut.end(), (Status::Unknown, Outcome::Unknown));
 }
 
 #[test]
-fn no_spelling_of_a_forbidden_name_passes() {
+fn detects_forbidden_names_in_any_spelling() {
     for name in [
         "actor",
         "Actor",
@@ -108,7 +108,7 @@ fn no_spelling_of_a_forbidden_name_passes() {
 
 /// Names are untrusted and may be as long as a request body, so long ones are refused unread.
 #[test]
-fn a_name_beyond_all_measure_is_forbidden() {
+fn forbids_names_over_256_bytes() {
     assert!(!is_forbidden(&"a".repeat(256)));
     assert!(is_forbidden(&"a".repeat(257)));
 }

@@ -175,7 +175,7 @@ fn calls(prompts: &[&str]) -> Flow {
 
 /// T14: validation rejects cycles; a run of a cyclic flow still ends.
 #[test]
-fn a_flow_that_goes_round_in_circles_is_stopped() {
+fn stops_cyclic_flow_at_step_limit() {
     let plan = plan(allowing(), calls(&["a", "b"]).leading_back_to_its_entry());
     let ended = run(&plan, "x", None);
     assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
@@ -185,7 +185,7 @@ fn a_flow_that_goes_round_in_circles_is_stopped() {
 }
 
 #[test]
-fn what_a_model_is_asked_with_is_noted_with_its_trust() {
+fn records_model_inputs_with_trust() {
     let plan = plan(allowing(), calls(&["{{release.prompt_template}}", "Shorten: {{steps.s0.output}}"]));
     let ended = run(&plan, "billing", None);
     let noted: Vec<(&str, &str, Option<UntrustedReason>)> =
@@ -210,7 +210,7 @@ fn what_a_model_is_asked_with_is_noted_with_its_trust() {
 }
 
 #[test]
-fn what_was_said_until_a_run_was_cut_is_recorded() {
+fn interrupted_run_keeps_its_transcript() {
     let recording = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["record_transcript", "notify_owner"] }]);
     let plan = plan(policy(recording), calls(&["one", "two", "three"]));
@@ -232,7 +232,7 @@ fn what_was_said_until_a_run_was_cut_is_recorded() {
 }
 
 #[test]
-fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
+fn redaction_masks_answer_and_records_counts_only() {
     let masked = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "masked", "obligations": ["redact_output"] }]);
     let plan = plan(policy(masked), calls(&["one"]));
@@ -246,7 +246,7 @@ fn an_answer_is_masked_and_what_is_told_of_it_is_numbers() {
 }
 
 #[test]
-fn an_answer_that_cites_nothing_is_no_answer() {
+fn uncited_answer_fails_the_run() {
     let cited = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "cited", "obligations": ["require_citation"] }]);
     let ended = run(&plan(policy(cited), calls(&["one"])), "x", None);
@@ -256,7 +256,7 @@ fn an_answer_that_cites_nothing_is_no_answer() {
 }
 
 #[test]
-fn without_the_obligation_nothing_that_was_said_is_kept() {
+fn no_transcript_without_obligation() {
     let ended = run(&plan(allowing(), calls(&["one"])), "secret words", None);
     assert!(ended.artifacts.iter().all(|artifact| artifact.payload.is_none()));
     assert_eq!(ended.artifacts.len(), 1);
@@ -264,7 +264,7 @@ fn without_the_obligation_nothing_that_was_said_is_kept() {
 
 /// Text before a denial falls under the earlier decisions.
 #[test]
-fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
+fn denied_run_fulfils_earlier_obligations() {
     let rules = json!([
         { "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
             "obligations": ["record_transcript"] },
@@ -285,7 +285,7 @@ fn a_run_that_is_denied_on_its_way_still_owes_what_it_owed() {
 
 /// A mapped output is as untrusted as its sources.
 #[test]
-fn what_is_handed_on_is_trusted_no_more_than_where_it_came_from() {
+fn mapped_output_inherits_worst_trust() {
     let check =
         |id: &str, output: Value| json!({ "id": id, "type": "task", "action": "evaluate_policy", "output": output });
     let steps = json!([
@@ -323,7 +323,7 @@ fn what_is_handed_on_is_trusted_no_more_than_where_it_came_from() {
 
 /// The schema of a prompt applies only to answers to that prompt.
 #[test]
-fn a_call_with_words_of_its_own_is_not_held_against_the_bound_prompt_s_schema() {
+fn own_prompt_ignores_bound_prompt_schema() {
     let mut plan = plan(allowing(), calls(&["words of its own"]));
     let prompt = json!({ "system_prompt": "Sort.", "output_schema": { "type": "object" } });
     let CheckedContent::PromptTemplate(template) = content::read(AssetKind::PromptTemplate, &prompt).unwrap() else {
@@ -336,7 +336,7 @@ fn a_call_with_words_of_its_own_is_not_held_against_the_bound_prompt_s_schema() 
 }
 
 #[test]
-fn what_takes_long_to_fulfil_is_known_before() {
+fn estimates_fulfilment_work_in_advance() {
     let rule = |obligation: &str| {
         policy(json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
             "reason_code": "owed", "obligations": [obligation] }]))
@@ -411,7 +411,7 @@ fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Op
 }
 
 #[test]
-fn a_long_check_of_an_answer_is_asked_for_and_a_brief_one_is_not() {
+fn offloads_only_long_answer_checks() {
     for (items, fits, asked_for) in [(2, true, 0), (100, true, 1), (2, false, 0), (100, false, 1)] {
         let mut plan = plan(allowing(), calls(&["{{release.prompt_template}}"]));
         let prompt = json!({ "system_prompt": "Sort.", "output_schema": branches(fits) });
@@ -454,7 +454,7 @@ fn agent_plan(definition: &Value) -> RunPlan {
 }
 
 #[test]
-fn long_checks_of_arguments_and_results_are_asked_for() {
+fn offloads_long_tool_schema_checks() {
     for (argument_fits, result_fits, items, asked_for) in
         [(true, true, 100, 4), (true, true, 2, 0), (false, true, 100, 1), (true, false, 100, 3)]
     {

@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_core_schema_and_nothing_else() {
+    fn resolves_scalars_by_core_schema_only() {
         let cases = [
             ("", json!(null)),
             ("~", json!(null)),

@@ -25,7 +25,7 @@ fn merge_keys_stay_keys() {
 }
 
 #[test]
-fn refuses_with_code_and_place() {
+fn refuses_with_code_and_position() {
     let cases = [
         ("a: 1\nb: 2\na: 3\n", "yaml_duplicate_key", 3),
         ("a:\n  b: 1\n  b: 2\n", "yaml_duplicate_key", 3),
@@ -66,7 +66,7 @@ fn refuses_with_code_and_place() {
 }
 
 #[test]
-fn what_can_be_passed_over_hides_nothing_else() {
+fn recoverable_problems_hide_no_others() {
     let all = |text: &str| -> Vec<(&'static str, Option<u32>)> {
         let problems = parse(text).map_or_else(|problems| problems, |document| document.problems);
         problems.into_iter().map(|problem| (problem.code, problem.line)).collect()
@@ -90,7 +90,7 @@ fn what_can_be_passed_over_hides_nothing_else() {
 }
 
 #[test]
-fn aliases_cannot_expand_without_end() {
+fn limits_alias_expansion() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..9 {
         let item = format!("*a{}", level - 1);
@@ -106,7 +106,7 @@ fn aliases_cannot_expand_without_end() {
 }
 
 #[test]
-fn what_a_flow_reads_does_not_count_as_structure() {
+fn references_do_not_count_as_indicators() {
     let inputs = |count: usize, value: &str| -> String {
         let inputs: Vec<String> = (0..count).map(|at| format!("k{at}: \"{value}\"")).collect();
         format!("{{{}}}", inputs.join(","))
@@ -126,7 +126,7 @@ fn what_a_flow_reads_does_not_count_as_structure() {
 }
 
 #[test]
-fn length_and_depth_are_bounded() {
+fn limits_length_and_depth() {
     assert_eq!(read(&"x".repeat(MAX_TEXT + 1)).unwrap_err().code, "flow_too_large");
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(read(&nested(MAX_DEPTH)).is_ok());
@@ -144,7 +144,7 @@ fn length_and_depth_are_bounded() {
 }
 
 #[test]
-fn finds_the_place_of_a_value() {
+fn finds_position_of_value() {
     let text = "name: x\nsteps:\n  - id: a\n    inputs: {q: 1}\n  - id: b\n    extra:\n      - 1\n";
     let document = parse(text).unwrap();
     let locate = |path: &[Segment]| {
@@ -165,12 +165,12 @@ fn finds_the_place_of_a_value() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "([-:\\[\\]{}&*! \n'\"#|>a?%]|\\PC){0,80}") {
+    fn reads_or_refuses_any_text(text in "([-:\\[\\]{}&*! \n'\"#|>a?%]|\\PC){0,80}") {
         let _ = read(&text);
     }
 
     #[test]
-    fn any_json_document_is_yaml_too(
+    fn reads_any_json_document(
         members in proptest::collection::btree_map("[a-z]{1,4}", "[ -~é]{0,12}", 0..6),
         number in -9_007_199_254_740_991_i64..=9_007_199_254_740_991,
     ) {

@@ -31,7 +31,7 @@ fn codes(decision: &ContractDecision) -> Vec<&'static str> {
 }
 
 #[test]
-fn principals_and_groups_are_alternatives_and_the_rest_must_hold_besides() {
+fn requires_principal_or_group_and_workspace_and_mode() {
     use AccessMode::{MemoryReplay, Retrieve};
     let (yes, here, mode) = ("principal_allowed", "workspace_allowed", "access_mode_allowed");
     for (names, workspace, requested, expected, allowed) in [
@@ -51,7 +51,7 @@ fn principals_and_groups_are_alternatives_and_the_rest_must_hold_besides() {
 }
 
 #[test]
-fn other_spellings_of_the_same_allow_the_same() {
+fn accepts_equivalent_spellings() {
     for (field, value) in [
         ("allowed_groups", json!(["group:support"])),
         ("allowed_workspaces", json!([Uuid::from_u128(HERE).to_string().to_uppercase()])),
@@ -69,7 +69,7 @@ fn other_spellings_of_the_same_allow_the_same() {
 }
 
 #[test]
-fn a_contract_without_revoked_counts_as_not_revoked() {
+fn treats_missing_revoked_as_false() {
     for more in [json!({}), json!({ "revoked_at": null })] {
         let mut contract = sound();
         let members = contract.as_object_mut().unwrap();
@@ -82,7 +82,7 @@ fn a_contract_without_revoked_counts_as_not_revoked() {
 }
 
 #[test]
-fn an_empty_list_allows_none() {
+fn empty_lists_deny() {
     for field in ["allowed_principals", "allowed_groups", "allowed_workspaces", "allowed_access_modes"] {
         let mut contract = sound();
         contract[field] = json!([]);
@@ -97,7 +97,7 @@ fn an_empty_list_allows_none() {
 }
 
 #[test]
-fn what_is_over_or_unknown_allows_nothing() {
+fn revoked_or_unknown_contracts_deny() {
     let principals = actors(&["user:ada"]);
     let workspace = Uuid::from_u128(HERE).into();
     let request = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
@@ -151,7 +151,7 @@ fn may_be(field: &str, value: &Value) -> bool {
 
 /// R16: none of hundreds of contracts with one invalid part allows anything.
 #[test]
-fn no_malformed_contract_allows_anything() {
+fn malformed_contracts_deny_every_mode() {
     let (mut refused, mut malformed) = (0, 0);
     let mut judge = |what: String, contract: &Value| {
         for mode in AccessMode::ALL {
@@ -211,7 +211,7 @@ fn anything() -> impl Strategy<Value = Value> {
 proptest! {
     /// A contract allows only the principals, workspaces and modes that it lists.
     #[test]
-    fn what_is_allowed_is_named(field in 0..FIELDS.len(), value in anything(), name in "(user:ada|user:eve|group:support)") {
+    fn allows_only_listed_principals_workspaces_and_modes(field in 0..FIELDS.len(), value in anything(), name in "(user:ada|user:eve|group:support)") {
         let mut contract = sound();
         contract[FIELDS[field]] = value;
         for mode in AccessMode::ALL {

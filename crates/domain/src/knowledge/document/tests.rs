@@ -17,7 +17,7 @@ fn refused(drafts: &[DocumentDraft], from: SourceType) -> (usize, DocumentFault)
 }
 
 #[test]
-fn names_are_what_an_answer_can_cite() {
+fn accepts_only_citable_document_ids() {
     for good in ["a", "leave", "hr/leave.md", "urn:doc:1", "A-b_c.d", &"x".repeat(128)] {
         assert_eq!(DocumentId::parse(good).unwrap().as_str(), good);
     }
@@ -27,7 +27,7 @@ fn names_are_what_an_answer_can_cite() {
 }
 
 #[test]
-fn each_document_is_judged_and_the_first_fault_is_told() {
+fn reports_the_first_fault_of_the_drafts() {
     let sound = draft("a", "text");
     assert_eq!(judge(std::slice::from_ref(&sound), SourceType::Inline).unwrap().len(), 1);
     assert_eq!(judge(&[], SourceType::Inline), Err(KnowledgeRefusal::Documents));
@@ -67,7 +67,7 @@ fn each_document_is_judged_and_the_first_fault_is_told() {
 }
 
 #[test]
-fn a_mark_stands_for_one_name_and_value() {
+fn metadata_hashes_identify_name_and_value() {
     let of = |metadata: Value| marks(metadata.as_object().unwrap());
     assert_eq!(of(json!({ "a": 1, "b": { "x": 1, "y": [2] } })), of(json!({ "b": { "y": [2], "x": 1.0 }, "a": 1 })));
     assert_ne!(of(json!({ "a": 1 })), of(json!({ "a": "1" })));

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn vectors_are_compared_as_far_as_there_is_room() {
+fn bounds_compared_vectors_by_memory() {
     assert_eq!((comparable(2), comparable(256), comparable(8_192)), (COMPARED, 16_384, 512));
     assert_eq!((comparable(0), comparable(usize::MAX)), (COMPARED, 0));
 }
@@ -18,7 +18,7 @@ fn hit(id: u128, score: f64) -> Hit {
 }
 
 #[test]
-fn rare_words_bring_all_their_pieces_and_frequent_ones_some() {
+fn plans_all_chunks_of_rare_words_and_some_of_frequent_words() {
     let plan = Looks::plan(words(&[("often", 400_000), ("rare", 3), ("common", 100_000), ("never", 0)]), 1_000_000);
     assert_eq!(plan.looks, [vec!["rare"], vec!["common"], vec!["common", "often"]]);
     assert!(plan.capped);
@@ -29,7 +29,7 @@ fn rare_words_bring_all_their_pieces_and_frequent_ones_some() {
 }
 
 #[test]
-fn few_pieces_are_all_ranked() {
+fn ranks_all_chunks_below_the_candidate_limit() {
     let plan = Looks::plan(words(&[("a", 10), ("b", 20)]), 100);
     assert_eq!((plan.looks, plan.capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
     // A word with exactly the limit of chunks is not capped.
@@ -43,7 +43,7 @@ fn few_pieces_are_all_ranked() {
 }
 
 #[test]
-fn looks_are_bounded_whatever_is_asked() {
+fn bounds_lookups_for_any_query() {
     let many: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 50_000)).collect();
     let plan = Looks::plan(many, 1_000_000);
     assert_eq!(plan.words.len(), MOST_WORDS);
@@ -53,14 +53,14 @@ fn looks_are_bounded_whatever_is_asked() {
 }
 
 #[test]
-fn the_best_come_first_and_equals_in_a_fixed_order() {
+fn orders_by_score_then_identifier() {
     let found = Found { hits: vec![hit(3, 0.5), hit(2, 0.9), hit(1, 0.5)], capped: true };
     let best = found.best(2);
     assert_eq!((best.hits, best.capped), (vec![hit(2, 0.9), hit(1, 0.5)], true));
 }
 
 #[test]
-fn ranks_are_fused() {
+fn fuses_ranks_of_both_searches() {
     let by_words = Found { hits: vec![hit(1, 0.9), hit(2, 0.1)], capped: false };
     let by_meaning = Found { hits: vec![hit(2, 0.8), hit(3, 0.7)], capped: true };
     let fused = Found::fused(&by_words, &by_meaning, 0.5);
@@ -87,7 +87,7 @@ fn chunk(score: f64, tokens: u32) -> RetrievedChunk {
 }
 
 #[test]
-fn what_is_used_fits_and_is_good_enough() {
+fn selects_chunks_by_score_and_token_limit() {
     let settings = |score_threshold, max_context_tokens| RetrievalSettings {
         strategy: Strategy::Lexical,
         top_k: 5,
@@ -105,7 +105,7 @@ fn what_is_used_fits_and_is_good_enough() {
 }
 
 #[test]
-fn directions_have_length_one_or_are_none() {
+fn normalizes_vectors_or_rejects_them() {
     assert_eq!(direction(&[3.0, 4.0]), Some(vec![0.6, 0.8]));
     for none in [&[][..], &[0.0, 0.0], &[f32::NAN, 1.0], &[f32::INFINITY]] {
         assert_eq!(direction(none), None, "{none:?}");
@@ -115,7 +115,7 @@ fn directions_have_length_one_or_are_none() {
 }
 
 #[test]
-fn a_query_is_read_up_to_a_character() {
+fn truncates_queries_at_a_character_boundary() {
     let long = "é".repeat(MAX_QUERY);
     assert!(readable(&long).len() <= MAX_QUERY && readable(&long).chars().all(|character| character == 'é'));
     assert_eq!(readable("short"), "short");

@@ -35,7 +35,7 @@ fn inputs() -> Map<String, Value> {
 }
 
 #[test]
-fn what_is_plain_is_answered_without_the_interpreter() {
+fn evaluates_simple_conditions_on_fast_path() {
     let cases = [
         ("inputs.n > 6 && inputs.t == 'de' && inputs.t in ['at', 'de']", true),
         ("7 >= inputs.n || inputs.missing", true),
@@ -53,7 +53,7 @@ fn what_is_plain_is_answered_without_the_interpreter() {
 }
 
 #[test]
-fn what_can_be_doubted_is_left_to_the_interpreter() {
+fn defers_ambiguous_conditions_to_interpreter() {
     for condition in [
         "inputs.missing == 1",
         "inputs.nothing == 'x'",
@@ -79,7 +79,7 @@ fn what_can_be_doubted_is_left_to_the_interpreter() {
 
 /// The benchmark relies on this: one form takes the fast path, and its twin defers to the interpreter.
 #[test]
-fn a_condition_that_leaves_at_its_end_is_answered_by_the_interpreter() {
+fn late_deferral_is_evaluated_by_interpreter() {
     let inputs = inputs();
     assert_eq!(both("inputs.t == 'at'", &inputs), (Some(false), Some(false)));
     assert_eq!(both("(inputs.t == 'at') || inputs.f == 1", &inputs), (None, Some(false)));
@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn an_answer_is_that_of_the_interpreter(condition in condition()) {
+    fn fast_path_agrees_with_interpreter(condition in condition()) {
         let (plain, interpreted) = both(&condition, &inputs());
         if plain.is_some() {
             prop_assert_eq!(plain, interpreted, "{}", condition);

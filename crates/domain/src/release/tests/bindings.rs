@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_release_takes_a_hundred_bindings() {
+fn limits_bindings_to_one_hundred() {
     let mut release = draft(1);
     for number in 20..120 {
         release = bind(&release, AssetKind::ToolDefinition, number).unwrap();

@@ -4,7 +4,7 @@ use super::*;
 
 /// A few approvers cannot exhaust the limit to prevent objections.
 #[test]
-fn a_full_release_takes_one_objection_of_each_person_and_no_approval() {
+fn full_release_accepts_one_objection_per_person() {
     let mut full = in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_RELEASE_VERDICTS {
         full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
@@ -35,7 +35,7 @@ fn a_full_release_takes_one_objection_of_each_person_and_no_approval() {
 }
 
 #[test]
-fn objections_end_where_nothing_can_outweigh_them() {
+fn limits_objections_once_rejection_is_final() {
     let mut full = in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_RELEASE_ROWS {
         let verdict = if number < review::MAX_RELEASE_VERDICTS { Verdict::Approved } else { Verdict::Rejected };

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_is_a_schema() {
+    fn converts_form_to_json_schema() {
         let form = json!({ "presentation_mode": "form", "input_fields": [
             { "name": "ticket", "type": "textarea", "label": "The ticket", "required": true },
             { "name": "urgency", "type": "number", "min": 1, "max": 5, "required": true, "default": 3 },

@@ -39,7 +39,7 @@ fn whole() -> Value {
 }
 
 #[test]
-fn what_was_given_is_kept_as_given() {
+fn configuration_round_trips_unchanged() {
     for document in [whole(), json!({ "presentation_mode": "chat" })] {
         let config = InterfaceConfig::read(&document).unwrap();
         assert_eq!(config.to_document(), document);
@@ -51,7 +51,7 @@ fn what_was_given_is_kept_as_given() {
 }
 
 #[test]
-fn defaults_hold_for_what_is_left_out() {
+fn applies_defaults_to_omitted_members() {
     let config = InterfaceConfig::read(&json!({ "presentation_mode": "chat" })).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (20, 0.3));
     assert_eq!(
@@ -67,7 +67,7 @@ fn defaults_hold_for_what_is_left_out() {
 }
 
 #[test]
-fn everything_wrong_is_found_at_once() {
+fn reports_all_problems_at_once() {
     let document = json!({
         "presentation_mode": "window",
         "description": "a\u{202e}b",
@@ -116,7 +116,7 @@ fn everything_wrong_is_found_at_once() {
 }
 
 #[test]
-fn bounds_of_a_configuration() {
+fn enforces_configuration_bounds() {
     for document in [json!(null), json!([]), json!("form"), json!(1)] {
         assert_eq!(found(&document), one("", "invalid"));
     }
@@ -172,7 +172,7 @@ fn bounds_of_a_configuration() {
 }
 
 #[test]
-fn settings_belong_to_their_types() {
+fn refuses_settings_of_other_field_types() {
     for field_type in FieldType::SPELLINGS {
         for (setting, value, owner) in [
             ("options", json!(["a"]), "select"),
@@ -213,7 +213,7 @@ fn settings_belong_to_their_types() {
 }
 
 #[test]
-fn inputs_are_held_against_the_form() {
+fn validates_inputs_against_the_form() {
     let config = InterfaceConfig::read(&whole()).unwrap();
     let admit = |inputs: Value| config.admit(inputs.as_object().unwrap());
     let filled = admit(json!({ "ticket": "refund", "due": "0001-01-01", "amount": 99.5, "tone": "warm" })).unwrap();
@@ -286,7 +286,7 @@ fn rejects_configuration_beyond_64_kib() {
 proptest! {
     /// Accepts exactly the days of the calendar.
     #[test]
-    fn days_are_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
+    fn accepts_exactly_calendar_days(year in 0..=9_999_i32, month in 0..=13_u8, day in 0..=32_u8) {
         let config = InterfaceConfig::read(&with_field(json!({ "name": "d", "type": "date" }))).unwrap();
         let inputs = json!({ "d": format!("{year:04}-{month:02}-{day:02}") });
         let real = year > 0 && time::Month::try_from(month)

@@ -144,7 +144,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn colors() {
+    fn accepts_only_css_colors() {
         for good in [
             "red",
             "RebeccaPurple",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn font_families() {
+    fn accepts_only_css_font_families() {
         for good in [
             "Arial",
             "system-ui, sans-serif",
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths() {
+    fn accepts_only_bounded_css_lengths() {
         for good in ["0", "0px", "8px", "64px", "0.5rem", "4em", "12pt", "48PT", "1e1px", "+4px"] {
             assert!(is_length(good), "{good}");
         }
@@ -292,7 +292,7 @@ mod tests {
     proptest! {
         /// Accepted values stay within their declaration, by the rules of any CSS parser.
         #[test]
-        fn nothing_breaks_out(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
+        fn accepted_values_stay_in_their_declaration(text in "[a-z0-9#(){}<>;:,.%/*+\\\\\"' -]{0,24}") {
             for holds in [is_color as fn(&str) -> bool, is_font_list, is_length] {
                 if holds(&text) {
                     prop_assert!(!text.contains([';', '{', '}', '<', '>', '\\', ':', '*']), "{text}");

@@ -100,7 +100,7 @@ fn bounds(versions: u32, depth: usize) -> Bounds {
 }
 
 #[test]
-fn what_was_found_counts_where_there_is_more() {
+fn search_continues_from_found_versions_beyond_a_limit() {
     let versions = (0..10).map(|number| (format!("many@v{}", 10 - number), "base"));
     let further = [line("top@v1", "many@v9"), line("top@v2", "many@v1"), line("roof@v1", "top")];
     let book = Book::of(&versions.chain(further).collect::<Vec<_>>());
@@ -114,7 +114,7 @@ fn what_was_found_counts_where_there_is_more() {
 }
 
 #[test]
-fn versions_that_are_known_leave_room_for_others() {
+fn known_versions_do_not_count_against_the_limit() {
     let lines = [line("a@v1", "base"), line("d@v1", "a"), line("e@v1", "a"), line("a@v2", "e"), line("f@v1", "a@v2")];
     // The reference to `a` without a label matches again when `a@v2` is searched for.
     let (found, _) = Book::of(&lines).follow(bounds(2, 32));
@@ -122,7 +122,7 @@ fn versions_that_are_known_leave_room_for_others() {
 }
 
 #[test]
-fn versions_of_the_asset_itself_are_not_on_the_way() {
+fn versions_of_the_asset_are_not_listed() {
     let lines = [line("ring@v1", "base"), line("base@v2", "ring"), line("base@v1", "ring"), line("top@v1", "ring@v1")];
     let (found, truncated) = Book::of(&lines).follow(BOUNDS);
     assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
@@ -130,7 +130,7 @@ fn versions_of_the_asset_itself_are_not_on_the_way() {
 }
 
 #[test]
-fn the_way_ends_at_its_depth_and_says_so() {
+fn search_ends_at_its_depth_and_reports_truncation() {
     let chain = [line("a@v1", "base"), line("b@v1", "a"), line("c@v1", "b@v1")];
     let book = Book::of(&chain);
     assert_eq!(book.follow(bounds(10, 2)), (vec!["a@v1 > base".into(), "b@v1 > a@v1".into()], true));
@@ -141,7 +141,7 @@ fn the_way_ends_at_its_depth_and_says_so() {
 
 /// A chain as long as a release can resolve: each version refers to the one before.
 #[test]
-fn whatever_a_release_can_freeze_is_found() {
+fn finds_the_longest_chain_that_a_release_can_resolve() {
     let slugs: Vec<String> = (0..MAX_REFERENCES).map(|number| format!("a{number}")).collect();
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
@@ -151,7 +151,7 @@ fn whatever_a_release_can_freeze_is_found() {
 }
 
 #[test]
-fn a_wide_book_ends_at_its_total() {
+fn search_ends_at_its_total() {
     let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
     lines.extend([line("top@v1", "wide"), line("roof@v1", "top")]);
     let book = Book::of(&lines);
@@ -184,7 +184,7 @@ fn operator() -> Caller {
 }
 
 #[test]
-fn limits_the_hops_of_all_paths_together_and_says_truncated() {
+fn limits_path_hops_in_total_and_reports_truncation() {
     let hops = longest_chain();
     let [nearest, farthest] = [hops[0].referrer.asset_version_id, hops[hops.len() - 1].referrer.asset_version_id];
     let release = |number: u128, version| BoundRelease {

@@ -15,7 +15,7 @@ fn explained(schema: &PublishedSchema, value: &Value) -> BTreeSet<(String, &'sta
 
 /// A keyword that no part handles would fail the whole without an explanation.
 #[test]
-fn every_keyword_of_the_kinds_belongs_to_a_part() {
+fn every_schema_keyword_belongs_to_a_part() {
     fn look(schema: &Value, path: &str) {
         let Value::Object(keywords) = schema else { return };
         for (keyword, operand) in keywords {
@@ -42,7 +42,7 @@ fn every_keyword_of_the_kinds_belongs_to_a_part() {
 }
 
 #[test]
-fn problems_stop_at_the_hundredth_however_many_there_are() {
+fn reports_at_most_one_hundred_problems() {
     let schema = PublishedSchema::of(r#"{"items": {"items": {"type": "string"}}, "type": "array"}"#).unwrap();
     let all = json!(vec![json!(vec![0; 1_000]); 50]);
     let problems = schema.problems(&all);
@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn the_parts_say_what_the_whole_says(
+    fn parts_report_the_same_problems_as_the_validator(
         kind in prop::sample::select(AssetKind::ALL.to_vec()),
         changes in prop::collection::vec((any::<Index>(), 0_u8..9), 0..6),
     ) {

@@ -20,7 +20,7 @@ fn at(pointer: &str, code: &str) -> (String, String) {
 }
 
 #[test]
-fn patterns_and_schemas_beyond_their_number_are_not_compiled() {
+fn does_not_compile_too_many_patterns_or_schemas() {
     let reported = |content: &Value| -> Vec<(String, String)> {
         let found = problems(AssetKind::GuardrailConfig, content);
         found.into_iter().map(|(pointer, code)| (pointer, code.to_owned())).collect()
@@ -41,7 +41,7 @@ fn patterns_and_schemas_beyond_their_number_are_not_compiled() {
 }
 
 #[test]
-fn assertions_beyond_their_number_are_not_compiled() {
+fn does_not_compile_too_many_assertions() {
     let assertion = json!({ "type": "regex", "value": NO_PATTERN });
     let suite = |count: usize| json!({ "dataset": { "items": [{ "input": "x" }] }, "assertions": vec![assertion.clone(); count] });
     let code = |count: usize, code: &str| {
@@ -52,7 +52,7 @@ fn assertions_beyond_their_number_are_not_compiled() {
 }
 
 #[test]
-fn rules_of_a_policy_beyond_their_number_are_not_compiled() {
+fn does_not_compile_too_many_policy_rules() {
     let rule = |number: usize| json!({ "id": format!("r{number}"), "condition": "lane ==", "outcome": "deny", "reason_code": "no" });
     let policy = |count: usize| json!({ "rules": (0..count).map(rule).collect::<Vec<_>>() });
     let reported = |count: usize| problems(AssetKind::PolicyBundle, &policy(count));
