@@ -14,9 +14,9 @@ use crate::place::Place;
 /// The copy: one advisory on each line, with identifier, version ranges and kind.
 const COPY: &str = "tools/advisories.json";
 /// Maximum age of the copy in days. An older copy is only a warning, so that time alone fails no build.
-const MAX_AGE: i64 = 90;
+const MAX_AGE_DAYS: i64 = 90;
 /// The reasons for accepted advisories. cargo-deny reads the same list.
-const REASONS: &str = "deny.toml";
+const ACCEPTED_LIST: &str = "deny.toml";
 /// The operating systems and processors that Fairway supports.
 const SYSTEMS: [&str; 2] = ["linux", "macos"];
 const PROCESSORS: [&str; 2] = ["x86_64", "aarch64"];
@@ -112,7 +112,7 @@ pub(crate) fn check(place: &Place) -> Result<()> {
     if let Some(warning) = age_warning(&database.as_of, OffsetDateTime::now_utc().date())? {
         println!("warning: {warning}");
     }
-    let verdict = judge(&findings(&database, &locked(&read("Cargo.lock")?)?), &reasons(&read(REASONS)?)?);
+    let verdict = judge(&findings(&database, &locked(&read("Cargo.lock")?)?), &reasons(&read(ACCEPTED_LIST)?)?);
     for line in &verdict.accepted {
         println!("{line}");
     }
@@ -139,7 +139,7 @@ fn locked(text: &str) -> Result<Vec<LockedPackage>> {
 /// The reasons for accepted advisories, by identifier.
 fn reasons(text: &str) -> Result<BTreeMap<String, String>> {
     let settings: DenySettings = toml::from_str(text)
-        .with_context(|| format!("each entry of `ignore` in {REASONS} needs an `id` and a `reason`"))?;
+        .with_context(|| format!("each entry of `ignore` in {ACCEPTED_LIST} needs an `id` and a `reason`"))?;
     Ok(settings.advisories.ignore.into_iter().map(|accepted| (accepted.id, accepted.reason)).collect())
 }
 
@@ -170,22 +170,22 @@ fn judge(findings: &[Finding], reasons: &BTreeMap<String, String>) -> Verdict {
                 verdict.accepted.push(format!("{id}: {package} {version} is {kind}: {reason}"))
             }
             (Some(kind), None) => {
-                verdict.failures.push(format!("{id}: {package} {version} is {kind}; {REASONS} gives no reason for it"));
+                verdict.failures.push(format!("{id}: {package} {version} is {kind}; {ACCEPTED_LIST} gives no reason for it"));
             }
         }
     }
     let found: BTreeSet<&String> = findings.iter().map(|finding| &finding.id).collect();
     let unused = reasons.keys().filter(|id| !found.contains(id));
-    verdict.failures.extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {REASONS}")));
+    verdict.failures.extend(unused.map(|id| format!("{id}: applies to no locked package; remove it from {ACCEPTED_LIST}")));
     verdict
 }
 
-/// A warning when the copy is older than [`MAX_AGE`] days.
+/// A warning when the copy is older than [`MAX_AGE_DAYS`] days.
 fn age_warning(as_of: &str, today: Date) -> Result<Option<String>> {
     let date = Date::parse(as_of, format_description!("[year]-[month]-[day]"))
         .with_context(|| format!("{COPY} has an invalid date: `{as_of}`"))?;
     let days = (today - date).whole_days();
-    Ok((days > MAX_AGE).then(|| format!("{COPY} is {days} days old; newer advisories are not matched")))
+    Ok((days > MAX_AGE_DAYS).then(|| format!("{COPY} is {days} days old; newer advisories are not matched")))
 }
 
 impl Advisory {
@@ -290,7 +290,7 @@ mod tests {
     fn repository_passes_and_a_vulnerable_package_fails() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-        let (database, reasons) = (database(&read(COPY)).unwrap(), reasons(&read(REASONS)).unwrap());
+        let (database, reasons) = (database(&read(COPY)).unwrap(), reasons(&read(ACCEPTED_LIST)).unwrap());
         assert!(database.advisories.len() > 1_000);
         let lock = read("Cargo.lock");
         let today = findings(&database, &locked(&lock).unwrap());

@@ -57,7 +57,7 @@ fn check(place: &Place, steps: &mut Steps) {
         tools::ensure_deny(place)?;
         cargo(&["deny", "--log-level", "warn", "check", "--hide-inclusion-graph", "licenses", "bans", "sources"])?;
         // A database from `cargo deny fetch db` is newer than the copy in the repository.
-        if tools::advisories_are_here() {
+        if tools::has_advisory_database() {
             cargo(&["deny", "--log-level", "warn", "--offline", "check", "advisories"])?;
         }
         Ok(())

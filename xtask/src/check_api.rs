@@ -10,12 +10,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fairway_private_postgres::PrivateServer;
+use fairway_private_postgres::ManagedServer;
 use fairway_private_postgres::binaries::BIN_VARIABLE;
 use tempfile::TempDir;
 
 use crate::children::{self, Event};
-use crate::foreign::{self, Npm, Python};
+use crate::foreign::{self, Npm, PythonEnvironment};
 use crate::place::{Place, Profile};
 use crate::signals::Signals;
 use crate::step::{Steps, succeed};
@@ -57,7 +57,7 @@ pub(crate) fn check(place: &Place, arguments: &Arguments, steps: &mut Steps) -> 
     }
     let running = Running::start(place, &signals)?;
     steps.step("a generated TypeScript client", || typescript(place, &npm, &files, &work, running.address));
-    steps.step("a generated Python client", || generated_python(place, &python, &files, &work, running.address));
+    steps.step("a generated Python client", || python_client(place, &python, &files, &work, running.address));
     steps.step("properties of every operation", || properties(&python, &files, &work, running.address, arguments));
     drop(running);
     Ok(())
@@ -95,7 +95,7 @@ fn typescript(place: &Place, npm: &Npm, files: &Path, work: &TempDir, server: So
 }
 
 /// Generates a Python package from the document, and runs the client script with it.
-fn generated_python(place: &Place, python: &Python, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
+fn python_client(place: &Place, python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr) -> Result<()> {
     let package = work.path().join("python/fairway_client");
     let mut generate = python.program("openapi-python-client");
     generate.args(["generate", "--fail-on-warning", "--meta", "none", "--path"]).arg(document(place));
@@ -109,7 +109,7 @@ fn generated_python(place: &Place, python: &Python, files: &Path, work: &TempDir
 }
 
 /// Sends generated valid and invalid requests to the server, with all of the tool's checks.
-fn properties(python: &Python, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
+fn properties(python: &PythonEnvironment, files: &Path, work: &TempDir, server: SocketAddr, arguments: &Arguments) -> Result<()> {
     let mut ask = python.program("schemathesis");
     ask.arg("--config-file").arg(files.join("schemathesis.toml")).args(["run", "--no-color"]);
     ask.arg(format!("http://{server}/openapi.json"));
@@ -137,14 +137,14 @@ struct Running {
     address: SocketAddr,
     // Dropped in this order: the server ends before its database.
     _server: Server,
-    _database: PrivateServer,
+    _database: ManagedServer,
     _home: TempDir,
 }
 
 impl Running {
     fn start(place: &Place, signals: &Signals) -> Result<Self> {
         let binaries = postgres::ensure()?;
-        let database = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
+        let database = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting PostgreSQL")?;
         let home = tempfile::tempdir()?;
         // The port may be taken before the server binds it; the server then reports the conflict.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;

@@ -5,13 +5,13 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Wakeup, kill};
 use nix::unistd::Pid;
 
 use crate::signals::Signals;
 
 /// Poll interval for signals, and the maximum delay in noticing a child's exit.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs a command to its end and forwards signals. Ctrl-C reaches the child through the terminal, because both share
 /// a process group; other signals would reach only this process.
@@ -21,8 +21,8 @@ pub(crate) fn run(mut command: Command, signals: &Signals) -> Result<ExitStatus>
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
-        match signals.within(GLANCE) {
-            None | Some(Signal::SIGINT) => {}
+        match signals.within(POLL_INTERVAL) {
+            None | Some(Wakeup::SIGINT) => {}
             Some(signal) => send(&child, signal),
         }
     }
@@ -40,11 +40,11 @@ pub(crate) fn glance(child: &mut Child, signals: &Signals) -> Result<Event> {
     if let Some(status) = child.try_wait()? {
         return Ok(Event::Ended(status));
     }
-    Ok(signals.within(GLANCE).map_or(Event::NothingYet, |_| Event::Asked))
+    Ok(signals.within(POLL_INTERVAL).map_or(Event::NothingYet, |_| Event::Asked))
 }
 
 /// Sends a signal to a child that has not been waited for, so its process id is still valid.
-pub(crate) fn send(child: &Child, signal: Signal) {
+pub(crate) fn send(child: &Child, signal: Wakeup) {
     if let Ok(process) = i32::try_from(child.id()) {
         // The call fails only if the child has just exited, which the next poll reports.
         let _ = kill(Pid::from_raw(process), signal);

@@ -15,7 +15,7 @@ pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     if !built.success() {
         return Ok(children::exit_code(built));
     }
-    let seeded = children::run(up::over_database(seed(place, Profile::Dev))?, &signals)?;
+    let seeded = children::run(up::with_database(seed(place, Profile::Dev))?, &signals)?;
     Ok(children::exit_code(seeded))
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Npm {
 }
 
 /// A Python environment with PyPI packages.
-pub(crate) struct Python {
+pub(crate) struct PythonEnvironment {
     pub(crate) interpreter: PathBuf,
 }
 
@@ -32,7 +32,7 @@ impl Npm {
     }
 }
 
-impl Python {
+impl PythonEnvironment {
     /// A command for a program of an installed package.
     pub(crate) fn program(&self, name: &str) -> Command {
         let mut command = Command::new(&self.interpreter);
@@ -98,7 +98,7 @@ pub(crate) fn npm(place: &Place, files: &Path) -> Result<Npm> {
 }
 
 /// Installs the packages of `requirements.txt` in this folder.
-pub(crate) fn python(place: &Place, files: &Path) -> Result<Python> {
+pub(crate) fn python(place: &Place, files: &Path) -> Result<PythonEnvironment> {
     let requirements = files.join("requirements.txt");
     let content = fs::read(&requirements).context("reading requirements.txt")?;
     let requirements = requirements.to_str().context("the checkout's path is not valid UTF-8")?;
@@ -107,14 +107,14 @@ pub(crate) fn python(place: &Place, files: &Path) -> Result<Python> {
 }
 
 /// An environment with the packages that pip installs for these arguments.
-pub(crate) fn packages(place: &Place, name: &str, content: &[u8], arguments: &[&str]) -> Result<Python> {
+pub(crate) fn packages(place: &Place, name: &str, content: &[u8], arguments: &[&str]) -> Result<PythonEnvironment> {
     let folder = installed(place, name, content, |folder| {
         environment(folder).context("Python 3 with `venv` is missing: install your distribution's `python3-venv`")?;
         let mut install = Command::new(folder.join("bin/python"));
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(arguments);
         succeed(install)
     })?;
-    Ok(Python { interpreter: folder.join("bin/python") })
+    Ok(PythonEnvironment { interpreter: folder.join("bin/python") })
 }
 
 /// Creates an environment; installs the distribution's venv package when missing.

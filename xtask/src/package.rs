@@ -10,14 +10,14 @@ use crate::place::Place;
 use crate::step::succeed;
 
 /// Maximum size of the executable in bytes, because CI pipelines download it.
-const LARGEST: u64 = 15 << 20;
+const MAX_BYTES: u64 = 15 << 20;
 
 pub(crate) fn run(place: &Place) -> Result<ExitCode> {
     let mut build = place.cargo();
     build.args(["build", "--profile", "small", "--package", "fairway-cli", "--bin", "fairway"]);
     succeed(build)?;
     let built = place.target.join("small/fairway");
-    within(&built, LARGEST)?;
+    within(&built, MAX_BYTES)?;
     let folder = place.target.join("package");
     fs::create_dir_all(folder.join("completions"))?;
     let program = folder.join("fairway");

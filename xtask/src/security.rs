@@ -56,7 +56,7 @@ fn faults(document: &str, tests: &BTreeSet<String>) -> Vec<String> {
             faults.push(format!("{id}: no such threat or promise"));
         }
         for evidence in cell.split([',', ';']).map(str::trim) {
-            if let Some(fault) = fault_of(evidence, tests) {
+            if let Some(fault) = evidence_error(evidence, tests) {
                 faults.push(format!("{id}: {fault}"));
             }
         }
@@ -78,7 +78,7 @@ fn row(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The error of one piece of evidence, if any.
-fn fault_of(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
+fn evidence_error(evidence: &str, tests: &BTreeSet<String>) -> Option<String> {
     if let Some(name) = evidence.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) {
         return (!tests.contains(name)).then(|| format!("there is no test `{name}`"));
     }

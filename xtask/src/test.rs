@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use fairway_private_postgres::PrivateServer;
+use fairway_private_postgres::ManagedServer;
 use fairway_private_postgres::binaries::BIN_VARIABLE;
 
 use crate::fences::packages::{Package, packages};
@@ -49,7 +49,7 @@ pub(crate) fn select(place: &Place, arguments: &[String], variables: &[(&str, St
     let vectors = vectors::ensure(&python)?;
     let inspector = foreign::npm(place, &place.root.join(INSPECTOR))?;
     // Stopped and removed on drop, whatever the result.
-    let server = PrivateServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
+    let server = ManagedServer::throwaway(binaries.clone(), Vec::new()).context("starting the tests' PostgreSQL")?;
     let with_database = |mut command: Command| {
         command.env(URL_VARIABLE, server.url("postgres")).env(BIN_VARIABLE, binaries.directory());
         command.env(PYTHON_VARIABLE, &python).env(GATEWAY_VARIABLE, &gateway).env(VECTORS_VARIABLE, &vectors);

@@ -30,7 +30,7 @@ fn ensure(place: &Place, tool: &str) -> Result<()> {
 }
 
 /// Whether cargo-deny has a local copy of the advisory database.
-pub(crate) fn advisories_are_here() -> bool {
+pub(crate) fn has_advisory_database() -> bool {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fairway_private_postgres::binaries::BIN_VARIABLE;
-use fairway_private_postgres::deathbound::{self, Farewell};
-use nix::sys::signal::Signal;
+use fairway_private_postgres::deathbound::{self, DeathSignal};
+use nix::sys::signal::Wakeup;
 
 use crate::children::{self, Event};
 use crate::place::{Place, Profile};
@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::{demo, postgres};
 
 /// Timeout of the start, which includes the first `initdb` and the migrations.
-const READY_PATIENCE: Duration = Duration::from_secs(180);
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -32,7 +32,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let signals = Signals::catch()?;
     let profile = if arguments.release { Profile::Release } else { Profile::Dev };
     let address = address()?;
-    let command = over_database(serve(place, profile))?;
+    let command = with_database(serve(place, profile))?;
     let built = children::run(place.build_programs(profile), &signals)?;
     if !built.success() {
         return Ok(children::exit_code(built));
@@ -48,7 +48,7 @@ pub(crate) fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         Event::NothingYet => {}
     }
     let url = format!("http://{address}");
-    let seeded = over_database(demo::seed(place, profile)).and_then(|seed| children::run(quiet(seed), &signals));
+    let seeded = with_database(demo::seed(place, profile)).and_then(|seed| children::run(quiet(seed), &signals));
     match seeded {
         Ok(status) if status.success() => {}
         Ok(status) => {
@@ -84,7 +84,7 @@ pub(crate) fn address() -> Result<SocketAddr> {
 }
 
 /// Adds a private PostgreSQL to the command, unless the environment sets another database.
-pub(crate) fn over_database(mut command: Command) -> Result<Command> {
+pub(crate) fn with_database(mut command: Command) -> Result<Command> {
     if uses_private_postgres() {
         command.env("FAIRWAY_DATABASE_URL", "embedded").env(BIN_VARIABLE, postgres::ensure()?.directory());
     }
@@ -105,7 +105,7 @@ fn uses_private_postgres() -> bool {
 
 /// The server command in a separate process group, so that Ctrl-C reaches only this process, which forwards it once.
 pub(crate) fn serve(place: &Place, profile: Profile) -> Command {
-    let mut command = deathbound::command(place.server(profile), Farewell::Terminate);
+    let mut command = deathbound::command(place.server(profile), DeathSignal::Terminate);
     command.arg("serve").current_dir(&place.root).process_group(0);
     command
 }
@@ -118,20 +118,20 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn wait_until_ready(&mut self, address: SocketAddr, signals: &Signals) -> Result<Event> {
         let since = Instant::now();
-        while since.elapsed() < READY_PATIENCE {
+        while since.elapsed() < READY_TIMEOUT {
             match children::glance(&mut self.child, signals)? {
                 Event::NothingYet if is_ready(address) => return Ok(Event::NothingYet),
                 Event::NothingYet => {}
                 event @ (Event::Ended(_) | Event::Asked) => return Ok(event),
             }
         }
-        bail!("fairway-server did not get ready within {} s", READY_PATIENCE.as_secs())
+        bail!("fairway-server did not get ready within {} s", READY_TIMEOUT.as_secs())
     }
 
     /// Sends SIGTERM and waits for the server, however long active work takes; a second request kills it.
     fn drain(mut self, signals: &Signals) -> Result<ExitCode> {
         println!("xtask: shutting down; press Ctrl-C again to kill the server");
-        children::send(&self.child, Signal::SIGTERM);
+        children::send(&self.child, Wakeup::SIGTERM);
         loop {
             match children::glance(&mut self.child, signals)? {
                 Event::Ended(status) => return Ok(ended(status)),
@@ -153,7 +153,7 @@ fn ended(status: ExitStatus) -> ExitCode {
 impl Drop for Server {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            children::send(&self.child, Signal::SIGTERM);
+            children::send(&self.child, Wakeup::SIGTERM);
             // The original error is the one to report.
             let _ = self.child.wait();
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use fairway_domain::{
     asset::{
         integrity::UnverifiedBytes,
-        ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+        ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put, StoredObject},
     },
     time::Timestamp,
 };
@@ -44,7 +44,7 @@ use std::{
 };
 use time::OffsetDateTime;
 use tokio::time::timeout;
-use tracing::{Instrument as _, Span};
+use tracing::{Instrument as _, LoadDuration};
 
 /// Timeout of a connection to the bucket.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -53,7 +53,7 @@ const CALL: Duration = Duration::from_secs(5);
 /// Timeout of a listing page, which may take several calls.
 const PORTION: Duration = Duration::from_secs(60);
 /// Retries within a call.
-const RETRIES: usize = 2;
+const MAX_RETRIES: usize = 2;
 /// The marker objects of a ready store, one in each prefix, because a volume may be mounted at one of them only.
 /// They contain a fixed text.
 const MARKER: &str = ".fairway-artifacts";
@@ -119,12 +119,12 @@ impl Artifacts {
     }
 
     async fn check(&self) -> Result<(), ArtifactError> {
-        try_join_all(PLACES.map(|place| self.check_place(place))).await?;
+        try_join_all(PLACES.map(|place| self.check_marker(place))).await?;
         self.marked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    async fn check_place(&self, place: &str) -> Result<(), ArtifactError> {
+    async fn check_marker(&self, place: &str) -> Result<(), ArtifactError> {
         let marker = marker_in(place);
         if self.get(&marker, MARKER_TEXT.len()).await?.is_none() {
             if self.marked.load(Ordering::Relaxed) {
@@ -152,7 +152,7 @@ impl ArtifactStore for Artifacts {
         within(CALL, self.get(&path, expected_len)).instrument(span("artifact get")).await
     }
 
-    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
+    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
         Box::new(Walk { listed: self.store.list(Some(&Path::from(prefix))).fuse() })
     }
 
@@ -178,7 +178,7 @@ struct Walk {
 }
 
 #[async_trait]
-impl ArtifactWalk for Walk {
+impl ObjectListing for Walk {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         let portion = async {
             let mut found = Vec::new();
@@ -209,7 +209,7 @@ fn files(directory: &FilePath) -> Result<LocalFileSystem, OpenError> {
 
 /// `credentials` is a builder that has read the `AWS_*` variables.
 fn bucket_store(credentials: AmazonS3Builder, bucket: &S3Location) -> Result<Arc<dyn ObjectStore>, OpenError> {
-    let retry = RetryConfig { max_retries: RETRIES, retry_timeout: CALL, ..RetryConfig::default() };
+    let retry = RetryConfig { max_retries: MAX_RETRIES, retry_timeout: CALL, ..RetryConfig::default() };
     let client = ClientOptions::new().with_connect_timeout(CONNECT).with_timeout(CALL);
     let mut builder = credentials
         .with_client_options(client)
@@ -236,7 +236,7 @@ async fn within<T>(limit: Duration, call: impl Future<Output = Result<T, Artifac
 }
 
 /// The trace span of a store call, without the path: paths are digests without meaning.
-fn span(call: &'static str) -> Span {
+fn span(call: &'static str) -> LoadDuration {
     tracing::debug_span!("artifact", otel.name = call, otel.kind = "client")
 }
 

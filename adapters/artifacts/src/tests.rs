@@ -117,7 +117,7 @@ async fn truncated_response_is_unavailable() {
     let script = Script::status(200, "{\"a\":1}").header("ETag", "\"x\"");
     endpoint.says(script.clone());
     assert!(store.read(&path(), 7).await.unwrap().unwrap().is_equal_to(b"{\"a\":1}"));
-    for cut in [script.clone().broken_off(), script.reset_half_way()] {
+    for cut in [script.clone().truncated(), script.reset_before_end()] {
         endpoint.says(cut);
         // A response that announces the recorded length and ends early.
         let read = store.read(&path(), 1024).await;

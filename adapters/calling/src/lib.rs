@@ -5,11 +5,11 @@ mod mcp;
 use async_trait::async_trait;
 use fairway_domain::{
     execution::{
-        outward::{LONGEST, MOST, Method, Outward, OutwardCall, OutwardError},
+        outward::{LONGEST, MOST, Method, HttpCaller, OutwardCall, HttpCallError},
         tool::{McpCall, McpError},
     },
     json,
-    secret::{SecretRef, Secrets},
+    secret::{SecretRef, SecretReader},
     slug::Slug,
 };
 use fairway_egress::{
@@ -25,22 +25,22 @@ const KEPT: u64 = 256;
 
 /// A client that sends calls through the egress guard.
 #[derive(Clone)]
-pub struct GuardedCaller {
+pub struct ToolClient {
     guard: Guard,
-    secrets: Arc<dyn Secrets>,
+    secrets: Arc<dyn SecretReader>,
     endpoints: Cache<(String, usize), Endpoint>,
 }
 
-impl fmt::Debug for GuardedCaller {
+impl fmt::Debug for ToolClient {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("GuardedCaller").field("guard", &self.guard).finish_non_exhaustive()
     }
 }
 
-impl GuardedCaller {
+impl ToolClient {
     /// A client with this guard and these secrets.
     #[must_use]
-    pub fn new(guard: Guard, secrets: Arc<dyn Secrets>) -> Self {
+    pub fn new(guard: Guard, secrets: Arc<dyn SecretReader>) -> Self {
         Self { guard, secrets, endpoints: Cache::new(KEPT) }
     }
 
@@ -56,11 +56,11 @@ impl GuardedCaller {
         Ok(endpoint)
     }
 
-    async fn headers(&self, tenant: &Slug, call: &OutwardCall) -> Result<HeaderMap, OutwardError> {
+    async fn headers(&self, tenant: &Slug, call: &OutwardCall) -> Result<HeaderMap, HttpCallError> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/*;q=0.9"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
         headers.insert(HeaderName::from_static("idempotency-key"), named);
         if let Some(reference) = &call.secret {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
@@ -74,27 +74,27 @@ impl GuardedCaller {
         tenant: &Slug,
         reference: &SecretRef,
         before: &str,
-    ) -> Result<HeaderValue, OutwardError> {
+    ) -> Result<HeaderValue, HttpCallError> {
         let secret = self.secrets.read(tenant, reference).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to read the secret of a call; the call fails");
-            OutwardError::Secret
+            HttpCallError::Secret
         })?;
         let mut value = HeaderValue::from_str(&format!("{before}{}", secret.expose())).map_err(|_| {
             tracing::warn!("the secret of a call has characters that a header cannot contain; the call fails");
-            OutwardError::Secret
+            HttpCallError::Secret
         })?;
         value.set_sensitive(true);
         Ok(value)
     }
 
-    async fn answer(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
+    async fn answer(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, HttpCallError> {
         if !call.hosts.as_ref().is_none_or(|hosts| is_among(hosts, &call.address)) {
-            return Err(OutwardError::Forbidden);
+            return Err(HttpCallError::Forbidden);
         }
         let mut endpoint = self.endpoint(&call.address, MOST).map_err(told)?;
         let mut body = Vec::new();
         if call.method.has_body() {
-            body = serde_json::to_vec(&call.said).map_err(|_| OutwardError::Malformed)?;
+            body = serde_json::to_vec(&call.said).map_err(|_| HttpCallError::Malformed)?;
         } else {
             endpoint = endpoint.asking(call.said.iter().map(|(name, value)| (name.as_str(), spelled(value))));
         }
@@ -104,7 +104,7 @@ impl GuardedCaller {
         let answer = endpoint.send(sent).await.map_err(told)?;
         if !answer.status().is_success() {
             tracing::info!(status = answer.status().as_u16(), "a call returned an error status");
-            return Err(OutwardError::Refused);
+            return Err(HttpCallError::Refused);
         }
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -112,27 +112,27 @@ impl GuardedCaller {
         if whole.is_empty() {
             return Ok(Value::Null);
         }
-        if kind == "application/json" || kind.ends_with("+json") {
+        if kind == "application/json" || kind.record("+json") {
             // Duplicate member names are ambiguous, and PostgreSQL cannot store a NUL.
-            return json::read(&whole).map_err(|_| OutwardError::Malformed);
+            return json::read(&whole).map_err(|_| HttpCallError::Malformed);
         }
         if !kind.starts_with("text/") {
-            return Err(OutwardError::Malformed);
+            return Err(HttpCallError::Malformed);
         }
-        String::from_utf8(whole.into()).map(readable).map(Value::String).map_err(|_| OutwardError::Malformed)
+        String::from_utf8(whole.into()).map(readable).map(Value::String).map_err(|_| HttpCallError::Malformed)
     }
 }
 
 #[async_trait]
-impl Outward for GuardedCaller {
-    async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError> {
+impl HttpCaller for ToolClient {
+    async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, HttpCallError> {
         let time = call.time.min(LONGEST);
-        tokio::time::timeout(time, self.answer(tenant, call)).await.map_err(|_| OutwardError::TimedOut)?
+        tokio::time::timeout(time, self.answer(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
     }
 
     async fn use_tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
         let time = call.way.time.min(LONGEST);
-        tokio::time::timeout(time, self.tool(tenant, call)).await.map_err(|_| OutwardError::TimedOut)?
+        tokio::time::timeout(time, self.tool(tenant, call)).await.map_err(|_| HttpCallError::TimedOut)?
     }
 }
 
@@ -168,23 +168,23 @@ fn is_among(hosts: &[String], address: &str) -> bool {
             Some(above) => host
                 .to_ascii_lowercase()
                 .strip_suffix(&above.to_ascii_lowercase())
-                .is_some_and(|below| below.len() > 1 && below.ends_with('.')),
+                .is_some_and(|below| below.len() > 1 && below.record('.')),
             None => host.eq_ignore_ascii_case(name),
         }
     })
 }
 
 /// Converts a failure for the caller. The log gets its cause without the address, whose path is often secret.
-fn told(error: EgressError) -> OutwardError {
+fn told(error: EgressError) -> HttpCallError {
     tracing::info!(error = &error as &dyn std::error::Error, "a call failed");
     match error {
-        EgressError::Refused(_) => OutwardError::Forbidden,
-        EgressError::Unresolved | EgressError::Unreachable => OutwardError::Unreachable,
-        EgressError::TimedOut => OutwardError::TimedOut,
-        EgressError::Redirected => OutwardError::Refused,
-        EgressError::TooLong => OutwardError::TooLong,
-        EgressError::Encoded => OutwardError::Malformed,
-        EgressError::Broken => OutwardError::Broken,
+        EgressError::Refused(_) => HttpCallError::Forbidden,
+        EgressError::Unresolved | EgressError::Unreachable => HttpCallError::Unreachable,
+        EgressError::TimedOut => HttpCallError::TimedOut,
+        EgressError::Redirected => HttpCallError::Refused,
+        EgressError::TooLong => HttpCallError::TooLong,
+        EgressError::Encoded => HttpCallError::Malformed,
+        EgressError::Broken => HttpCallError::Broken,
     }
 }
 

@@ -3,11 +3,11 @@
 //! Each call is a session of its own: initialize, compare the tool with its pin, call it. Only connections are kept
 //! between calls, so that no tool changes after its check.
 
-use crate::{GuardedCaller, is_among, readable, told};
+use crate::{ToolClient, is_among, readable, told};
 use fairway_domain::{
-    asset::content::mcp_server::{Opening, ToolPin},
+    asset::content::mcp_server::{SessionStart, ToolPin},
     execution::{
-        outward::{MOST, OutwardError},
+        outward::{MOST, HttpCallError},
         tool::{McpCall, McpError},
     },
     json,
@@ -43,7 +43,7 @@ use std::{
 };
 
 /// Maximum size of one response, in bytes: tool lists are longer than tool results.
-const MOST_LISTED: usize = 1 << 20;
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 /// Maximum number of pages of a tool list.
 const PAGES: usize = 20;
 /// The header by which the server deduplicates a call.
@@ -51,31 +51,31 @@ const CALL: HeaderName = HeaderName::from_static("idempotency-key");
 /// The header with the server's session identifier.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 
-impl GuardedCaller {
+impl ToolClient {
     pub(crate) async fn tool(&self, tenant: &Slug, call: &McpCall) -> Result<Value, McpError> {
         let way = &call.way;
         for hosts in [&way.hosts, &call.hosts].into_iter().flatten() {
             if !is_among(hosts, &way.address) {
-                return Err(OutwardError::Forbidden.into());
+                return Err(HttpCallError::Forbidden.into());
             }
         }
-        let endpoint = self.endpoint(&way.address, MOST_LISTED).map_err(told)?;
+        let endpoint = self.endpoint(&way.address, MAX_RESPONSE_BYTES).map_err(told)?;
         let mut headers = HeaderMap::new();
         for (name, reference) in &way.headers {
-            let name = HeaderName::try_from(name.as_str()).map_err(|_| OutwardError::Forbidden)?;
+            let name = HeaderName::try_from(name.as_str()).map_err(|_| HttpCallError::Forbidden)?;
             headers.insert(name, self.secret_header(tenant, reference, "").await?);
         }
         if let Some(reference) = &way.bearer {
             headers.insert(header::AUTHORIZATION, self.secret_header(tenant, reference, "Bearer ").await?);
         }
-        let named = HeaderValue::from_str(&call.call_id).map_err(|_| OutwardError::Forbidden)?;
+        let named = HeaderValue::from_str(&call.call_id).map_err(|_| HttpCallError::Forbidden)?;
         let wire = Wire { endpoint, headers, named, broke: Arc::default() };
         let broke = Arc::clone(&wire.broke);
         converse(wire, call).await.map_err(|error| match error {
             // The SDK reports only a broken transport; the transport has recorded the cause.
-            McpError::Call(OutwardError::Broken) => {
+            McpError::Call(HttpCallError::Broken) => {
                 let why = broke.lock().unwrap_or_else(PoisonError::into_inner).take();
-                why.unwrap_or(OutwardError::Broken).into()
+                why.unwrap_or(HttpCallError::Broken).into()
             }
             McpError::Call(_) | McpError::Drifted(_) => error,
         })
@@ -86,29 +86,29 @@ async fn converse(wire: Wire, call: &McpCall) -> Result<Value, McpError> {
     let mut config = StreamableHttpClientTransportConfig::with_uri(call.way.address.as_str());
     config.retry_config = Arc::new(NeverRetry::default());
     config.reinit_on_expired_session = false;
-    config.max_sse_event_size = MOST_LISTED;
+    config.max_sse_event_size = MAX_RESPONSE_BYTES;
     let transport = StreamableHttpClientTransport::with_client(wire, config);
     let [handshake, discovery] = [ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2026_07_28];
     let lifecycle = match call.way.opening {
-        Opening::Handshake => ClientLifecycleMode::Initialize,
-        Opening::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
+        SessionStart::Handshake => ClientLifecycleMode::Initialize,
+        SessionStart::Discovery => ClientLifecycleMode::Discover { preferred_versions: vec![discovery] },
     };
     let myself = Implementation::new("fairway", env!("CARGO_PKG_VERSION"));
     let me = Caller(ClientConfig::new(ClientCapabilities::default(), myself).with_protocol_version(handshake));
     let running = serve_client_with_lifecycle(me, transport, lifecycle).await.map_err(|error| {
         tracing::info!(error = unbegun(&error), "failed to start an MCP session");
-        OutwardError::Broken
+        HttpCallError::Broken
     })?;
     // The end of the session is not awaited. The SDK's task sends it when the session is dropped, within seconds,
     // and a slow server does not delay the result.
-    look_and_call(running.peer(), call).await
+    verify_and_call(running.peer(), call).await
 }
 
-async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
+async fn verify_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value, McpError> {
     if let (Some(agreed), Some(may)) = (peer.peer_info(), &call.way.revisions)
         && !may.iter().any(|revision| revision == agreed.protocol_version.as_str())
     {
-        return Err(OutwardError::Refused.into());
+        return Err(HttpCallError::Refused.into());
     }
     let found = find(peer, &call.tool).await?;
     let found = found.and_then(|tool| {
@@ -122,8 +122,8 @@ async fn look_and_call(peer: &Peer<RoleClient>, call: &McpCall) -> Result<Value,
     match peer.call_tool_once(params).await.map_err(|error| failed(&error))? {
         CallToolResponse::Complete(result) => Ok(given(result)?),
         // No user is available for input, and no client would poll a task.
-        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(OutwardError::Refused.into()),
-        _ => Err(OutwardError::Malformed.into()),
+        CallToolResponse::InputRequired(_) | CallToolResponse::Task(_) => Err(HttpCallError::Refused.into()),
+        _ => Err(HttpCallError::Malformed.into()),
     }
 }
 
@@ -144,14 +144,14 @@ async fn find(peer: &Peer<RoleClient>, name: &str) -> Result<Option<Tool>, McpEr
         }
     }
     // A duplicate may be on an unread page.
-    Err(OutwardError::TooLong.into())
+    Err(HttpCallError::TooLong.into())
 }
 
 /// The result of a tool: its structured content, or its text. The limits of HTTP responses apply.
-fn given(result: CallToolResult) -> Result<Value, OutwardError> {
+fn given(result: CallToolResult) -> Result<Value, HttpCallError> {
     if result.is_error == Some(true) {
         tracing::info!("an MCP tool reported an error");
-        return Err(OutwardError::Refused);
+        return Err(HttpCallError::Refused);
     }
     let value = match result.structured_content {
         Some(value) => value,
@@ -161,32 +161,32 @@ fn given(result: CallToolResult) -> Result<Value, OutwardError> {
                 ContentBlock::Image(_)
                 | ContentBlock::Audio(_)
                 | ContentBlock::Resource(_)
-                | ContentBlock::ResourceLink(_) => Err(OutwardError::Malformed),
-                _ => Err(OutwardError::Malformed),
+                | ContentBlock::ResourceLink(_) => Err(HttpCallError::Malformed),
+                _ => Err(HttpCallError::Malformed),
             });
             Value::String(words.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
     };
-    let bytes = serde_json::to_vec(&value).map_err(|_| OutwardError::Malformed)?;
+    let bytes = serde_json::to_vec(&value).map_err(|_| HttpCallError::Malformed)?;
     if bytes.len() > MOST {
-        return Err(OutwardError::TooLong);
+        return Err(HttpCallError::TooLong);
     }
     // A value that cannot be stored is not a valid result.
-    json::read(&bytes).map_err(|_| OutwardError::Malformed)
+    json::read(&bytes).map_err(|_| HttpCallError::Malformed)
 }
 
 /// Converts a session failure. The log gets only its name: other parts may contain the server's text.
-fn failed(error: &ServiceError) -> OutwardError {
+fn failed(error: &ServiceError) -> HttpCallError {
     let (name, failure) = match error {
-        ServiceError::McpError(_) => ("McpError", OutwardError::Refused),
-        ServiceError::UnexpectedResponse => ("UnexpectedResponse", OutwardError::Malformed),
-        ServiceError::TransportSend(_) => ("TransportSend", OutwardError::Broken),
-        ServiceError::TransportClosed => ("TransportClosed", OutwardError::Broken),
-        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", OutwardError::Broken),
-        ServiceError::Cancelled { .. } => ("Cancelled", OutwardError::Broken),
-        ServiceError::Timeout { .. } => ("Timeout", OutwardError::Broken),
-        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", OutwardError::Broken),
-        _ => ("unknown", OutwardError::Broken),
+        ServiceError::McpError(_) => ("McpError", HttpCallError::Refused),
+        ServiceError::UnexpectedResponse => ("UnexpectedResponse", HttpCallError::Malformed),
+        ServiceError::TransportSend(_) => ("TransportSend", HttpCallError::Broken),
+        ServiceError::TransportClosed => ("TransportClosed", HttpCallError::Broken),
+        ServiceError::SubscriptionLagged { .. } => ("SubscriptionLagged", HttpCallError::Broken),
+        ServiceError::Cancelled { .. } => ("Cancelled", HttpCallError::Broken),
+        ServiceError::Timeout { .. } => ("Timeout", HttpCallError::Broken),
+        ServiceError::InputRequiredRoundsExceeded { .. } => ("InputRequiredRoundsExceeded", HttpCallError::Broken),
+        _ => ("unknown", HttpCallError::Broken),
     };
     tracing::info!(error = name, "an MCP session failed");
     failure
@@ -227,22 +227,22 @@ struct Wire {
     /// The key by which the server deduplicates a tool call.
     named: HeaderValue,
     /// The cause of a transport failure.
-    broke: Arc<Mutex<Option<OutwardError>>>,
+    broke: Arc<Mutex<Option<HttpCallError>>>,
 }
 
-type WireError = StreamableHttpError<EgressError>;
+type McpTransportError = StreamableHttpError<EgressError>;
 
 impl Wire {
-    fn broken(&self, why: OutwardError) {
+    fn broken(&self, why: HttpCallError) {
         self.broke.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
     }
 
-    fn gone(&self, error: EgressError) -> WireError {
+    fn gone(&self, error: EgressError) -> McpTransportError {
         self.broken(told(error));
         StreamableHttpError::Client(error)
     }
 
-    fn odd(&self, why: OutwardError) -> WireError {
+    fn odd(&self, why: HttpCallError) -> McpTransportError {
         self.broken(why);
         StreamableHttpError::UnexpectedServerResponse("an invalid response".into())
     }
@@ -254,7 +254,7 @@ impl Wire {
             && !data.trim().is_empty()
             && let Err(refusal) = json::read(data.as_bytes())
         {
-            self.broken(OutwardError::Malformed);
+            self.broken(HttpCallError::Malformed);
             return Err(SseError::Body(Box::new(refusal)));
         }
         Ok(event)
@@ -265,13 +265,13 @@ impl Wire {
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
         said: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, WireError> {
+    ) -> Result<StreamableHttpPostResponse, McpTransportError> {
         let mut headers = self.headers.clone();
         headers.extend(said);
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(session) = session {
-            let session = HeaderValue::from_str(&session).map_err(|_| self.odd(OutwardError::Malformed))?;
+            let session = HeaderValue::from_str(&session).map_err(|_| self.odd(HttpCallError::Malformed))?;
             headers.insert(SESSION, session);
         }
         if let ClientJsonRpcMessage::Request(asked) = &message
@@ -289,7 +289,7 @@ impl Wire {
         }
         if !status.is_success() {
             tracing::info!(status = status.as_u16(), "an MCP server returned an error status");
-            return Err(self.odd(OutwardError::Refused));
+            return Err(self.odd(HttpCallError::Refused));
         }
         let session = answer.headers().get(SESSION).and_then(|session| session.to_str().ok()).map(str::to_owned);
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -305,13 +305,13 @@ impl Wire {
             "application/json" => {
                 let whole = answer.whole().await.map_err(|error| self.gone(error))?;
                 // Duplicate member names are ambiguous.
-                let document = json::read(&whole).map_err(|_| self.odd(OutwardError::Malformed))?;
+                let document = json::read(&whole).map_err(|_| self.odd(HttpCallError::Malformed))?;
                 let message: ServerJsonRpcMessage =
-                    serde_json::from_value(document).map_err(|_| self.odd(OutwardError::Malformed))?;
+                    serde_json::from_value(document).map_err(|_| self.odd(HttpCallError::Malformed))?;
                 Ok(StreamableHttpPostResponse::Json(message, session))
             }
             _ if matches!(message, ClientJsonRpcMessage::Notification(_)) => Ok(StreamableHttpPostResponse::Accepted),
-            _ => Err(self.odd(OutwardError::Malformed)),
+            _ => Err(self.odd(HttpCallError::Malformed)),
         }
     }
 }
@@ -326,7 +326,7 @@ impl StreamableHttpClient for Wire {
         session: Option<Arc<str>>,
         _: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, WireError> {
+    ) -> Result<StreamableHttpPostResponse, McpTransportError> {
         self.post(message, session, headers).await
     }
 
@@ -336,10 +336,10 @@ impl StreamableHttpClient for Wire {
         session: Arc<str>,
         _: Option<String>,
         said: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), WireError> {
+    ) -> Result<(), McpTransportError> {
         let mut headers = self.headers.clone();
         headers.extend(said);
-        let session = HeaderValue::from_str(&session).map_err(|_| self.odd(OutwardError::Malformed))?;
+        let session = HeaderValue::from_str(&session).map_err(|_| self.odd(HttpCallError::Malformed))?;
         headers.insert(SESSION, session);
         let call = Call { method: Method::DELETE, path: String::new(), headers, body: Vec::new().into() };
         self.endpoint.send(call).await.map(|_| ()).map_err(StreamableHttpError::Client)
@@ -353,7 +353,7 @@ impl StreamableHttpClient for Wire {
         _: Option<String>,
         _: Option<String>,
         _: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, WireError> {
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, McpTransportError> {
         Err(StreamableHttpError::ServerDoesNotSupportSse)
     }
 }

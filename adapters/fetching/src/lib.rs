@@ -1,14 +1,14 @@
 //! Fetches document texts over HTTP, through the egress guard.
 
 use async_trait::async_trait;
-use fairway_domain::knowledge::ports::{FetchError, Fetcher};
+use fairway_domain::knowledge::ports::{FetchError, DocumentFetcher};
 use fairway_egress::{Call, EgressError, Guard, Limits, Method, header};
 use std::time::Duration;
 
 /// Timeout for one document.
-const TIME: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Accepted content types, as prefixes.
-const TEXTS: [&str; 4] = ["text/", "application/json", "application/xml", "application/yaml"];
+const TEXT_TYPES: [&str; 4] = ["text/", "application/json", "application/xml", "application/yaml"];
 
 /// A fetcher that sends requests through the egress guard.
 #[derive(Clone, Debug)]
@@ -40,9 +40,9 @@ fn told(error: EgressError) -> FetchError {
 }
 
 #[async_trait]
-impl Fetcher for GuardedFetcher {
+impl DocumentFetcher for GuardedFetcher {
     async fn fetch(&self, address: &str, most: usize) -> Result<String, FetchError> {
-        let endpoint = self.guard.endpoint(address, Limits { time: TIME, body: most }).map_err(told)?;
+        let endpoint = self.guard.endpoint(address, Limits { time: TIMEOUT, body: most }).map_err(told)?;
         let accept = header::HeaderValue::from_static("text/*, application/json;q=0.9");
         let call = Call {
             method: Method::GET,
@@ -53,7 +53,7 @@ impl Fetcher for GuardedFetcher {
         let answer = endpoint.send(call).await.map_err(told)?;
         let kind = answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.to_ascii_lowercase();
-        if !answer.status().is_success() || !TEXTS.iter().any(|text| kind.starts_with(text)) {
+        if !answer.status().is_success() || !TEXT_TYPES.iter().any(|text| kind.starts_with(text)) {
             return Err(FetchError::NoText);
         }
         let whole = answer.whole().await.map_err(told)?;

@@ -6,16 +6,16 @@ use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
     listing::{Key, Listing, RowBytes, Values},
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use async_trait::async_trait;
 use fairway_domain::{
-    access::{AccessStore, ActorRef, BoundLane, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
+    access::{AccessStore, ActorRef, LaneBinding, Grant, GrantScope, KnownPrincipal, Place, Role, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::{DEFAULT_TENANT, TenantScope},
 };
 use serde::Deserialize;
@@ -41,9 +41,9 @@ struct LaneRow {
     lane: Lane,
 }
 
-fn bound_lane(row: LaneRow) -> Result<BoundLane, StoreError> {
+fn bound_lane(row: LaneRow) -> Result<LaneBinding, StoreError> {
     let principal = known("principal", ActorRef::parse(&row.principal).ok())?;
-    Ok(BoundLane { principal, workload_id: row.workload_id.into(), lane: row.lane })
+    Ok(LaneBinding { principal, workload_id: row.workload_id.into(), lane: row.lane })
 }
 
 fn binding(row: &Row) -> Result<RoleBinding, StoreError> {
@@ -152,8 +152,8 @@ impl AccessStore for Database {
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<RoleBinding>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<RoleBinding>, StoreError> {
         let mut values = Values::default();
         let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
         if let Some(workspace) = workspace {

@@ -12,7 +12,7 @@ use crate::{
     guarded::{Tail, commit_tail},
     list_permits::PAGE_BYTES,
     look::Look,
-    row::{Columns, known},
+    row::{RowExt, known},
     together::Commit as _,
 };
 use async_trait::async_trait;
@@ -27,15 +27,15 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
-pub(crate) use route::Routes;
+pub(crate) use route::RouteStatusLoader;
 use std::collections::HashMap;
 use tokio_postgres::Row;
 use uuid::Uuid;
-pub(crate) use versions::NewVersions;
-use versions::{Adding, COUNTED, NOTE, VersionRow, single_version, single_version_columns, stored, version};
+pub(crate) use versions::VersionCommitter;
+use versions::{PendingVersion, COUNTED, NOTE, VersionRow, single_version, single_version_columns, stored, version};
 
 /// Loads assets by tenant and identifier.
 pub(crate) struct Assets(pub(crate) Pool);
@@ -85,10 +85,10 @@ const INSERT_ASSET: &str = "INSERT INTO asset (tenant_id, asset_id, slug, asset_
     ownership_tier, workspace_id, namespace_id, last_ordinal, last_label, revision, created_at, created_by)";
 
 /// Loads whether versions contain references, by tenant and version.
-pub(crate) struct Referring(pub(crate) Pool);
+pub(crate) struct ReferenceLoader(pub(crate) Pool);
 
 #[async_trait]
-impl Look for Referring {
+impl Look for ReferenceLoader {
     type Key = (Uuid, Uuid);
     type Found = ();
     const WHAT: &'static str = "version references";
@@ -110,7 +110,7 @@ impl AssetStore for Database {
         self.assets.now((scope.tenant().uuid(), id.uuid())).await
     }
 
-    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError> {
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: PageRequest) -> Result<Page<Asset>, StoreError> {
         self.listed(list::assets(scope, filter), page, asset).await
     }
 
@@ -195,11 +195,11 @@ impl AssetStore for Database {
         change: Change<NewVersion>,
         key: Option<&KeyedOutcome>,
     ) -> Result<AssetVersion, CommitError> {
-        let adding = Adding { scope, change };
+        let adding = PendingVersion { scope, change };
         if key.is_none() {
             return self.new_versions.commit(adding).await;
         }
-        let _turn = self.new_versions.turn(versions::NewVersions::weight(&adding)).await?;
+        let _turn = self.new_versions.turn(versions::VersionCommitter::weight(&adding)).await?;
         let alone = versions::alone(&self.new_versions.batch.one.0, scope, &adding.change, key);
         self.waiting().during(alone).await
     }
@@ -260,8 +260,8 @@ impl AssetStore for Database {
         &self,
         scope: TenantScope,
         asset: AssetId,
-        page: Paging,
-    ) -> Result<Listed<AssetVersion>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<AssetVersion>, StoreError> {
         self.listed(list::versions(scope, asset), page, version).await
     }
 

@@ -3,15 +3,15 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values, within},
-    row::{Columns, count, known},
+    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
+    row::{RowExt, count, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     access::rights::Reach,
     audit::{AuditEvent, AuditStore, Fact, FactSequencer, StoredFact},
     id::{FactId, RequestId, WorkspaceId},
-    store::{CommitError, Listed, Paging, StoreError},
+    store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -23,7 +23,7 @@ use uuid::Uuid;
 /// Maximum number of facts that one pass of the sequencer indexes in one tenant's log.
 const BATCH: i32 = 1_000;
 /// Maximum number of logs in one pass, which bounds its duration.
-const LOGS: i64 = 10;
+const MAX_LOGS: i64 = 10;
 
 /// The fields of a stored fact that audit events show.
 #[derive(Deserialize)]
@@ -85,8 +85,8 @@ impl AuditStore for Database {
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         reach: Option<&Reach>,
-        page: Paging,
-    ) -> Result<Listed<AuditEvent>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<AuditEvent>, StoreError> {
         // Facts are joined to the rows of the page only, not to skipped rows.
         const FROM: &str = "FROM fact_order";
         const COLUMNS: &str = "index, tenant_id, fact_id";
@@ -104,7 +104,7 @@ impl AuditStore for Database {
             columns: COLUMNS,
             key: Key::Place("index", "index"),
             beside: Some("JOIN fact USING (tenant_id, fact_id)".to_owned()),
-            row_bytes: RowBytes::Weighed { sql: "octet_length(body)", largest: UNBOUNDED_ROW },
+            row_bytes: RowBytes::Weighed { sql: "octet_length(body)", largest: UNBOUNDED_ROW_BYTES },
             branches,
             values,
             only_grows: true,
@@ -132,6 +132,6 @@ impl FactSequencer for Database {
                 SELECT tenant_id FROM fact_log
                 WHERE EXISTS (SELECT FROM fact_pending WHERE fact_pending.tenant_id = fact_log.tenant_id)
                 LIMIT $2)";
-        count(&self.write_repeatable(SQL, &[&BATCH, &LOGS]).await?)
+        count(&self.write_idempotent(SQL, &[&BATCH, &MAX_LOGS]).await?)
     }
 }

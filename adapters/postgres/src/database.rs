@@ -3,19 +3,19 @@
 mod permitted;
 
 use crate::{
-    asset::{Assets, NewVersions, Referring, Routes},
+    asset::{Assets, VersionCommitter, ReferenceLoader, RouteStatusLoader},
     driver_error,
-    environment::Environments,
-    execution::{Accepts, Advances, Evidence, Finishes, Lineages, Runs, Starts},
+    environment::EnvironmentLoader,
+    execution::{AcceptCommitter, ProgressCommitter, Evidence, FinishCommitter, LineageLoader, Runs, StartCommitter},
     failure,
-    gather::Gather,
+    gather::Coalescer,
     list_permits::ListPermits,
-    listing::LongLists,
+    listing::CappedCounts,
     look::Looks,
-    pulse::{AccessRevisions, DeploymentPulses},
-    release::{Deployments, Moves, Releases},
-    row::Columns,
-    together::{Commits, HeavyPermits},
+    pulse::{AccessRevisionLoader, DeploymentRevisionLoader},
+    release::{LaneChangeCommitter, TransitionCommitter, Releases},
+    row::RowExt,
+    together::{GroupCommit, LargeCommitPermits},
     waiting::Waiting,
 };
 use deadpool_postgres::{
@@ -39,32 +39,32 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::Instrument as _;
 
 /// Maximum wait of a request for a connection; then it fails as `Unavailable`.
-const WAIT_FOR_CONNECTION: Duration = Duration::from_millis(900);
+const CONNECTION_WAIT: Duration = Duration::from_millis(900);
 /// Session settings of connections for point reads and commits. Their statements find a few rows by key, so one
 /// generic plan fits all values. The settings keep plans independent of table statistics. While a table is small,
 /// PostgreSQL estimates every index that starts with the tenant as equally cheap. A high `cpu_index_tuple_cost` makes
 /// it prefer the index that names the row. A statement that finds rows by key and filters by state writes the filter
 /// as `IS NOT DISTINCT FROM`, which no index on the state can serve.
-const ENTER_POINTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
+const POINT_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; \
     SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; \
     SET enable_hashjoin = off; SET enable_mergejoin = off; SET cpu_index_tuple_cost = 1; \
     SET max_parallel_workers_per_gather = 0";
 /// Session settings of connections for lists. Filters vary, so each statement is planned for its values.
-const ENTER_LISTS: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
+const LIST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '1400ms'; SET jit = off; \
     SET plan_cache_mode = force_custom_plan";
 /// Session settings of connections for ingests. One statement writes thousands of rows and hundreds of thousands of
 /// index entries while the client waits.
-const ENTER_INGESTS: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
+const INGEST_SESSION: &str = "SET ROLE fairway_service; SET statement_timeout = '30s'; SET lock_timeout = '1200ms'; \
     SET jit = off; SET plan_cache_mode = force_custom_plan; SET enable_seqscan = off";
 /// Time-out of an ingest.
-const INGEST: Duration = Duration::from_secs(32);
+const INGEST_TIMEOUT: Duration = Duration::from_secs(32);
 /// Connections for ingests, opened on demand. A tenant uses one at a time, because two ingests into one knowledge base
 /// would wait for each other's locks. The second connection stays free for another tenant.
 const INGESTS: Limits = Limits { permits_per_key: 1, ..Limits::of(2) };
 /// Maximum wait of an ingest for its connection: the duration of the longest ingest. Its documents are parsed and its
 /// embeddings paid for at this point, so a refusal is expensive.
-const WAIT_FOR_INGEST: Duration = Duration::from_secs(30);
+const INGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Maximum number of prepared statements that a connection keeps when it returns to its pool. Point reads, commits and
 /// lists by month use about 200; each holds a plan in its server process.
@@ -76,7 +76,7 @@ const MAX_INGEST_STATEMENTS: usize = 16;
 
 /// Statement caches are checked once in this many uses of a connection, because a check visits each statement. One use
 /// prepares at most one statement.
-const STATEMENT_CHECK: usize = 16;
+const STATEMENT_CHECK_INTERVAL: usize = 16;
 
 /// Point connections for each list connection.
 const POINTS_PER_LIST: usize = 4;
@@ -91,9 +91,9 @@ pub(crate) const ANSWER: Duration = Duration::from_millis(1_600);
 
 /// A connection that sent a statement with more bytes of text is closed: the driver never shrinks its write buffer,
 /// and a process has about twenty connections.
-const MAX_SENT: usize = 512 << 10;
+const MAX_SENT_BYTES: usize = 512 << 10;
 /// The same for the rows of a result, in bytes. It exceeds a page of a list, so that list connections stay open.
-const MAX_RECEIVED: usize = 2 << 20;
+const MAX_RECEIVED_BYTES: usize = 2 << 20;
 
 tokio::task_local! {
     /// Bytes of text in the statement that this task sends; set for large statements only.
@@ -138,28 +138,28 @@ pub struct Database {
     ingests: Pool,
     ingest_permits: FairSemaphore<TenantId>,
     waiting: Waiting,
-    pub(crate) long_lists: LongLists,
+    pub(crate) long_lists: CappedCounts,
     /// Whether the database has the extension `vector`; read on first use.
     pub(crate) has_vectors: Arc<OnceCell<bool>>,
     pub(crate) result_retention: Duration,
-    pub(crate) access_revisions: Arc<Gather<Looks<AccessRevisions>>>,
-    pub(crate) deployment_pulses: Arc<Gather<Looks<DeploymentPulses>>>,
-    pub(crate) assets: Arc<Gather<Looks<Assets>>>,
-    pub(crate) referring: Arc<Gather<Looks<Referring>>>,
-    pub(crate) routes: Arc<Gather<Looks<Routes>>>,
-    pub(crate) environments: Arc<Gather<Looks<Environments>>>,
-    pub(crate) releases: Arc<Gather<Looks<Releases>>>,
-    pub(crate) evidence: Arc<Gather<Looks<Evidence>>>,
-    pub(crate) runs: Arc<Gather<Looks<Runs>>>,
-    pub(crate) lineages: Arc<Gather<Looks<Lineages>>>,
-    pub(crate) accepts: Arc<Gather<Commits<Accepts>>>,
-    pub(crate) queued_accepts: Arc<Gather<Commits<Accepts>>>,
-    pub(crate) starts: Arc<Gather<Commits<Starts>>>,
-    pub(crate) advances: Arc<Gather<Commits<Advances>>>,
-    pub(crate) finishes: Arc<Gather<Commits<Finishes>>>,
-    pub(crate) new_versions: Arc<Gather<Commits<NewVersions>>>,
-    pub(crate) moves: Arc<Gather<Commits<Moves>>>,
-    pub(crate) lanes: Arc<Gather<Commits<Deployments>>>,
+    pub(crate) access_revisions: Arc<Coalescer<Looks<AccessRevisionLoader>>>,
+    pub(crate) deployment_pulses: Arc<Coalescer<Looks<DeploymentRevisionLoader>>>,
+    pub(crate) assets: Arc<Coalescer<Looks<Assets>>>,
+    pub(crate) referring: Arc<Coalescer<Looks<ReferenceLoader>>>,
+    pub(crate) routes: Arc<Coalescer<Looks<RouteStatusLoader>>>,
+    pub(crate) environments: Arc<Coalescer<Looks<EnvironmentLoader>>>,
+    pub(crate) releases: Arc<Coalescer<Looks<Releases>>>,
+    pub(crate) evidence: Arc<Coalescer<Looks<Evidence>>>,
+    pub(crate) runs: Arc<Coalescer<Looks<Runs>>>,
+    pub(crate) lineages: Arc<Coalescer<Looks<LineageLoader>>>,
+    pub(crate) accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
+    pub(crate) queued_accepts: Arc<Coalescer<GroupCommit<AcceptCommitter>>>,
+    pub(crate) starts: Arc<Coalescer<GroupCommit<StartCommitter>>>,
+    pub(crate) advances: Arc<Coalescer<GroupCommit<ProgressCommitter>>>,
+    pub(crate) finishes: Arc<Coalescer<GroupCommit<FinishCommitter>>>,
+    pub(crate) new_versions: Arc<Coalescer<GroupCommit<VersionCommitter>>>,
+    pub(crate) moves: Arc<Coalescer<GroupCommit<TransitionCommitter>>>,
+    pub(crate) lanes: Arc<Coalescer<GroupCommit<LaneChangeCommitter>>>,
 }
 
 /// A statement parameter.
@@ -177,41 +177,41 @@ impl Database {
             PoolLimits {
                 connections: options.connections,
                 statements: MAX_POINT_STATEMENTS,
-                wait: WAIT_FOR_CONNECTION,
+                wait: CONNECTION_WAIT,
             },
-            ENTER_POINTS,
+            POINT_SESSION,
         )?;
-        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: WAIT_FOR_CONNECTION };
-        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST };
-        let (waiting, heavy) = (Waiting::default(), HeavyPermits::of(options.connections));
+        let for_lists = PoolLimits { connections: lists, statements: MAX_LIST_STATEMENTS, wait: CONNECTION_WAIT };
+        let for_ingests = PoolLimits { connections: INGESTS.permits, statements: MAX_INGEST_STATEMENTS, wait: INGEST_TIMEOUT };
+        let (waiting, heavy) = (Waiting::default(), LargeCommitPermits::of(options.connections));
         Ok(Self {
-            access_revisions: Gather::over(Looks(AccessRevisions(points.clone())), &waiting),
-            deployment_pulses: Gather::over(Looks(DeploymentPulses(points.clone())), &waiting),
-            assets: Gather::over(Looks(Assets(points.clone())), &waiting),
-            referring: Gather::over(Looks(Referring(points.clone())), &waiting),
-            routes: Gather::over(Looks(Routes(points.clone())), &waiting),
-            environments: Gather::over(Looks(Environments(points.clone())), &waiting),
-            releases: Gather::over(Looks(Releases(points.clone())), &waiting),
-            evidence: Gather::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
-            runs: Gather::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
-            lineages: Gather::over(Looks(Lineages(points.clone())), &waiting),
-            accepts: Gather::over(Commits::of(Accepts::of_running(points.clone()), &heavy), &waiting),
-            queued_accepts: Gather::over(Commits::of(Accepts::of_queued(points.clone()), &heavy), &waiting),
-            starts: Gather::over(Commits::of(Starts(points.clone()), &heavy), &waiting),
-            advances: Gather::over(Commits::of(Advances(points.clone()), &heavy), &waiting),
-            finishes: Gather::over(Commits::of(Finishes(points.clone()), &HeavyPermits::of_ends()), &waiting),
-            new_versions: Gather::over(Commits::of(NewVersions(points.clone()), &heavy), &waiting),
-            moves: Gather::over(Commits::of(Moves(points.clone()), &heavy), &waiting),
-            lanes: Gather::over(Commits::of(Deployments(points.clone()), &heavy), &waiting),
+            access_revisions: Coalescer::over(Looks(AccessRevisionLoader(points.clone())), &waiting),
+            deployment_pulses: Coalescer::over(Looks(DeploymentRevisionLoader(points.clone())), &waiting),
+            assets: Coalescer::over(Looks(Assets(points.clone())), &waiting),
+            referring: Coalescer::over(Looks(ReferenceLoader(points.clone())), &waiting),
+            routes: Coalescer::over(Looks(RouteStatusLoader(points.clone())), &waiting),
+            environments: Coalescer::over(Looks(EnvironmentLoader(points.clone())), &waiting),
+            releases: Coalescer::over(Looks(Releases(points.clone())), &waiting),
+            evidence: Coalescer::over(Looks(Evidence { pool: points.clone(), kept: options.result_retention }), &waiting),
+            runs: Coalescer::over(Looks(Runs { pool: points.clone(), kept: options.result_retention }), &waiting),
+            lineages: Coalescer::over(Looks(LineageLoader(points.clone())), &waiting),
+            accepts: Coalescer::over(GroupCommit::of(AcceptCommitter::of_running(points.clone()), &heavy), &waiting),
+            queued_accepts: Coalescer::over(GroupCommit::of(AcceptCommitter::of_queued(points.clone()), &heavy), &waiting),
+            starts: Coalescer::over(GroupCommit::of(StartCommitter(points.clone()), &heavy), &waiting),
+            advances: Coalescer::over(GroupCommit::of(ProgressCommitter(points.clone()), &heavy), &waiting),
+            finishes: Coalescer::over(GroupCommit::of(FinishCommitter(points.clone()), &LargeCommitPermits::for_run_ends()), &waiting),
+            new_versions: Coalescer::over(GroupCommit::of(VersionCommitter(points.clone()), &heavy), &waiting),
+            moves: Coalescer::over(GroupCommit::of(TransitionCommitter(points.clone()), &heavy), &waiting),
+            lanes: Coalescer::over(GroupCommit::of(LaneChangeCommitter(points.clone()), &heavy), &waiting),
             result_retention: options.result_retention,
             points,
             waiting,
-            long_lists: LongLists::default(),
+            long_lists: CappedCounts::default(),
             has_vectors: Arc::default(),
-            lists: pool(&options.url, for_lists, ENTER_LISTS)?,
+            lists: pool(&options.url, for_lists, LIST_SESSION)?,
             list_permits: ListPermits::new(lists),
             month_list_permits: ListPermits::new((options.connections / POINTS_PER_MONTH_LIST).max(1)),
-            ingests: pool(&options.url, for_ingests, ENTER_INGESTS)?,
+            ingests: pool(&options.url, for_ingests, INGEST_SESSION)?,
             ingest_permits: FairSemaphore::new(INGESTS),
         })
     }
@@ -226,7 +226,7 @@ impl Database {
     ///
     /// # Errors
     /// When the read fails.
-    pub async fn partitions_reach_far(&self) -> Result<bool, StoreError> {
+    pub async fn has_partitions_ahead(&self) -> Result<bool, StoreError> {
         const SQL: &str = "SELECT fairway_partitions_until() > fairway_now() + interval '7 days' AS far";
         let row = self.read_one(SQL, &[]).await?;
         let far = row.map(|row| row.column::<Option<bool>>("far")).transpose()?.flatten();
@@ -241,23 +241,23 @@ impl Database {
 
     /// Like [`Self::read`], on a list connection. The rows take at most `bytes`. Callers take turns.
     pub(crate) async fn list(&self, bytes: usize, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn((&self.list_permits, bytes), &self.lists, sql, params)).await
+        self.waiting.during(read_with_list_permit((&self.list_permits, bytes), &self.lists, sql, params)).await
     }
 
     /// Like [`Self::read_list`], for lists by month, which use generic plans. They run on a bounded share of the point
     /// connections, so that point reads and commits find free ones.
-    pub(crate) async fn list_by_month(
+    pub(crate) async fn read_list_by_month(
         &self,
         bytes: usize,
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        self.waiting.during(read_in_turn((&self.month_list_permits, bytes), &self.points, sql, params)).await
+        self.waiting.during(read_with_list_permit((&self.month_list_permits, bytes), &self.points, sql, params)).await
     }
 
     /// Sends a read that holds a permit, and returns the permit with the rows. The permit is held until PostgreSQL
     /// finishes the statement, even if the caller is cancelled.
-    pub(crate) async fn read_permitted<P: Send + 'static>(
+    pub(crate) async fn read_with_permit<P: Send + 'static>(
         &self,
         permit: P,
         sql: &str,
@@ -276,7 +276,7 @@ impl Database {
 
     /// Sends an idempotent write, which is retried once on a closed connection: an upsert, a renewal, a take-over, or
     /// a delete of expired rows.
-    pub(crate) async fn write_repeatable(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
+    pub(crate) async fn write_idempotent(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         self.waiting.during(read(&self.points, sql, params)).await
     }
 
@@ -297,27 +297,27 @@ impl Database {
     }
 
     /// Like [`Self::commit`], for an ingest: a slow statement on a dedicated connection. Tenants take turns.
-    pub(crate) async fn commit_slowly(
+    pub(crate) async fn commit_ingest(
         &self,
         scope: TenantScope,
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, CommitError> {
-        let permit = self.ingest_permits.acquire(scope.tenant(), WAIT_FOR_INGEST).await;
+        let permit = self.ingest_permits.acquire(scope.tenant(), INGEST_WAIT).await;
         let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
-        let (answer, _permit) = permitted::attempt((&self.ingests, INGEST), permit, sql, params).await?;
-        answer.map_err(failure::of_commit)
+        let (answer, _permit) = permitted::attempt((&self.ingests, INGEST_TIMEOUT), permit, sql, params).await?;
+        answer.map_err(failure::commit_from_driver)
     }
 }
 
 /// Sends a statement that is a whole transaction. Never retried: after a lost connection the outcome is unknown.
 pub(crate) async fn commit(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, CommitError> {
-    attempt(pool, sql, params).await?.map_err(failure::of_commit)
+    attempt(pool, sql, params).await?.map_err(failure::commit_from_driver)
 }
 
 /// Like [`commit`], for a batch of several requests. `None`: PostgreSQL rolled the batch back because of one item, and
 /// nothing was written. The caller then commits each item alone.
-pub(crate) async fn commit_together(
+pub(crate) async fn commit_batch(
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
@@ -351,11 +351,11 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
     let forget = Hook::async_fn(move |client: &mut ClientWrapper, metrics: &Metrics| {
         let outlived = metrics.recycled.is_some_and(|last| {
             let at_last_use = last.saturating_duration_since(metrics.created);
-            plans_of(at_last_use) != plans_of(metrics.created.elapsed())
+            plan_generation(at_last_use) != plan_generation(metrics.created.elapsed())
         });
         // The usage of single statements is unknown, so all are dropped; those in use are prepared again. The driver
         // closes a statement in the database when its last reference is dropped.
-        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK) && client.statement_cache.size() > statements {
+        if metrics.recycle_count.is_multiple_of(STATEMENT_CHECK_INTERVAL) && client.statement_cache.size() > statements {
             client.statement_cache.clear();
         }
         Box::pin(async move {
@@ -381,7 +381,7 @@ fn pool(url: &str, limits: PoolLimits, enter: &'static str) -> Result<Pool, Stor
 /// The generation of the plans of a connection of this age. A generic plan that was made while tables were empty may
 /// use the wrong index, and PostgreSQL refreshes statistics after a minute or two only. Plans are therefore discarded
 /// whenever the age doubles, then once a minute.
-fn plans_of(age: Duration) -> u64 {
+fn plan_generation(age: Duration) -> u64 {
     const MINUTE: u64 = 64;
     let seconds = age.as_secs();
     let doublings = u64::from(seconds.min(MINUTE).checked_ilog2().map_or(0, |power| power + 1));
@@ -393,19 +393,19 @@ pub(crate) async fn read(pool: &Pool, sql: &str, params: &[Param<'_>]) -> Result
 }
 
 /// Sends a list read after acquiring a list permit, all within [`STATEMENT_TIMEOUT`].
-async fn read_in_turn(
+async fn read_with_list_permit(
     (permits, bytes): (&ListPermits, usize),
     pool: &Pool,
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Vec<Row>, StoreError> {
     let until = Instant::now() + ANSWER;
-    let _permit = permits.acquire(bytes, WAIT_FOR_CONNECTION).await?;
+    let _permit = permits.acquire(bytes, CONNECTION_WAIT).await?;
     read_until(pool, until, sql, params).await
 }
 
 async fn read_until(pool: &Pool, until: Instant, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
-    match attempt_until(pool, until, sql, params).await? {
+    match try_query_until(pool, until, sql, params).await? {
         Err(error) if error.is_closed() => attempt(pool, sql, params).await?.map_err(failure::of_store),
         answer => answer.map_err(failure::of_store),
     }
@@ -417,12 +417,12 @@ async fn attempt(
     sql: &str,
     params: &[Param<'_>],
 ) -> Result<Result<Vec<Row>, tokio_postgres::Error>, StoreError> {
-    attempt_until(pool, Instant::now() + ANSWER, sql, params).await
+    try_query_until(pool, Instant::now() + ANSWER, sql, params).await
 }
 
 /// Sends a statement on a pooled connection, all before `until`. A connection that does not answer in time is closed:
 /// later statements on it would queue behind the pending one.
-async fn attempt_until(
+async fn try_query_until(
     pool: &Pool,
     until: Instant,
     sql: &str,
@@ -432,7 +432,7 @@ async fn attempt_until(
     match timeout_at(until, send(&connection, sql, params)).await {
         Ok(answer) => {
             let received = answer.iter().flatten().map(Row::raw_size_bytes).fold(0, usize::saturating_add);
-            if received > MAX_RECEIVED || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT).unwrap_or_default() {
+            if received > MAX_RECEIVED_BYTES || STATEMENT_BYTES.try_with(|sent| *sent > MAX_SENT_BYTES).unwrap_or_default() {
                 drop(Object::take(connection));
             }
             Ok(answer)
@@ -448,7 +448,7 @@ async fn attempt_until(
 async fn connection(pool: &Pool, until: Instant) -> Result<Object, StoreError> {
     // The pool's time-outs do not cover the session settings of a new connection, which may hang too.
     let connection = timeout_at(until, pool.get()).await.map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?;
-    connection.map_err(|error| failure::unavailable(driver_error::of_pool(error)))
+    connection.map_err(|error| failure::unavailable(driver_error::redact_pool_error(error)))
 }
 
 /// The first words of a statement, for traces. Statements contain no values, but they are long.

@@ -55,7 +55,7 @@ fn advice(code: &SqlState) -> Option<&'static str> {
 
 /// Converts a driver error. An error that did not come from PostgreSQL, such as a broken connection, quotes no values
 /// and is kept as it is.
-pub(crate) fn of_driver(error: tokio_postgres::Error) -> Source {
+pub(crate) fn redact_driver_error(error: tokio_postgres::Error) -> Source {
     match error.as_db_error() {
         Some(database) => Box::new(Refused::of(database)),
         None => Box::new(error),
@@ -63,9 +63,9 @@ pub(crate) fn of_driver(error: tokio_postgres::Error) -> Source {
 }
 
 /// Converts a pool error.
-pub(crate) fn of_pool(error: PoolError) -> Source {
+pub(crate) fn redact_pool_error(error: PoolError) -> Source {
     match error {
-        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => of_driver(error),
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => redact_driver_error(error),
         PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
             Box::new(error)
         }
@@ -82,7 +82,7 @@ struct FailedMigration {
 }
 
 /// Converts an error of the migration runner.
-pub(crate) fn of_runner(error: refinery::Error) -> Source {
+pub(crate) fn redact_runner_error(error: refinery::Error) -> Source {
     let refused = if let refinery::error::Kind::Connection(step, source) = error.kind() {
         let database = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::as_db_error);
         database.map(|database| FailedMigration { step: step.clone(), source: Refused::of(database) })

@@ -4,7 +4,7 @@ use crate::{
     database::{Database, read},
     guarded::{Tail, commit_tail},
     look::Look,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -37,12 +37,12 @@ fn environment(row: &Row) -> Result<Environment, StoreError> {
 }
 
 /// Loads environment settings by tenant, workspace and name.
-pub(crate) struct Environments(pub(crate) Pool);
+pub(crate) struct EnvironmentLoader(pub(crate) Pool);
 
 type EnvironmentKey = (Uuid, Uuid, String);
 
 #[async_trait]
-impl Look for Environments {
+impl Look for EnvironmentLoader {
     type Key = EnvironmentKey;
     type Found = Environment;
     const WHAT: &'static str = "settings of environments";

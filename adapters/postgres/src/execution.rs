@@ -16,18 +16,18 @@ mod review;
 mod settle;
 mod start;
 
-pub(crate) use accept_many::Accepts;
+pub(crate) use accept_many::AcceptCommitter;
 pub(crate) use evidence::Evidence;
 pub(crate) use find::Runs;
-pub(crate) use finish::Finishes;
-pub(crate) use lineage::Lineages;
-pub(crate) use progress::Advances;
-pub(crate) use start::Starts;
+pub(crate) use finish::FinishCommitter;
+pub(crate) use lineage::LineageLoader;
+pub(crate) use progress::ProgressCommitter;
+pub(crate) use start::StartCommitter;
 
 use crate::{
     database::{Database, Param},
     release::{DEPLOYMENT_COLUMNS, deployment},
-    row::{Columns, known},
+    row::{RowExt, known},
     workload::{WORKLOAD_COLUMNS, workload},
 };
 use async_trait::async_trait;
@@ -39,10 +39,10 @@ use fairway_domain::{
     },
     execution::{
         Acceptance, Admission, Ending, Execution, Outcome, Payload, RunError, Status, StepRow,
-        dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
+        dispatch::{Claim, Claimed, Held, Start, Started, CancelOutcome, Taken},
         ports::{
-            Accepted, AcceptedOn, EventPage, ExecutionFilter, ExecutionStore, Lapsed, LapsedRun, LeaseState, RunHome,
-            RunState, RuntimeEntry,
+            Accepted, AcceptedOn, EventPage, ExecutionFilter, ExecutionStore, LapsedFilter, LapsedRun, LeaseState, RunLocation,
+            RunState, WorkloadWithDeployment,
         },
         progress::Progress,
     },
@@ -50,7 +50,7 @@ use fairway_domain::{
     idempotency::{KeyedOutcome, RequestKey},
     release::lane::Lane,
     slug::Slug,
-    store::{CommitError, Listed, Paging, StoreError},
+    store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -61,14 +61,14 @@ const EXECUTION_COLUMNS: &str = "execution.execution_id, execution.workload_id, 
     execution.outcome, execution.error_code, execution.error_message, execution.error_offset, execution.started_at, execution.finished_at";
 
 /// Output column of reads that do not return the output.
-const NO_ANSWER: &str = "NULL::text AS output";
+const NULL_OUTPUT: &str = "NULL::text AS output";
 
 /// Reason code column of reads that do not return it.
-const NO_REASON: &str = "NULL::text AS reason_code";
+const NULL_REASON_CODE: &str = "NULL::text AS reason_code";
 
 /// The reason code of a run's strictest decision, and of the last among equally strict ones. With a run from a join,
 /// PostgreSQL cannot prune partitions and opens all months.
-const REASON_CODE_OF_EACH: &str = "(SELECT reason_code FROM policy_decision AS decision
+const JOINED_REASON_CODE: &str = "(SELECT reason_code FROM policy_decision AS decision
     WHERE decision.tenant_id = execution.tenant_id AND decision.execution_id = execution.execution_id
     ORDER BY array_position(ARRAY['deny', 'allow_with_obligations', 'allow'], outcome), decision_id DESC
     LIMIT 1) AS reason_code";
@@ -96,7 +96,7 @@ fn execution(row: &Row) -> Result<Execution, StoreError> {
         output: row.column("output")?,
         reason_code: row.column::<Option<String>>("reason_code")?.unwrap_or_default(),
         started_at: row.moment("started_at")?,
-        finished_at: row.optional_moment("finished_at")?,
+        finished_at: row.optional_timestamp("finished_at")?,
     })
 }
 
@@ -107,7 +107,7 @@ impl ExecutionStore for Database {
         scope: TenantScope,
         slug: &Slug,
         environment: &Slug,
-    ) -> Result<Option<RuntimeEntry>, StoreError> {
+    ) -> Result<Option<WorkloadWithDeployment>, StoreError> {
         let sql = format!(
             "SELECT {WORKLOAD_COLUMNS}, $3::text AS environment, {DEPLOYMENT_COLUMNS}
              FROM workload JOIN workspace USING (tenant_id, workspace_id)
@@ -121,14 +121,14 @@ impl ExecutionStore for Database {
         };
         let deployed = row.column::<Option<i64>>("deployment_revision")?.is_some();
         let deployment = deployed.then(|| deployment(&row)).transpose()?;
-        Ok(Some(RuntimeEntry { workload: workload(&row)?, deployment }))
+        Ok(Some(WorkloadWithDeployment { workload: workload(&row)?, deployment }))
     }
 
     async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError> {
         const SQL: &str = "INSERT INTO evidence_snapshot (tenant_id, digest, body) VALUES ($1, $2, $3)
             ON CONFLICT DO NOTHING";
         let digest: &[u8] = &snapshot.digest;
-        self.write_repeatable(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
+        self.write_idempotent(SQL, &[&scope.tenant().uuid(), &digest, &snapshot.body]).await.map(|_| ())
     }
 
     async fn accept(
@@ -142,15 +142,15 @@ impl ExecutionStore for Database {
         let asking = || accept_many::Asking { scope, run: acceptance.clone(), on, key: key.cloned() };
         match &acceptance.admission {
             Admission::Run { .. } | Admission::Script { .. } | Admission::Deny(_) => {
-                self.accepts.commit_with(bytes, asking).await
+                self.accepts.commit_with_size(bytes, asking).await
             }
-            Admission::Queue { .. } => self.queued_accepts.commit_with(bytes, asking).await,
+            Admission::Queue { .. } => self.queued_accepts.commit_with_size(bytes, asking).await,
         }
     }
 
     async fn finish(&self, scope: TenantScope, ending: &Ending) -> Result<(), CommitError> {
         let asking = || finish::Asking { scope, ending: ending.clone() };
-        self.finishes.commit_with(finish::bytes(ending), asking).await
+        self.finishes.commit_with_size(finish::bytes(ending), asking).await
     }
 
     async fn renew(&self, scope: TenantScope, id: ExecutionId, lease: Uuid) -> Result<LeaseState, StoreError> {
@@ -161,7 +161,7 @@ impl ExecutionStore for Database {
         lease::hand_back(self, scope, held).await
     }
 
-    async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError> {
+    async fn take_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
         lease::take_lapsed(self, lease, whose).await
     }
 
@@ -174,7 +174,7 @@ impl ExecutionStore for Database {
     }
 
     async fn start(&self, scope: TenantScope, start: &Start) -> Result<Started, CommitError> {
-        self.starts.commit(start::Starting::of(scope, start)?).await
+        self.starts.commit(start::PendingStart::of(scope, start)?).await
     }
 
     async fn advance(&self, scope: TenantScope, held: Held, progress: &Progress) -> Result<(), CommitError> {
@@ -187,7 +187,7 @@ impl ExecutionStore for Database {
         taken: Taken,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
-    ) -> Result<Stopping, StoreError> {
+    ) -> Result<CancelOutcome, StoreError> {
         queue::stop(self, scope, taken, (by, key)).await
     }
 
@@ -208,12 +208,12 @@ impl ExecutionStore for Database {
         Ok(found.map(find::FoundRun::into_state))
     }
 
-    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError> {
+    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError> {
         const SQL: &str =
             "SELECT workspace_id, workload_id, submitter FROM execution WHERE tenant_id = $1 AND execution_id = $2";
         let row = self.read_one(SQL, &[&scope.tenant().uuid(), &id.uuid()]).await?;
         let home = |row: Row| {
-            Ok(RunHome {
+            Ok(RunLocation {
                 workspace: row.id("workspace_id")?,
                 workload: row.id("workload_id")?,
                 submitter: row.actor("submitter")?,
@@ -247,8 +247,8 @@ impl ExecutionStore for Database {
         &self,
         scope: TenantScope,
         filter: &ExecutionFilter,
-        page: Paging,
-    ) -> Result<Listed<Execution>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Execution>, StoreError> {
         list::list(self, scope, filter, page).await
     }
 

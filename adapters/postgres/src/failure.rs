@@ -1,7 +1,7 @@
 //! Maps driver errors to store errors: constraint names and raised codes become conflicts; all other errors stay
 //! opaque.
 
-use crate::driver_error::{Source, of_driver};
+use crate::driver_error::{Source, redact_driver_error};
 use fairway_domain::store::{CommitError, Conflict, StoreError, StoreFault};
 use std::{error::Error, io};
 use tokio_postgres::error::SqlState;
@@ -17,7 +17,7 @@ const ASSET_IN_USE: &str = "FW004";
 /// Raised by `fairway_use_share_link` when the link is missing, revoked, expired or used up.
 const SHARE_LINK_CLOSED: &str = "FW005";
 
-pub(crate) fn of_commit(error: tokio_postgres::Error) -> CommitError {
+pub(crate) fn commit_from_driver(error: tokio_postgres::Error) -> CommitError {
     let Some(database) = error.as_db_error() else {
         return CommitError::Store(of_store(error));
     };
@@ -62,7 +62,7 @@ pub(crate) fn of_store(error: tokio_postgres::Error) -> StoreError {
         Some(code) => is_passing(code),
     };
     let fault = if passing { StoreFault::Unavailable } else { StoreFault::Broken };
-    StoreError { source: of_driver(error), fault }
+    StoreError { source: redact_driver_error(error), fault }
 }
 
 /// Whether a retry may succeed: the server restarts, is overloaded, or another transaction held a lock.

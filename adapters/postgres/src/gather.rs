@@ -34,21 +34,21 @@ pub(crate) trait Batch: Send + Sync + 'static {
 }
 
 /// Collects requests into batches and runs one batch at a time.
-pub(crate) struct Gather<B: Batch> {
+pub(crate) struct Coalescer<B: Batch> {
     pub(crate) batch: B,
     gate: Mutex<Gate<B>>,
     pub(crate) waiting: Waiting,
 }
 
 /// An item and the channel that its result is sent to.
-type Asker<B> = (<B as Batch>::Item, oneshot::Sender<<B as Batch>::Answer>);
+type PendingRequest<B> = (<B as Batch>::Item, oneshot::RequestContext<<B as Batch>::Answer>);
 
 struct Gate<B: Batch> {
     under_way: bool,
-    waiting: VecDeque<Asker<B>>,
+    waiting: VecDeque<PendingRequest<B>>,
 }
 
-impl<B: Batch> Gather<B> {
+impl<B: Batch> Coalescer<B> {
     /// Creates a coalescer. Pending requests are counted in `waiting`.
     pub(crate) fn over(batch: B, waiting: &Waiting) -> Arc<Self> {
         let gate = Mutex::new(Gate { under_way: false, waiting: VecDeque::new() });
@@ -62,7 +62,7 @@ impl<B: Batch> Gather<B> {
         let (sender, answer) = oneshot::channel();
         if let Some(leader) = self.join(item, sender) {
             // A separate task, because the leader's request may be cancelled while its followers still wait.
-            tokio::spawn(leader.work_until_nobody_waits());
+            tokio::spawn(leader.run_batches());
         }
         // A batch belongs to no single trace, so each request's trace shows the time that it waited.
         let span = tracing::debug_span!("together", otel.kind = "client", db.query.summary = B::WHAT);
@@ -72,7 +72,7 @@ impl<B: Batch> Gather<B> {
     /// Queues an item. Returns the leader role if no batch task runs. The leader is created here and not in the
     /// spawned task. A runtime that shuts down drops tasks before they run, and later requests must not wait for such
     /// a task.
-    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::Sender<B::Answer>) -> Option<Turn<B>> {
+    fn join(self: &Arc<Self>, item: B::Item, sender: oneshot::RequestContext<B::Answer>) -> Option<Turn<B>> {
         let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         state.waiting.push_back((item, sender));
         let is_first = !mem::replace(&mut state.under_way, true);
@@ -93,7 +93,7 @@ impl<B: Batch> Gather<B> {
         }
     }
 
-    fn next_askers(&self) -> Vec<Asker<B>> {
+    fn next_batch(&self) -> Vec<PendingRequest<B>> {
         let mut state = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         // Cancelled requests are dropped before their statement starts.
         state.waiting.retain(|(_, sender)| !sender.is_closed());
@@ -105,16 +105,16 @@ impl<B: Batch> Gather<B> {
 
 /// The task that runs batches until the queue is empty. If it ends early, its drop fails all queued requests.
 struct Turn<B: Batch> {
-    of: Arc<Gather<B>>,
+    of: Arc<Coalescer<B>>,
     over: bool,
 }
 
 impl<B: Batch> Turn<B> {
-    async fn work_until_nobody_waits(mut self) {
+    async fn run_batches(mut self) {
         self.of.settle().await;
         loop {
-            let (items, senders): (Vec<B::Item>, Vec<oneshot::Sender<B::Answer>>) =
-                self.of.next_askers().into_iter().unzip();
+            let (items, senders): (Vec<B::Item>, Vec<oneshot::RequestContext<B::Answer>>) =
+                self.of.next_batch().into_iter().unzip();
             if items.is_empty() {
                 self.over = true;
                 return;
@@ -137,7 +137,7 @@ impl<B: Batch> Drop for Turn<B> {
     }
 }
 
-impl<B: Batch> fmt::Debug for Gather<B> {
+impl<B: Batch> fmt::Debug for Coalescer<B> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Coalescer")
     }

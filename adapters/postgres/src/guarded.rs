@@ -84,12 +84,12 @@ impl Tail {
 }
 
 /// Placeholders `$1` to `$6`: the facts of a batch, one array for each column. [`FactColumns::with`] binds them.
-macro_rules! fact_columns {
+macro_rules! fact_placeholders {
     () => {
         "$1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::bytea[], $6::bytea[]"
     };
 }
-pub(crate) use fact_columns;
+pub(crate) use fact_placeholders;
 
 /// Inserts the facts of the rows whose guard held. Produces two CTEs; the argument names the CTE that returns those
 /// rows.
@@ -110,16 +110,16 @@ macro_rules! told {
 pub(crate) use told;
 
 /// The column names of [`fact_placeholders`].
-macro_rules! fact_names {
+macro_rules! fact_column_names {
     () => {
         "tenant_id, fact_id, fact_workspace, fact_kind, fact_body, leaf_hash"
     };
 }
-pub(crate) use fact_names;
+pub(crate) use fact_column_names;
 
 /// The facts of a batch, one vector for each column.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct FactColumns {
     tenants: Vec<Uuid>,
     ids: Vec<Uuid>,
     workspaces: Vec<Option<Uuid>>,
@@ -128,7 +128,7 @@ pub(crate) struct Facts {
     leaves: Vec<Vec<u8>>,
 }
 
-impl Facts {
+impl FactColumns {
     pub(crate) fn push(&mut self, scope: TenantScope, fact: &Fact) {
         let body = fact.canonical_bytes(scope.tenant());
         self.tenants.push(scope.tenant().uuid());

@@ -2,7 +2,7 @@
 
 use crate::{
     database::{Database, Param},
-    row::Columns,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -49,7 +49,7 @@ impl IdempotencyStore for Database {
         const SQL: &str = "SELECT fairway_reserve_key($1, $2, $3, $4, $5, $6, make_interval(secs => $7)) AS reserved";
         let (caller, digest, lease) = (key.caller.to_string(), key.body_digest.as_slice(), lease.as_secs_f64());
         let rows = self
-            .write_repeatable(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key, &digest, &resource, &lease])
+            .write_idempotent(SQL, &[&scope.tenant().uuid(), &caller, &key.route, &key.key, &digest, &resource, &lease])
             .await?;
         rows.first().map_or(Ok(false), |row| row.column("reserved"))
     }
@@ -68,7 +68,7 @@ impl IdempotencyStore for Database {
                 AND leased_until IS NOT NULL";
         let (caller, lease) = (key.caller.to_string(), lease.as_secs_f64());
         let params: [Param<'_>; 6] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource, &lease];
-        self.write_repeatable(SQL, &params).await.map(drop)
+        self.write_idempotent(SQL, &params).await.map(drop)
     }
 
     async fn release_reservation(
@@ -82,7 +82,7 @@ impl IdempotencyStore for Database {
                 AND leased_until IS NOT NULL";
         let caller = key.caller.to_string();
         let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &caller, &key.route, &key.key, &resource];
-        self.write_repeatable(SQL, &params).await.map(drop)
+        self.write_idempotent(SQL, &params).await.map(drop)
     }
 
     async fn sweep(&self) -> Result<u64, StoreError> {
@@ -101,7 +101,7 @@ impl IdempotencyStore for Database {
             SELECT count(*) FROM gone";
         let mut deleted = 0;
         loop {
-            match crate::row::count(&self.write_repeatable(SQL, &[]).await?)? {
+            match crate::row::count(&self.write_idempotent(SQL, &[]).await?)? {
                 0 => return Ok(deleted),
                 batch => deleted += batch,
             }

@@ -2,7 +2,7 @@
 
 use crate::{
     database::Database,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::store::StoreError;
 

@@ -14,15 +14,15 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     knowledge::{
         IndexRevision,
-        contract::ContractStanding,
-        document::{Document, Ingest, Ingested},
-        ports::{KnowledgeStore, Pin, SameDocuments, Within},
-        reembedding::{Reembedded, Reembedding, StaleChunk},
+        contract::ContractState,
+        document::{Document, Ingest, IngestResult},
+        ports::{KnowledgeStore, Pin, RevisionRange, Within},
+        reembedding::{ReembeddingResult, Reembedding, StaleChunk},
         retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
         revocation::ContractRevocation,
     },
     search::Words,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 
@@ -68,16 +68,16 @@ impl KnowledgeStore for Database {
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
-    ) -> Result<Option<Ingested>, StoreError> {
-        document::of_ingest(self, scope, asset, id).await
+    ) -> Result<Option<IngestResult>, StoreError> {
+        document::find_ingest(self, scope, asset, id).await
     }
 
     async fn list_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
-        page: Paging,
-    ) -> Result<Listed<Document>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Document>, StoreError> {
         document::list(self, scope, asset, page).await
     }
 
@@ -89,7 +89,7 @@ impl KnowledgeStore for Database {
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
-    ) -> Result<Vec<ContractStanding>, StoreError> {
+    ) -> Result<Vec<ContractState>, StoreError> {
         contract::standings(self, scope, contracts).await
     }
 
@@ -121,7 +121,7 @@ impl KnowledgeStore for Database {
         asset: AssetId,
         revision: IndexRevision,
     ) -> Result<IndexEmbedding, StoreError> {
-        embedding::of_revision(self, scope, asset, revision).await
+        embedding::model_of_revision(self, scope, asset, revision).await
     }
 
     async fn same_documents(
@@ -129,7 +129,7 @@ impl KnowledgeStore for Database {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<SameDocuments, StoreError> {
+    ) -> Result<RevisionRange, StoreError> {
         embedding::same_documents(self, scope, asset, revision).await
     }
 
@@ -161,7 +161,7 @@ impl KnowledgeStore for Database {
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
-    ) -> Result<Option<Reembedded>, StoreError> {
+    ) -> Result<Option<ReembeddingResult>, StoreError> {
         embedding::find(self, scope, asset, id).await
     }
 

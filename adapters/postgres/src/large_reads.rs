@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use tokio_postgres::Row;
 
 /// Maximum length of a text that is read without a permit, in bytes.
-pub(crate) const MAX_SMALL: i32 = 64 << 10;
+pub(crate) const MAX_SMALL_BYTES: i32 = 64 << 10;
 /// Permits for concurrent reads of large texts, per process. Tenants take turns.
 static PERMITS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(4)));
 /// Memory of a large text while it is read and parsed, as a multiple of its length. It covers the driver's copy, the
@@ -44,15 +44,15 @@ impl LargeRead {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<(Vec<Row>, Self), StoreError> {
-        let (rows, permit) = database.read_permitted(self.0, sql, params).await?;
+        let (rows, permit) = database.read_with_permit(self.0, sql, params).await?;
         Ok((rows, Self(permit)))
     }
 }
 
 /// Two columns for a text: `{name}` is null if the text is large; `{name}_bytes` is null if it is small.
-pub(crate) fn small_text(text: &str, name: &str) -> String {
+pub(crate) fn small_text_columns(text: &str, name: &str) -> String {
     format!(
-        "CASE WHEN octet_length({text}) <= {MAX_SMALL} THEN {text} END AS {name},
-         CASE WHEN octet_length({text}) > {MAX_SMALL} THEN octet_length({text})::bigint END AS {name}_bytes"
+        "CASE WHEN octet_length({text}) <= {MAX_SMALL_BYTES} THEN {text} END AS {name},
+         CASE WHEN octet_length({text}) > {MAX_SMALL_BYTES} THEN octet_length({text})::bigint END AS {name}_bytes"
     )
 }

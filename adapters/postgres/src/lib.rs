@@ -41,5 +41,5 @@ pub use migration::{
     Expired, MigrationError, agrees_with_schema, create_database, expire_payloads, holds_schema, migrate,
     prepare_partitions, schema_fingerprint,
 };
-pub use signal::PostgresLine;
-pub use waiting::{Waiting, with_time_waited};
+pub use signal::PostgresWakeupBus;
+pub use waiting::{Waiting, with_wait_time};

@@ -20,7 +20,7 @@ pub(crate) const PAGE_BYTES: usize = 1 << 20;
 /// Maximum bytes of a page that is read without a memory admission: a page of the default length with unmeasured rows
 /// ([0057](../../../docs/decisions/0057-pages-end-at-one-mebibyte.md)). The permits bound the concurrent reads, so all
 /// small pages together take a few MiB. The process keeps more than that above its soft limit.
-const MAX_SMALL_PAGE: usize = 256 << 10;
+const MAX_SMALL_PAGE_BYTES: usize = 256 << 10;
 
 tokio::task_local! {
     static CALLER: CallerKey;
@@ -88,7 +88,7 @@ impl ListPermits {
         let permit = self.0.acquire_in(tenant, caller, wait).await;
         let permit = permit.map_err(|refused| failure::unavailable(Box::new(refused)))?;
         let remaining = wait.saturating_sub(since.elapsed());
-        let memory = match bytes <= MAX_SMALL_PAGE {
+        let memory = match bytes <= MAX_SMALL_PAGE_BYTES {
             true => None,
             false => Some(admit(bytes, remaining).await.map_err(|refused| failure::unavailable(Box::new(refused)))?),
         };
@@ -142,7 +142,7 @@ mod tests {
         let permits = ListPermits::new(2);
         fairway_memory_limit::limit_process(1);
         assert!(permits.acquire(PAGE_BYTES, AT_ONCE).await.is_err());
-        assert!(permits.acquire(MAX_SMALL_PAGE + 1, AT_ONCE).await.is_err());
-        drop(permits.acquire(MAX_SMALL_PAGE, AT_ONCE).await.unwrap());
+        assert!(permits.acquire(MAX_SMALL_PAGE_BYTES + 1, AT_ONCE).await.is_err());
+        drop(permits.acquire(MAX_SMALL_PAGE_BYTES, AT_ONCE).await.unwrap());
     }
 }

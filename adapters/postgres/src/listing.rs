@@ -8,11 +8,11 @@
 use crate::{
     database::{Database, Param},
     list_permits::PAGE_BYTES,
-    row::{Columns, count},
+    row::{RowExt, count},
 };
 use fairway_domain::{
     access::rights::Reach,
-    store::{Listed, Mark, Paging, Start, StoreError},
+    store::{Page, Cursor, PageRequest, Start, StoreError},
 };
 use sha2::{Digest as _, Sha256};
 use std::{
@@ -27,13 +27,13 @@ const COUNTED: u32 = 10_001;
 
 /// Row limit of an arm under a generic plan: more than any page and its extra row. The scan stops earlier, when the
 /// page is full.
-const WALKED: u32 = 201;
+const SCAN_LIMIT: u32 = 201;
 
 /// Maximum bytes of a page with [`RowBytes::Measured`]; a larger row is a page of its own.
 const MAX_PAGE_BYTES: u32 = 1 << 20;
 
 /// Maximum bytes of an unmeasured row, and of the unmeasured columns of a measured one. 200 such rows fill a page.
-const MAX_SMALL_ROW: usize = PAGE_BYTES / 200;
+const MAX_UNMEASURED_ROW_BYTES: usize = PAGE_BYTES / 200;
 
 /// The bound on the bytes of a page, besides its number of rows.
 #[derive(Clone, Copy)]
@@ -44,20 +44,20 @@ pub(crate) enum RowBytes {
     Weighed {
         /// The bytes of a row, as an SQL expression over its columns.
         sql: &'static str,
-        /// Maximum of these bytes, or [`UNBOUNDED_ROW`].
+        /// Maximum of these bytes, or [`UNBOUNDED_ROW_BYTES`].
         largest: usize,
     },
 }
 
 /// The size of a row that can fill a page alone.
-pub(crate) const UNBOUNDED_ROW: usize = PAGE_BYTES;
+pub(crate) const UNBOUNDED_ROW_BYTES: usize = PAGE_BYTES;
 
 impl RowBytes {
     /// Maximum bytes of a page of `rows` rows.
     fn page(self, rows: u32) -> usize {
         let row = match self {
-            Self::Small => MAX_SMALL_ROW,
-            Self::Weighed { largest, .. } => largest.saturating_add(MAX_SMALL_ROW),
+            Self::Small => MAX_UNMEASURED_ROW_BYTES,
+            Self::Weighed { largest, .. } => largest.saturating_add(MAX_UNMEASURED_ROW_BYTES),
         };
         row.saturating_mul(usize::try_from(rows).unwrap_or(usize::MAX)).min(PAGE_BYTES)
     }
@@ -101,14 +101,14 @@ impl Key {
         }
     }
 
-    fn mark(self, row: &Row) -> Result<Mark, StoreError> {
+    fn mark(self, row: &Row) -> Result<Cursor, StoreError> {
         match self {
             Self::Id(_, name) => Ok(row.column::<Uuid>(name)?.into()),
-            Self::Place(_, name) => Ok(Mark::new(u128::try_from(row.column::<i64>(name)?).unwrap_or(0))),
+            Self::Place(_, name) => Ok(Cursor::new(u128::try_from(row.column::<i64>(name)?).unwrap_or(0))),
         }
     }
 
-    fn bind(self, mark: Mark, values: &mut Values) -> String {
+    fn bind(self, mark: Cursor, values: &mut Values) -> String {
         match self {
             Self::Id(..) => values.bind(mark.uuid()),
             Self::Place(..) => values.bind(mark.index()),
@@ -149,19 +149,19 @@ pub(crate) struct Listing {
 /// Append-only lists whose count reached [`COUNT_LIMIT`]; they are not counted again. The key of a list is the digest
 /// of its statement and parameters, because callers choose the length of these.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LongLists(Arc<Mutex<HashSet<[u8; 32]>>>);
+pub(crate) struct CappedCounts(Arc<Mutex<HashSet<[u8; 32]>>>);
 
 /// Maximum number of cached entries; a full cache is cleared.
-const MOST_LONG_LISTS: usize = 1_000;
+const MAX_CAPPED_COUNTS: usize = 1_000;
 
-impl LongLists {
+impl CappedCounts {
     fn holds(&self, list: &[u8; 32]) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(list)
     }
 
     fn add(&self, list: [u8; 32]) {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if lists.len() >= MOST_LONG_LISTS {
+        if lists.len() >= MAX_CAPPED_COUNTS {
             lists.clear();
         }
         lists.insert(list);
@@ -262,7 +262,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn bind(page: Paging, key: Key, planned: Planned, values: &mut Values) -> Self {
+    fn bind(page: PageRequest, key: Key, planned: Planned, values: &mut Values) -> Self {
         let (skipped, behind) = match page.start {
             Start::Skip(rows) => (rows, None),
             Start::Behind(mark) => (0, Some(key.bind(mark, values))),
@@ -271,15 +271,15 @@ impl Bounds {
         let deep = match (planned, page.start) {
             (Planned::EachTime, _) => values.bind(rows.saturating_add(skipped)),
             // A parameter here would make the generic plan assume a tenth of the rows and sort all of them.
-            (Planned::Once, Start::Behind(_) | Start::Skip(0)) => WALKED.to_string(),
-            (Planned::Once, Start::Skip(_)) => (WALKED + COUNTED).to_string(),
+            (Planned::Once, Start::Behind(_) | Start::Skip(0)) => SCAN_LIMIT.to_string(),
+            (Planned::Once, Start::Skip(_)) => (SCAN_LIMIT + COUNTED).to_string(),
         };
         Self { rows: values.bind(rows), deep, skipped: values.bind(skipped), behind }
     }
 }
 
 /// A `WITH` clause `seen (seen_id)` of the workspaces that the scopes cover. `$1` is the tenant.
-pub(crate) fn workspaces_of(reach: &Reach, values: &mut Values) -> String {
+pub(crate) fn visible_workspaces_cte(reach: &Reach, values: &mut Values) -> String {
     let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
     let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
     format!(
@@ -299,7 +299,7 @@ pub(crate) fn within(
     conditions: &[String],
     values: &mut Values,
 ) -> (String, Vec<Branch>) {
-    let with = workspaces_of(reach, values);
+    let with = visible_workspaces_cte(reach, values);
     let workloads: Vec<Uuid> = reach.workloads.iter().map(|id| id.uuid()).collect();
     let mine = format!("(SELECT DISTINCT unnest({}::uuid[]) AS mine_id) AS mine", values.bind(workloads));
     let single =
@@ -331,7 +331,7 @@ impl Database {
     async fn asked(&self, planned: Planned, bytes: usize, sql: &str, values: &Values) -> Result<Vec<Row>, StoreError> {
         match planned {
             Planned::EachTime => self.list(bytes, sql, &values.params()).await,
-            Planned::Once => self.list_by_month(bytes, sql, &values.params()).await,
+            Planned::Once => self.read_list_by_month(bytes, sql, &values.params()).await,
         }
     }
 
@@ -342,20 +342,20 @@ impl Database {
     pub(crate) async fn listed<T>(
         &self,
         listing: Listing,
-        page: Paging,
+        page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-    ) -> Result<Listed<T>, StoreError> {
+    ) -> Result<Page<T>, StoreError> {
         self.paged(listing, page, read, Planned::EachTime).await
     }
 
     /// Like [`Self::fetch_page`], for tables partitioned by month. Uses generic plans, because planning for all
     /// partitions takes longer than reading a page.
-    pub(crate) async fn listed_by_month<T>(
+    pub(crate) async fn fetch_page_by_month<T>(
         &self,
         listing: Listing,
-        page: Paging,
+        page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
-    ) -> Result<Listed<T>, StoreError> {
+    ) -> Result<Page<T>, StoreError> {
         self.paged(listing, page, read, Planned::Once).await
     }
 
@@ -367,7 +367,7 @@ impl Database {
         if list.as_ref().is_some_and(|list| self.long_lists.holds(list)) {
             return Ok(u64::from(COUNTED));
         }
-        let total = count(&self.asked(planned, MAX_SMALL_ROW, &counted, &listing.values).await?)?;
+        let total = count(&self.asked(planned, MAX_UNMEASURED_ROW_BYTES, &counted, &listing.values).await?)?;
         if let Some(list) = list.filter(|_| total >= u64::from(COUNTED)) {
             self.long_lists.add(list);
         }
@@ -377,10 +377,10 @@ impl Database {
     async fn paged<T>(
         &self,
         mut listing: Listing,
-        page: Paging,
+        page: PageRequest,
         read: impl Fn(&Row) -> Result<T, StoreError>,
         planned: Planned,
-    ) -> Result<Listed<T>, StoreError> {
+    ) -> Result<Page<T>, StoreError> {
         let total = self.total(&listing, planned).await?;
         let bounds = Bounds::bind(page, listing.key, planned, &mut listing.values);
         let sql = listing.page(&bounds);
@@ -396,7 +396,7 @@ impl Database {
         found.truncate(limit);
         let goes_on = fetched > found.len();
         let next = found.last().filter(|_| goes_on).map(|row| listing.key.mark(row)).transpose()?;
-        Ok(Listed { rows: found.iter().map(read).collect::<Result<_, _>>()?, total, next })
+        Ok(Page { rows: found.iter().map(read).collect::<Result<_, _>>()?, total, next })
     }
 }
 
@@ -456,9 +456,9 @@ mod tests {
         let database = Database::new(&options).unwrap();
         let mut values = Values::default();
         let conditions = vec![format!("tenant_id = {}", values.bind(1_i32))];
-        let from = ("FROM thing", RowBytes::Weighed { sql: "weigh(content)", largest: UNBOUNDED_ROW });
+        let from = ("FROM thing", RowBytes::Weighed { sql: "weigh(content)", largest: UNBOUNDED_ROW_BYTES });
         let listing = Listing::plain("thing_id, content", Key::Id("thing_id", "thing_id"), from, conditions, values);
-        let page = Paging { limit: 20, start: Start::Skip(0) };
+        let page = PageRequest { limit: 20, start: Start::Skip(0) };
         let listed = database.listed(listing, page, |row| row.column::<Uuid>("thing_id")).await.unwrap();
         assert_eq!((listed.rows.len(), listed.next.is_some()), (20, true));
         let weighed: i64 = owner.query_one("SELECT last_value FROM weighed", &[]).await.unwrap().get(0);

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::unsettled,
-    gather::{Batch, Gather},
+    gather::{Batch, Coalescer},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{StoreError, StoreFault};
@@ -42,7 +42,7 @@ impl<L: Look> Batch for Looks<L> {
     }
 }
 
-impl<L: Look> Gather<Looks<L>> {
+impl<L: Look> Coalescer<Looks<L>> {
     /// Reads the value of a key. The read starts after this call.
     ///
     /// # Errors

@@ -4,12 +4,12 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     memory::{
-        Erasure, KeptTurn, MAX_REPLAY_BYTES, MemoryPlace, Recalled, Scope,
+        Erasure, StoredTurn, MAX_REPLAY_BYTES, MemoryPlace, RecalledTurns, Scope,
         ports::{MemoryStore, Wanted},
     },
     store::{CommitError, StoreError},
@@ -66,17 +66,17 @@ const ERASE: &str =
 /// Maximum number of rows that one statement deletes, so that each statement is short.
 const AT_ONCE: i64 = 1_000;
 
-const FORGET_OVER: &str = "WITH gone AS (
+const DELETE_EXPIRED: &str = "WITH gone AS (
         DELETE FROM memory_turn WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM memory_turn WHERE expires_at <= fairway_now() ORDER BY expires_at LIMIT $1))
         RETURNING 1
     )
     SELECT count(*) AS gone FROM gone";
 
-const FORGET_REVOKED: &str = "SELECT fairway_forget_revoked($1) AS gone";
+const DELETE_REVOKED: &str = "SELECT fairway_forget_revoked($1) AS gone";
 
 /// Two days: every run that may still write under an erasure ends or is reclaimed within one day.
-const FORGET_SESSIONS: &str = "WITH gone AS (
+const DELETE_STALE_SESSIONS: &str = "WITH gone AS (
         DELETE FROM memory_session WHERE ctid = ANY (ARRAY(
             SELECT ctid FROM memory_session WHERE touched_at < fairway_now() - interval '2 days'
             ORDER BY touched_at LIMIT $1))
@@ -87,7 +87,7 @@ const FORGET_SESSIONS: &str = "WITH gone AS (
 
 #[async_trait]
 impl MemoryStore for Database {
-    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<Recalled, StoreError> {
+    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<RecalledTurns, StoreError> {
         let owner = place.owner.to_string();
         let (most, days) = (i64::from(wanted.most), i32::try_from(wanted.days).unwrap_or(i32::MAX));
         let bytes = i64::try_from(MAX_REPLAY_BYTES).unwrap_or(i64::MAX);
@@ -102,7 +102,7 @@ impl MemoryStore for Database {
             &wanted.personal_data.wants_clean(),
             &bytes,
         ];
-        let mut recalled = Recalled::default();
+        let mut recalled = RecalledTurns::default();
         for row in &self.read(RECALL, &params).await? {
             if row.column("is_turn")? {
                 recalled.turns.push(turn(row)?);
@@ -113,7 +113,7 @@ impl MemoryStore for Database {
         Ok(recalled)
     }
 
-    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<KeptTurn>, StoreError> {
+    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<StoredTurn>, StoreError> {
         let owner = place.owner.to_string();
         let params: [Param<'_>; 4] = [&scope.tenant().uuid(), &place.workload.uuid(), &owner, &place.session.as_str()];
         self.read(TURNS, &params).await?.iter().map(turn).collect()
@@ -130,18 +130,18 @@ impl MemoryStore for Database {
 
     async fn forget(&self) -> Result<u64, StoreError> {
         // Both deletes run, even if one fails: they are independent.
-        let (over, revoked) = (self.forget_by(FORGET_OVER).await, self.forget_by(FORGET_REVOKED).await);
-        self.forget_by(FORGET_SESSIONS).await?;
+        let (over, revoked) = (self.delete_in_batches(DELETE_EXPIRED).await, self.delete_in_batches(DELETE_REVOKED).await);
+        self.delete_in_batches(DELETE_STALE_SESSIONS).await?;
         Ok(over?.saturating_add(revoked?))
     }
 }
 
 impl Database {
     /// Runs a delete statement until it finds less than a full batch. Returns the number of deleted rows.
-    async fn forget_by(&self, statement: &str) -> Result<u64, StoreError> {
+    async fn delete_in_batches(&self, statement: &str) -> Result<u64, StoreError> {
         let mut deleted = 0_u64;
         loop {
-            let rows = self.write_repeatable(statement, &[&AT_ONCE]).await?;
+            let rows = self.write_idempotent(statement, &[&AT_ONCE]).await?;
             let gone: i64 = rows.first().map(|row| row.column("gone")).transpose()?.unwrap_or_default();
             deleted = deleted.saturating_add(u64::try_from(gone).unwrap_or_default());
             if gone < AT_ONCE {
@@ -151,8 +151,8 @@ impl Database {
     }
 }
 
-fn turn(row: &Row) -> Result<KeptTurn, StoreError> {
-    Ok(KeptTurn {
+fn turn(row: &Row) -> Result<StoredTurn, StoreError> {
+    Ok(StoredTurn {
         execution_id: row.id("execution_id")?,
         said: row.column("said")?,
         answered: row.column("answered")?,
@@ -163,6 +163,6 @@ fn turn(row: &Row) -> Result<KeptTurn, StoreError> {
 }
 
 /// The key of a run's `memory_session` row, in the order of the columns of a batch of finishes.
-pub(crate) fn row_of(tenant: Uuid, scope: Scope, place: &MemoryPlace) -> (Uuid, Uuid, String, &str) {
+pub(crate) fn session_row_key(tenant: Uuid, scope: Scope, place: &MemoryPlace) -> (Uuid, Uuid, String, &str) {
     (tenant, place.workload.uuid(), place.owner.to_string(), meeting(scope, place))
 }

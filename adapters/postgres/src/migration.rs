@@ -2,7 +2,7 @@
 
 use crate::{
     database::tls,
-    driver_error::{of_driver, of_runner},
+    driver_error::{redact_driver_error, redact_runner_error},
 };
 use std::{error::Error, str::FromStr, time::Duration};
 use tokio_postgres::{Client, Config, error::SqlState};
@@ -13,13 +13,13 @@ mod embedded {
 
 /// Adds `vector` columns if the extension `vector` is available. Not a numbered migration, because the extension may
 /// be installed after all migrations ran.
-const VECTORS: &str = include_str!("migration/vectors.sql");
+const VECTOR_COLUMN_SQL: &str = include_str!("migration/vectors.sql");
 /// Advisory lock that serializes migrations of concurrently starting servers. The number is arbitrary.
 const MIGRATION_LOCK: i64 = 0x00FA_14A7;
 /// Attempts to create a partition while readers hold a lock on its table.
-const MONTH_TRIES: u32 = 20;
+const PARTITION_ATTEMPTS: u32 = 20;
 /// Pause between two attempts, in which queued statements obtain the lock.
-const MONTH_PAUSE: Duration = Duration::from_millis(250);
+const PARTITION_RETRY_PAUSE: Duration = Duration::from_millis(250);
 /// Months for which partitions are created in advance.
 const MONTHS_AHEAD: i32 = 3;
 
@@ -36,13 +36,13 @@ pub enum MigrationError {
 
 impl From<tokio_postgres::Error> for MigrationError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::Database(of_driver(error))
+        Self::Database(redact_driver_error(error))
     }
 }
 
 impl From<refinery::Error> for MigrationError {
     fn from(error: refinery::Error) -> Self {
-        Self::Schema(of_runner(error))
+        Self::Schema(redact_runner_error(error))
     }
 }
 
@@ -56,8 +56,8 @@ pub async fn migrate(owner_url: &str) -> Result<(), MigrationError> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
     // The lock ends with the connection, also after an error.
     embedded::migrations::runner().run_async(&mut client).await?;
-    make_months(&client).await?;
-    client.batch_execute(VECTORS).await?;
+    create_missing_partitions(&client).await?;
+    client.batch_execute(VECTOR_COLUMN_SQL).await?;
     client.batch_execute("GRANT fairway_service TO CURRENT_USER").await?;
     client.batch_execute(FIRST_TENANT).await?;
     Ok(())
@@ -95,21 +95,21 @@ pub async fn agrees_with_schema(url: &str) -> Result<bool, MigrationError> {
 /// # Errors
 /// When the database is unreachable or rejects a statement.
 pub async fn prepare_partitions(owner_url: &str) -> Result<i32, MigrationError> {
-    make_months(&connect(owner_url).await?).await
+    create_missing_partitions(&connect(owner_url).await?).await
 }
 
 /// Creates the missing partitions, each in its own transaction, so that a table is locked for one partition only.
 /// Waits for long readers up to [`PARTITION_ATTEMPTS`] times in total; the next daily run creates the rest, months
 /// before it is needed.
-async fn make_months(client: &Client) -> Result<i32, MigrationError> {
+async fn create_missing_partitions(client: &Client) -> Result<i32, MigrationError> {
     let (mut made, mut busy) = (0, 0);
     loop {
         match client.query_one("SELECT fairway_make_partition($1, 1)", &[&MONTHS_AHEAD]).await {
             Ok(row) if row.try_get::<_, Option<&str>>(0)?.is_none() => return Ok(made),
             Ok(_) => made += 1,
-            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && busy < MONTH_TRIES => {
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) && busy < PARTITION_ATTEMPTS => {
                 busy += 1;
-                tokio::time::sleep(MONTH_PAUSE).await;
+                tokio::time::sleep(PARTITION_RETRY_PAUSE).await;
             }
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 tracing::warn!("partition table locked by long readers; creating missing partitions in the next run");
@@ -177,7 +177,7 @@ async fn connect(url: &str) -> Result<Client, tokio_postgres::Error> {
     let (client, connection) = Config::from_str(url)?.connect(tls()).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(error = %of_driver(error), "owner connection closed with an error");
+            tracing::debug!(error = %redact_driver_error(error), "owner connection closed with an error");
         }
     });
     Ok(client)

@@ -3,23 +3,23 @@
 use crate::{
     database::{Param, read},
     look::Look,
-    row::Columns,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     id::TenantId,
-    release::ports::DeploymentPulse,
+    release::ports::Revisions,
     store::{Revision, StoreError},
 };
 use std::collections::HashMap;
 use uuid::Uuid;
 
 /// The access revisions of tenants.
-pub(crate) struct AccessRevisions(pub(crate) Pool);
+pub(crate) struct AccessRevisionLoader(pub(crate) Pool);
 
 #[async_trait]
-impl Look for AccessRevisions {
+impl Look for AccessRevisionLoader {
     type Key = TenantId;
     type Found = Revision;
     const WHAT: &'static str = "access revisions";
@@ -33,18 +33,18 @@ impl Look for AccessRevisions {
 }
 
 /// The revisions of deployments, by tenant, workload and environment, with the tenants' access revisions.
-pub(crate) struct DeploymentPulses(pub(crate) Pool);
+pub(crate) struct DeploymentRevisionLoader(pub(crate) Pool);
 
 /// Tenant, workload and environment.
-pub(crate) type PulseKey = (Uuid, Uuid, String);
+pub(crate) type DeploymentKey = (Uuid, Uuid, String);
 
 #[async_trait]
-impl Look for DeploymentPulses {
-    type Key = PulseKey;
-    type Found = DeploymentPulse;
+impl Look for DeploymentRevisionLoader {
+    type Key = DeploymentKey;
+    type Found = Revisions;
     const WHAT: &'static str = "revisions of deployments";
 
-    async fn look(&self, places: &[PulseKey]) -> Result<HashMap<PulseKey, DeploymentPulse>, StoreError> {
+    async fn look(&self, places: &[DeploymentKey]) -> Result<HashMap<DeploymentKey, Revisions>, StoreError> {
         const SQL: &str = "SELECT tenant_id, workload_id, environment, deployment.revision, tenant.access_revision
             FROM unnest($1::uuid[], $2::uuid[], $3::text[]) AS asked (tenant_id, workload_id, environment)
             JOIN deployment USING (tenant_id, workload_id, environment) JOIN tenant USING (tenant_id)";
@@ -64,7 +64,7 @@ impl Look for DeploymentPulses {
             .map(|row| {
                 let place = (row.column("tenant_id")?, row.column("workload_id")?, row.column("environment")?);
                 let revisions = (row.revision("revision")?, row.revision("access_revision")?);
-                Ok((place, DeploymentPulse { deployment: revisions.0, access: revisions.1 }))
+                Ok((place, Revisions { deployment: revisions.0, access: revisions.1 }))
             })
             .collect()
     }

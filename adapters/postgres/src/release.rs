@@ -7,32 +7,32 @@ mod rows;
 use crate::{
     database::{Database, Param, read},
     guarded::{Tail, commit_tail},
-    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values, within},
+    listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values, within},
     look::Look,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-pub(crate) use deployment::Deployments;
-use deployment::MovingLanes;
+pub(crate) use deployment::LaneChangeCommitter;
+use deployment::PendingLaneChange;
 use fairway_domain::{
     id::{ApprovalId, ArtifactId, BindingId, ReleaseId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     release::{
         Release,
-        lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
-        ports::{DeploymentPulse, PlacedRelease, ReleaseFilter, ReleaseOfTenant, ReleaseStore},
+        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
+        ports::{Revisions, ReleaseWithDeployment, ReleaseFilter, TenantRelease, ReleaseStore},
         recommendation::EndedRuns,
         review::{Approval, MAX_NOTE, Reviewed},
         rollback::ReleaseArtifact,
     },
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
-pub(crate) use moves::Moves;
-use moves::Moving;
+pub(crate) use moves::TransitionCommitter;
+use moves::PendingTransition;
 pub(crate) use rows::{DEPLOYMENT_COLUMNS, deployment};
 use rows::{RELEASE_COLUMNS, ReleaseRow, placed, release};
 use std::collections::HashMap;
@@ -44,10 +44,10 @@ pub(crate) struct Releases(pub(crate) Pool);
 #[async_trait]
 impl Look for Releases {
     type Key = (Uuid, Uuid);
-    type Found = PlacedRelease;
+    type Found = ReleaseWithDeployment;
     const WHAT: &'static str = "releases";
 
-    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), PlacedRelease>, StoreError> {
+    async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), ReleaseWithDeployment>, StoreError> {
         let sql = format!(
             "SELECT tenant_id, {RELEASE_COLUMNS}, {DEPLOYMENT_COLUMNS}, {}, {}, {}
              FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, release_id)
@@ -69,24 +69,24 @@ impl Look for Releases {
 
 impl Database {
     /// Runs a statement for releases after `$1` (tenant) and `$2` (release), at most `$3` rows.
-    pub(crate) async fn releases_behind(
+    pub(crate) async fn releases_after(
         &self,
         sql: &str,
-        after: Option<ReleaseOfTenant>,
+        after: Option<TenantRelease>,
         most: u32,
-    ) -> Result<Vec<ReleaseOfTenant>, StoreError> {
+    ) -> Result<Vec<TenantRelease>, StoreError> {
         let (tenant, release) =
             after.map_or((Uuid::nil(), Uuid::nil()), |last| (last.tenant.uuid(), last.release.uuid()));
         let rows = self.read(sql, &[&tenant, &release, &i64::from(most)]).await?;
         rows.iter()
-            .map(|row| Ok(ReleaseOfTenant { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
+            .map(|row| Ok(TenantRelease { tenant: row.id("tenant_id")?, release: row.id("release_id")? }))
             .collect()
     }
 }
 
 #[async_trait]
 impl ReleaseStore for Database {
-    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError> {
+    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError> {
         self.releases.now((scope.tenant().uuid(), id.uuid())).await
     }
 
@@ -100,8 +100,8 @@ impl ReleaseStore for Database {
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
-        page: Paging,
-    ) -> Result<Listed<Release>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Release>, StoreError> {
         const FROM: &str = "FROM release";
         let mut values = Values::default();
         let mut conditions = vec![format!("tenant_id = {}", values.bind(scope.tenant().uuid()))];
@@ -139,8 +139,8 @@ impl ReleaseStore for Database {
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<Approval>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Approval>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -190,7 +190,7 @@ impl ReleaseStore for Database {
         workload: WorkloadId,
         environment: &Slug,
         most: u32,
-    ) -> Result<Vec<LaneMoved>, StoreError> {
+    ) -> Result<Vec<LaneHistoryEntry>, StoreError> {
         const SQL: &str = "SELECT revision, lane, from_release_id, to_release_id, reason, moved_at
             FROM unnest(ARRAY['restricted', 'guided', 'standard']) AS asked (lane), LATERAL (
                 SELECT revision, from_release_id, to_release_id, reason, moved_at FROM deployment_history AS told
@@ -203,7 +203,7 @@ impl ReleaseStore for Database {
         let rows = self.read(SQL, &params).await?;
         rows.iter()
             .map(|row| {
-                Ok(LaneMoved {
+                Ok(LaneHistoryEntry {
                     revision: row.revision("revision")?,
                     lane: row.spelled("lane", Lane::parse)?,
                     from: row.optional_id("from_release_id")?,
@@ -220,7 +220,7 @@ impl ReleaseStore for Database {
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-    ) -> Result<Option<DeploymentPulse>, StoreError> {
+    ) -> Result<Option<Revisions>, StoreError> {
         let place = (scope.tenant().uuid(), workload.uuid(), environment.to_string());
         self.deployment_pulses.now(place).await
     }
@@ -243,8 +243,8 @@ impl ReleaseStore for Database {
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<ReleaseArtifact>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<ReleaseArtifact>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -254,7 +254,7 @@ impl ReleaseStore for Database {
         let listing = Listing::plain(
             rows::ARTIFACT_COLUMNS,
             key,
-            ("FROM release_artifact", RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW }),
+            ("FROM release_artifact", RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES }),
             conditions,
             values,
         );
@@ -439,22 +439,22 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         match key {
-            None => self.moves.commit(Moving { scope, change }).await,
+            None => self.moves.commit(PendingTransition { scope, change }).await,
             Some(_) => self.waiting().during(moves::alone(&self.moves.batch.one.0, scope, &change, key)).await,
         }
     }
 
-    async fn serving(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError> {
+    async fn serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE state = 'active' AND (tenant_id, release_id) > ($1, $2)
             ORDER BY tenant_id, release_id LIMIT $3";
-        self.releases_behind(SQL, after, most).await
+        self.releases_after(SQL, after, most).await
     }
 
     async fn claim_advice(&self) -> Result<bool, StoreError> {
         const SQL: &str = "UPDATE chore SET due_at = fairway_now() + interval '15 seconds'
             WHERE name = 'advise_rollbacks' AND due_at <= fairway_now() RETURNING name";
-        Ok(!self.write_repeatable(SQL, &[]).await?.is_empty())
+        Ok(!self.write_idempotent(SQL, &[]).await?.is_empty())
     }
 
     async fn commit_advice(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {
@@ -481,7 +481,7 @@ impl ReleaseStore for Database {
         key: Option<&KeyedOutcome>,
     ) -> Result<Option<Timestamp>, CommitError> {
         match key {
-            None => self.lanes.commit(MovingLanes { scope, change }).await,
+            None => self.lanes.commit(PendingLaneChange { scope, change }).await,
             Some(_) => self.waiting().during(deployment::alone(&self.lanes.batch.one.0, scope, &change, key)).await,
         }
     }

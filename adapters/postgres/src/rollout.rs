@@ -3,13 +3,13 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     id::ReleaseId,
-    release::{Release, ports::ReleaseOfTenant, recommendation::EndedRuns},
-    rollout::{LaneRecord, ports::RolloutStore},
+    release::{Release, ports::TenantRelease, recommendation::EndedRuns},
+    rollout::{SoakStatus, ports::RolloutStore},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -21,7 +21,7 @@ impl RolloutStore for Database {
         scope: TenantScope,
         release: ReleaseId,
         newest: u32,
-    ) -> Result<Option<LaneRecord>, StoreError> {
+    ) -> Result<Option<SoakStatus>, StoreError> {
         // Only the newest 10,000 runs of a release are scanned. If most belong to other lanes, too few are found and
         // the controller holds the rollout.
         const SQL: &str =
@@ -44,18 +44,18 @@ impl RolloutStore for Database {
         let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &release.uuid(), &i64::from(newest)];
         let Some(row) = self.read_one(SQL, &params).await? else { return Ok(None) };
         let number = |name| known(name, u32::try_from(row.column::<i64>(name)?).ok());
-        Ok(Some(LaneRecord {
+        Ok(Some(SoakStatus {
             soak_left: known("soak_left", u64::try_from(row.column::<i64>("soak_left")?).ok())?,
             runs: EndedRuns { ended: number("ended")?, failed: number("failed")? },
         }))
     }
 
-    async fn soaked(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError> {
+    async fn soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError> {
         const SQL: &str = "SELECT tenant_id, release_id FROM release
             WHERE rollout_status = 'in_progress' AND rollout_auto_advance AND soak_ends_at <= fairway_now()
                 AND (tenant_id, release_id) > ($1, $2)
             ORDER BY tenant_id, release_id LIMIT $3";
-        self.releases_behind(SQL, after, most).await
+        self.releases_after(SQL, after, most).await
     }
 
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError> {

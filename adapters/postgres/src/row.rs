@@ -32,7 +32,7 @@ impl From<serde_json::Error> for UnexpectedShape {
 }
 
 /// Typed reads of columns by name. Each fails with a broken store if the column is missing or its value is unknown.
-pub(crate) trait Columns {
+pub(crate) trait RowExt {
     fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError>;
 
     fn id<T: From<Uuid>>(&self, name: &'static str) -> Result<T, StoreError> {
@@ -47,7 +47,7 @@ pub(crate) trait Columns {
         self.column::<OffsetDateTime>(name).map(Timestamp::new)
     }
 
-    fn optional_moment(&self, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
+    fn optional_timestamp(&self, name: &'static str) -> Result<Option<Timestamp>, StoreError> {
         Ok(self.column::<Option<OffsetDateTime>>(name)?.map(Timestamp::new))
     }
 
@@ -73,7 +73,7 @@ pub(crate) trait Columns {
     }
 }
 
-impl Columns for Row {
+impl RowExt for Row {
     fn column<'a, T: FromSql<'a>>(&'a self, name: &'static str) -> Result<T, StoreError> {
         self.try_get(name).map_err(|error| failure::broken(Box::new(error)))
     }

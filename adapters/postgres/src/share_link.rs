@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
     listing::{Key, Listing, RowBytes, Values},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -12,8 +12,8 @@ use fairway_domain::{
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    share_link::{NewShareLink, SeenLink, ShareLink, ShareLinkStore, TokenHash},
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    share_link::{NewShareLink, ShareLinkSnapshot, ShareLink, ShareLinkStore, TokenHash},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -22,7 +22,7 @@ use tokio_postgres::Row;
 const COLUMNS: &str = "share_link_id, workload_id, label, lane, max_uses, use_count, expires_at, \
     revoked_at IS NOT NULL AS revoked, created_at, created_by";
 /// Additional columns of single reads.
-const SEEN: &str = "expires_at <= fairway_now() AS expired, token_hash";
+const SNAPSHOT_COLUMNS: &str = "expires_at <= fairway_now() AS expired, token_hash";
 
 fn link(row: &Row) -> Result<ShareLink, StoreError> {
     let lane = row.column::<Option<&str>>("lane")?;
@@ -41,8 +41,8 @@ fn link(row: &Row) -> Result<ShareLink, StoreError> {
     })
 }
 
-fn seen(row: &Row) -> Result<SeenLink, StoreError> {
-    Ok(SeenLink { link: link(row)?, expired: row.column("expired")?, hash: hash(row, "token_hash")? })
+fn seen(row: &Row) -> Result<ShareLinkSnapshot, StoreError> {
+    Ok(ShareLinkSnapshot { link: link(row)?, expired: row.column("expired")?, hash: hash(row, "token_hash")? })
 }
 
 fn hash(row: &Row, name: &'static str) -> Result<TokenHash, StoreError> {
@@ -57,17 +57,17 @@ impl ShareLinkStore for Database {
         scope: TenantScope,
         workload: WorkloadId,
         id: ShareLinkId,
-    ) -> Result<Option<SeenLink>, StoreError> {
+    ) -> Result<Option<ShareLinkSnapshot>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS}, {SEEN} FROM share_link
+            "SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link
              WHERE tenant_id = $1 AND share_link_id = $2 AND workload_id = $3"
         );
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &id.uuid(), &workload.uuid()]).await?;
         row.as_ref().map(seen).transpose()
     }
 
-    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SeenLink>, StoreError> {
-        let sql = format!("SELECT {COLUMNS}, {SEEN} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
+    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<ShareLinkSnapshot>, StoreError> {
+        let sql = format!("SELECT {COLUMNS}, {SNAPSHOT_COLUMNS} FROM share_link WHERE tenant_id = $1 AND token_hash = $2");
         let row = self.read_one(&sql, &[&scope.tenant().uuid(), &hash.bytes().as_slice()]).await?;
         row.as_ref().map(seen).transpose()
     }
@@ -76,8 +76,8 @@ impl ShareLinkStore for Database {
         &self,
         scope: TenantScope,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<ShareLink>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<ShareLink>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),

@@ -1,10 +1,10 @@
 //! Wakeups between processes over `NOTIFY` and `LISTEN`, each on a dedicated connection. No transaction that writes
 //! data sends a notification: PostgreSQL serializes the commits of such transactions.
 
-use crate::{database::tls, driver_error::of_driver, failure};
+use crate::{database::tls, driver_error::redact_driver_error, failure};
 use async_trait::async_trait;
 use fairway_domain::{
-    signal::{Signal, SignalLine},
+    signal::{Wakeup, WakeupBus},
     store::StoreError,
 };
 use futures_util::{StreamExt as _, stream};
@@ -21,14 +21,14 @@ const CHANNEL: &str = "fairway_signal";
 const CONNECT: Duration = Duration::from_millis(900);
 
 /// The wakeup bus of one process.
-pub struct PostgresLine {
+pub struct PostgresWakeupBus {
     url: String,
-    telling: Mutex<Option<Mouth>>,
+    telling: Mutex<Option<Notifier>>,
     hearing: Mutex<Option<Ear>>,
 }
 
 /// The connection that sends notifications.
-struct Mouth {
+struct Notifier {
     client: Client,
     /// Prepared once, because a process sends hundreds of notifications a second.
     notify: Statement,
@@ -41,7 +41,7 @@ struct Ear {
     _client: Client,
 }
 
-impl PostgresLine {
+impl PostgresWakeupBus {
     /// Creates a bus over the database at this address. Connects on first use.
     #[must_use]
     pub const fn new(url: String) -> Self {
@@ -81,8 +81,8 @@ async fn connect(url: &str) -> Result<(Client, Wire), StoreError> {
 }
 
 #[async_trait]
-impl SignalLine for PostgresLine {
-    async fn tell(&self, signals: &[Signal]) -> Result<(), StoreError> {
+impl WakeupBus for PostgresWakeupBus {
+    async fn tell(&self, signals: &[Wakeup]) -> Result<(), StoreError> {
         let message: Vec<String> = signals.iter().map(|signal| signal.spelled()).collect();
         let mut connected = self.telling.lock().await;
         let notifier = match connected.take().filter(|notifier| !notifier.client.is_closed()) {
@@ -92,7 +92,7 @@ impl SignalLine for PostgresLine {
                 tokio::spawn(async move {
                     if let Err(error) = connection.await {
                         tracing::debug!(
-                            error = %of_driver(error),
+                            error = %redact_driver_error(error),
                             "notification connection failed; the next publish reconnects"
                         );
                     }
@@ -101,7 +101,7 @@ impl SignalLine for PostgresLine {
                     .await
                     .map_err(|elapsed| failure::unavailable(Box::new(elapsed)))?
                     .map_err(failure::of_store)?;
-                Mouth { client, notify }
+                Notifier { client, notify }
             }
         };
         // The connection is kept only after an answer. A hanging connection would block all later notifications.
@@ -113,7 +113,7 @@ impl SignalLine for PostgresLine {
         sent.map(|_| ()).map_err(failure::of_store)
     }
 
-    async fn hear(&self) -> Result<Vec<Signal>, StoreError> {
+    async fn hear(&self) -> Result<Vec<Wakeup>, StoreError> {
         let mut connected = self.hearing.lock().await;
         let mut listener = match connected.take() {
             Some(listener) => listener,
@@ -123,11 +123,11 @@ impl SignalLine for PostgresLine {
             return Err(failure::unavailable(Box::new(io::Error::other("the listening connection closed"))));
         };
         *connected = Some(listener);
-        Ok(message.split(' ').filter_map(Signal::parse).collect())
+        Ok(message.split(' ').filter_map(Wakeup::parse).collect())
     }
 }
 
-impl fmt::Debug for PostgresLine {
+impl fmt::Debug for PostgresWakeupBus {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("PostgresWakeupBus")
     }

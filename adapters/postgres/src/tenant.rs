@@ -4,14 +4,14 @@ use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
     listing::{Key, Listing, RowBytes, Values},
-    row::{Columns, known},
+    row::{RowExt, known},
     workload::WorkloadRow,
 };
 use async_trait::async_trait;
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::{
         MAX_PUBLIC_HOSTS, NewWorkspace, Tenant, TenantScope, TenantSettings, TenantStore, Workspace, WorkspaceStore,
     },
@@ -44,7 +44,7 @@ impl TenantStore for Database {
         self.read_one(&sql, &[&scope.tenant().uuid()]).await?.as_ref().map(tenant).transpose()
     }
 
-    async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError> {
+    async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError> {
         let all = vec!["true".to_owned()];
         let key = Key::Id("tenant_id", "tenant_id");
         self.listed(
@@ -180,7 +180,7 @@ impl WorkspaceStore for Database {
         row.as_ref().map(workspace).transpose()
     }
 
-    async fn list(&self, scope: TenantScope, page: Paging) -> Result<Listed<Workspace>, StoreError> {
+    async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError> {
         const FROM: &str = "FROM workspace JOIN namespace USING (tenant_id, namespace_id)";
         let mut values = Values::default();
         let conditions = vec![format!("workspace.tenant_id = {}", values.bind(scope.tenant().uuid()))];

@@ -3,13 +3,13 @@
 use crate::{
     database::Database,
     failure,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     store::{CommitError, StoreError},
     tenant::TenantScope,
-    throttle::{Counted, Quota, Taken, ThrottleStore, Throttled},
+    throttle::{Counted, Quota, Taken, RateLimitStore, Throttled},
 };
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 const STRETCH: i64 = 256;
 
 #[async_trait]
-impl ThrottleStore for Database {
+impl RateLimitStore for Database {
     async fn take(&self, scope: TenantScope, counted: &Counted, quota: Quota) -> Result<Taken, StoreError> {
         // A concurrent request of the same client waits for the row and then sees its new value. The wait time is read
         // outside of the upsert, so concurrent requests of the client may make it inexact.
@@ -66,7 +66,7 @@ impl ThrottleStore for Database {
         let (mut deleted, mut from) = (0, 0);
         while from < pages {
             let to = from.saturating_add(STRETCH);
-            deleted += crate::row::count(&self.write_repeatable(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
+            deleted += crate::row::count(&self.write_idempotent(SQL, &[&from.to_string(), &to.to_string()]).await?)?;
             from = to;
         }
         Ok(deleted)

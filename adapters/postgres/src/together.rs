@@ -4,7 +4,7 @@
 use crate::{
     database::{ANSWER, STATEMENT_BYTES},
     failure::{unavailable, unsettled},
-    gather::{Batch, Gather},
+    gather::{Batch, Coalescer},
 };
 use async_trait::async_trait;
 use fairway_domain::store::{CommitError, StoreError};
@@ -17,30 +17,30 @@ use tokio::{
 
 /// Maximum payload of a commit in a batch, in bytes. A full batch carries at most 1 MiB, which PostgreSQL receives in
 /// about the time of one WAL flush.
-const LIGHT: usize = 16 << 10;
+const MAX_BATCHED_BYTES: usize = 16 << 10;
 /// Maximum number of large commits of one kind that run at the same time.
-const HEAVY_AT_ONCE: usize = 2;
+const MAX_LARGE_COMMITS: usize = 2;
 
 /// Permits for the large commits of all kinds together. With the permits of run ends they cover half of the
 /// connections, so that the other half remains for small statements. Clones share the permits.
 #[derive(Clone)]
-pub(crate) struct HeavyPermits(Arc<Semaphore>);
+pub(crate) struct LargeCommitPermits(Arc<Semaphore>);
 
-impl HeavyPermits {
+impl LargeCommitPermits {
     /// Creates the permits for all kinds except run ends, for a pool of `connections`.
     pub(crate) fn of(connections: usize) -> Self {
-        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(HEAVY_AT_ONCE).max(1))))
+        Self(Arc::new(Semaphore::new((connections / 2).saturating_sub(MAX_LARGE_COMMITS).max(1))))
     }
 
     /// Creates the permits of run ends. A run holds its values until its end is stored, so ends must not wait for the
     /// commits that start runs.
-    pub(crate) fn of_ends() -> Self {
-        Self(Arc::new(Semaphore::new(HEAVY_AT_ONCE)))
+    pub(crate) fn for_run_ends() -> Self {
+        Self(Arc::new(Semaphore::new(MAX_LARGE_COMMITS)))
     }
 }
 
 /// The permits of a large commit: that of its kind, and that of all kinds.
-pub(crate) type HeavyTurn<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
+pub(crate) type LargeCommitGuard<'c> = (SemaphorePermit<'c>, SemaphorePermit<'c>);
 
 /// A kind of commit that one statement does for many items.
 #[async_trait]
@@ -69,20 +69,20 @@ pub(crate) trait Commit: Send + Sync + 'static {
 }
 
 /// Runs a [`BatchCommitter`] as a [`BatchOperation`].
-pub(crate) struct Commits<C> {
+pub(crate) struct GroupCommit<C> {
     pub(crate) one: C,
     heavy: Semaphore,
-    heavy_of_all_kinds: HeavyPermits,
+    heavy_of_all_kinds: LargeCommitPermits,
 }
 
-impl<C> Commits<C> {
-    pub(crate) fn of(one: C, heavy: &HeavyPermits) -> Self {
-        Self { one, heavy: Semaphore::const_new(HEAVY_AT_ONCE), heavy_of_all_kinds: heavy.clone() }
+impl<C> GroupCommit<C> {
+    pub(crate) fn of(one: C, heavy: &LargeCommitPermits) -> Self {
+        Self { one, heavy: Semaphore::const_new(MAX_LARGE_COMMITS), heavy_of_all_kinds: heavy.clone() }
     }
 }
 
 #[async_trait]
-impl<C: Commit> Batch for Commits<C> {
+impl<C: Commit> Batch for GroupCommit<C> {
     type Item = C::Item;
     type Answer = Result<C::Done, CommitError>;
     const WHAT: &'static str = C::WHAT;
@@ -124,16 +124,16 @@ impl<C: Commit> Batch for Commits<C> {
     }
 }
 
-impl<C: Commit> Gather<Commits<C>> {
+impl<C: Commit> Coalescer<GroupCommit<C>> {
     /// Commits an item: in a batch if its payload is small, alone if it is large.
     pub(crate) async fn commit(self: &Arc<Self>, item: C::Item) -> Result<C::Done, CommitError> {
         let bytes = C::weight(&item);
-        self.commit_with(bytes, || item).await
+        self.commit_with_size(bytes, || item).await
     }
 
     /// Like [`Self::commit`], for an item with a payload of `bytes`. `make` runs after the permit is acquired, so that
     /// queued large items hold no copy of their payload.
-    pub(crate) async fn commit_with(
+    pub(crate) async fn commit_with_size(
         self: &Arc<Self>,
         bytes: usize,
         make: impl FnOnce() -> C::Item + Send,
@@ -152,8 +152,8 @@ impl<C: Commit> Gather<Commits<C>> {
     ///
     /// # Errors
     /// `Unavailable` after [`STATEMENT_TIMEOUT`]; the commit has not started.
-    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<HeavyTurn<'_>>, CommitError> {
-        if bytes <= LIGHT {
+    pub(crate) async fn turn(&self, bytes: usize) -> Result<Option<LargeCommitGuard<'_>>, CommitError> {
+        if bytes <= MAX_BATCHED_BYTES {
             return Ok(None);
         }
         let permits = async {

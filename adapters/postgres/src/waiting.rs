@@ -12,17 +12,17 @@ use std::{
 };
 
 tokio::task_local! {
-    static WAITED: Cell<Waited>;
+    static WAIT_TIME: Cell<WaitTime>;
 }
 
 /// The wait time of one task: the sum of its finished waits, and its pending statements with the start of their wait.
 #[derive(Clone, Copy, Default)]
-struct Waited {
+struct WaitTime {
     over: Duration,
     now: Option<(u32, Instant)>,
 }
 
-impl Waited {
+impl WaitTime {
     fn begin(self, at: Instant) -> Self {
         let now = self.now.map_or((1, at), |(statements, since)| (statements.saturating_add(1), since));
         Self { now: Some(now), ..self }
@@ -39,8 +39,8 @@ impl Waited {
 
 /// Runs `work` and returns its output with the time that this task waited for PostgreSQL. Concurrent statements count
 /// once. Waits of other tasks that `work` spawns do not count.
-pub async fn with_time_waited<F: Future>(work: F) -> (F::Output, Duration) {
-    WAITED.scope(Cell::default(), async { (work.await, WAITED.with(Cell::get).over) }).await
+pub async fn with_wait_time<F: Future>(work: F) -> (F::Output, Duration) {
+    WAIT_TIME.scope(Cell::default(), async { (work.await, WAIT_TIME.with(Cell::get).over) }).await
 }
 
 /// The number of statements of one database that requests wait for. Clones share the counter.
@@ -69,7 +69,7 @@ impl<'a> Wait<'a> {
         of.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
         // Background tasks have no wait time.
-        let _ = WAITED.try_with(|waited| waited.set(waited.get().begin(since)));
+        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().begin(since)));
         Self(of)
     }
 }
@@ -78,7 +78,7 @@ impl Drop for Wait<'_> {
     fn drop(&mut self) {
         let at = Instant::now();
         self.0.fetch_sub(1, Ordering::Relaxed);
-        let _ = WAITED.try_with(|waited| waited.set(waited.get().end(at)));
+        let _ = WAIT_TIME.try_with(|waited| waited.set(waited.get().end(at)));
     }
 }
 
@@ -99,7 +99,7 @@ mod tests {
         let waiting = Waiting::default();
         assert_eq!(waiting.now(), 0);
         let began = Instant::now();
-        let (answer, waited) = with_time_waited(async {
+        let (answer, waited) = with_wait_time(async {
             let long = waiting.during(tokio::time::sleep(Duration::from_millis(20)));
             let short = waiting.during(tokio::time::sleep(Duration::from_millis(5)));
             tokio::join!(long, short, async { assert_eq!(waiting.now(), 2) });

@@ -4,7 +4,7 @@ use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
     listing::{Branch, Key, Listing, RowBytes, Values, within},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -13,7 +13,7 @@ use fairway_domain::{
     idempotency::KeyedOutcome,
     search::Words,
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     workload::{
         InvocationMode, MAX_DESCRIPTION, ManagementSource, Status, Workload,
@@ -116,8 +116,8 @@ impl WorkloadStore for Database {
         &self,
         scope: TenantScope,
         filter: &RuntimeFilter,
-        page: Paging,
-    ) -> Result<Listed<Workload>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Workload>, StoreError> {
         let mut values = Values::default();
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -151,8 +151,8 @@ impl WorkloadStore for Database {
         &self,
         scope: TenantScope,
         filter: &WorkloadFilter,
-        page: Paging,
-    ) -> Result<Listed<Workload>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<Workload>, StoreError> {
         let mut values = Values::default();
         let mut conditions = vec![
             format!("workload.tenant_id = {}", values.bind(scope.tenant().uuid())),

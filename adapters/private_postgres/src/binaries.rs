@@ -83,7 +83,7 @@ impl Binaries {
         if !complete || !account.reaches(&directory) {
             return None;
         }
-        let major = major_of(&directory.join("postgres"))?;
+        let major = read_major(&directory.join("postgres"))?;
         Some(Binaries { directory, major })
     }
 
@@ -193,7 +193,7 @@ fn versioned(parent: &Path, prefix: &str, below: &str) -> Vec<(u32, PathBuf)> {
 }
 
 /// Runs the program for its version: folder names may be wrong, and a program with missing libraries is not usable.
-fn major_of(postgres: &Path) -> Option<u32> {
+fn read_major(postgres: &Path) -> Option<u32> {
     let output = Command::new(postgres).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     if !output.status.success() {
         return None;

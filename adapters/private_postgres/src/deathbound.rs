@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 /// The signal that a child receives when its parent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Farewell {
+pub enum DeathSignal {
     /// `SIGINT`: PostgreSQL's fast shutdown.
     Interrupt,
     /// `SIGTERM`: the default request to terminate.
     Terminate,
 }
 
-impl Farewell {
+impl DeathSignal {
     fn name(self) -> &'static str {
         match self {
-            Farewell::Interrupt => "INT",
-            Farewell::Terminate => "TERM",
+            DeathSignal::Interrupt => "INT",
+            DeathSignal::Terminate => "TERM",
         }
     }
 }
@@ -27,8 +27,8 @@ impl Farewell {
 /// Linux with util-linux does: `setpriv` registers the signal and then becomes the program, so the process id is the
 /// program's own. Elsewhere the plain command is returned, and the child may outlive its parent. The kernel watches
 /// the thread, so spawn from one that lives as long as the child should.
-pub fn command(program: impl AsRef<OsStr>, farewell: Farewell) -> Command {
-    if !is_possible() {
+pub fn command(program: impl AsRef<OsStr>, farewell: DeathSignal) -> Command {
+    if !is_supported() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
@@ -37,7 +37,7 @@ pub fn command(program: impl AsRef<OsStr>, farewell: Farewell) -> Command {
 }
 
 /// Whether [`command`] binds its children on this machine. Determined once per process.
-pub fn is_possible() -> bool {
+pub fn is_supported() -> bool {
     static POSSIBLE: OnceLock<bool> = OnceLock::new();
     *POSSIBLE.get_or_init(|| {
         // Other implementations of `setpriv` lack the option, so the option itself is tested.

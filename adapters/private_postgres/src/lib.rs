@@ -18,4 +18,4 @@ pub mod state;
 mod throwaway;
 
 pub use binaries::{Binaries, FindError};
-pub use server::{Durability, Options, PrivateServer, StartError, StopError};
+pub use server::{Durability, Options, ManagedServer, StartError, StopError};

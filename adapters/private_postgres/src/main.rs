@@ -7,13 +7,13 @@ use std::error::Error;
 use std::io::{Read, Write, stdin, stdout};
 use std::path::PathBuf;
 
-use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
+use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, state};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let data_dir = std::env::args_os().nth(1).map(PathBuf::from).ok_or("usage: private-postgres DIRECTORY")?;
     let binaries = Binaries::find(&state::directory()?)?;
     let options = Options { binaries, data_dir, port: None, settings: Vec::new(), durability: Durability::Default };
-    let server = PrivateServer::start(options)?;
+    let server = ManagedServer::start(options)?;
     writeln!(stdout(), "{} {}", server.url("postgres"), server.process_id())?;
     stdin().read_to_end(&mut Vec::new())?;
     server.stop()?;

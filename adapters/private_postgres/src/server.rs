@@ -164,13 +164,13 @@ pub enum StopError {
 }
 
 /// A running managed server. Dropping it stops it.
-pub struct PrivateServer {
+pub struct ManagedServer {
     process: Process,
     cluster: Cluster,
     port: u16,
 }
 
-impl PrivateServer {
+impl ManagedServer {
     /// Starts the server on its directory, with a new cluster the first time, and waits until it accepts
     /// connections. Blocks: asynchronous code must call it on a blocking thread.
     ///
@@ -180,7 +180,7 @@ impl PrivateServer {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(options: Options) -> Result<PrivateServer, StartError> {
+    pub fn start(options: Options) -> Result<ManagedServer, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         let cluster = Cluster::open(&options, account)?;
         settle(cluster.directory())?;
@@ -191,7 +191,7 @@ impl PrivateServer {
                 None => port::free().map_err(StartError::io("finding a free port"))?,
             };
             match Process::start(&options, &cluster, port) {
-                Ok(process) => return Ok(PrivateServer { process, cluster, port }),
+                Ok(process) => return Ok(ManagedServer { process, cluster, port }),
                 // Another program may take the port before the server listens on it, and the last children of a
                 // killed postmaster briefly hold its shared memory.
                 Err(StartError::Ended(log)) if attempt < ATTEMPTS && passes(&log, options.port) => attempt += 1,
@@ -204,10 +204,10 @@ impl PrivateServer {
     ///
     /// # Errors
     /// [`StartError::NoCluster`], and see [`StartError`].
-    pub fn start_existing(options: Options) -> Result<PrivateServer, StartError> {
+    pub fn start_existing(options: Options) -> Result<ManagedServer, StartError> {
         let account = Account::choose().map_err(|_| StartError::NoAccount)?;
         Found::look(&options.data_dir, &account)?;
-        PrivateServer::start(options)
+        ManagedServer::start(options)
     }
 
     /// A `postgres://` URL of `database` on the server that another process runs on this directory. It contains the
@@ -228,9 +228,9 @@ impl PrivateServer {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn throwaway(binaries: Binaries, settings: Vec<(String, String)>) -> Result<PrivateServer, StartError> {
+    pub fn throwaway(binaries: Binaries, settings: Vec<(String, String)>) -> Result<ManagedServer, StartError> {
         let data_dir = throwaway::fresh_directory().map_err(StartError::io("creating a temporary directory"))?;
-        PrivateServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Throwaway })
+        ManagedServer::start(Options { binaries, data_dir, port: None, settings, durability: Durability::Throwaway })
     }
 
     /// A `postgres://` URL of `database` for the superuser. It contains the password and must not be logged.
@@ -276,7 +276,7 @@ impl PrivateServer {
     }
 }
 
-impl Drop for PrivateServer {
+impl Drop for ManagedServer {
     fn drop(&mut self) {
         // A destructor cannot report errors; the next start cleans up.
         let _ = self.process.stop();
@@ -289,7 +289,7 @@ impl Drop for PrivateServer {
     }
 }
 
-impl fmt::Debug for PrivateServer {
+impl fmt::Debug for ManagedServer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter
             .debug_struct("PrivateServer")

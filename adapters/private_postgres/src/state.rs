@@ -30,7 +30,7 @@ pub fn directory() -> io::Result<PathBuf> {
     {
         return Ok(made);
     }
-    last_resort()
+    tmp_directory()
 }
 
 fn usual() -> Option<PathBuf> {
@@ -44,7 +44,7 @@ fn usual() -> Option<PathBuf> {
 }
 
 /// `/tmp` is shared: a folder of that name that another user prepared is refused.
-fn last_resort() -> io::Result<PathBuf> {
+fn tmp_directory() -> io::Result<PathBuf> {
     let path = PathBuf::from(format!("/tmp/fairway-{}", geteuid()));
     match DirBuilder::new().mode(0o711).create(&path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, StartError, state};
+use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
 
 fn binaries() -> Binaries {
     Binaries::find(&state::directory().unwrap()).unwrap()
@@ -78,7 +78,7 @@ impl Owner {
 #[test]
 fn durable_server_requires_its_password_and_survives_a_restart() {
     let folder = open_folder();
-    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let server = ManagedServer::start(durable(folder.path())).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 10));
     let password = fs::read_to_string(server.data_dir().join("password")).unwrap();
     assert_eq!(password.len(), 48);
@@ -92,7 +92,7 @@ fn durable_server_requires_its_password_and_survives_a_restart() {
     server.stop().unwrap();
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
 
-    let again = PrivateServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
+    let again = ManagedServer::start(Options { port: Some(port), ..durable(folder.path()) }).unwrap();
     assert_eq!(again.url("postgres"), expected);
     assert_eq!(fs::metadata(again.data_dir().join("cluster/PG_VERSION")).unwrap().ino(), made);
 }
@@ -100,16 +100,16 @@ fn durable_server_requires_its_password_and_survives_a_restart() {
 #[test]
 fn a_server_recovers_from_an_immediate_stop() {
     let folder = open_folder();
-    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let server = ManagedServer::start(durable(folder.path())).unwrap();
     server.stop_immediately().unwrap();
-    let mut again = PrivateServer::start(durable(folder.path())).unwrap();
+    let mut again = ManagedServer::start(durable(folder.path())).unwrap();
     assert!(again.is_running());
     assert_eq!(greeting(again.port()), (b'R', 10));
 }
 
 #[test]
 fn temporary_server_has_no_password_and_leaves_no_files() {
-    let server = PrivateServer::throwaway(binaries(), Vec::new()).unwrap();
+    let server = ManagedServer::throwaway(binaries(), Vec::new()).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 0));
     assert_eq!(server.url("a b"), format!("postgres://fairway@127.0.0.1:{}/a%20b", server.port()));
     let directory = server.data_dir().to_owned();
@@ -121,9 +121,9 @@ fn temporary_server_has_no_password_and_leaves_no_files() {
 #[test]
 fn temporary_server_refuses_a_directory_with_data() {
     let folder = open_folder();
-    PrivateServer::start(durable(folder.path())).unwrap().stop().unwrap();
+    ManagedServer::start(durable(folder.path())).unwrap().stop().unwrap();
     let refusal =
-        PrivateServer::start(Options { durability: Durability::Throwaway, ..durable(folder.path()) }).unwrap_err();
+        ManagedServer::start(Options { durability: Durability::Throwaway, ..durable(folder.path()) }).unwrap_err();
     assert_eq!(refusal.code(), "private_postgres_not_empty");
     assert!(folder.path().join("postgres/cluster/PG_VERSION").exists());
 }
@@ -133,12 +133,12 @@ fn second_owner_of_a_directory_is_refused() {
     let folder = open_folder();
     let mut owner = Owner::start(&folder.path().join("postgres"));
     owner.ready();
-    let refusal = PrivateServer::start(durable(folder.path())).unwrap_err();
+    let refusal = ManagedServer::start(durable(folder.path())).unwrap_err();
     let expected = Some(owner.child.id());
     assert!(matches!(refusal, StartError::InUse { owner, .. } if owner == expected), "{refusal}");
     drop(owner.child.stdin.take());
     assert!(owner.child.wait().unwrap().success());
-    PrivateServer::start(durable(folder.path())).unwrap();
+    ManagedServer::start(durable(folder.path())).unwrap();
 }
 
 #[test]
@@ -147,12 +147,12 @@ fn finds_the_url_of_another_owners_server() {
     let directory = folder.path().join("postgres");
     let mut owner = Owner::start(&directory);
     let line = owner.ready();
-    assert_eq!(PrivateServer::url_of_running(&directory, "postgres").unwrap(), line.split_whitespace().next().unwrap());
+    assert_eq!(ManagedServer::url_of_running(&directory, "postgres").unwrap(), line.split_whitespace().next().unwrap());
     drop(owner.child.stdin.take());
     owner.child.wait().unwrap();
-    let refusal = PrivateServer::url_of_running(&directory, "postgres").unwrap_err();
+    let refusal = ManagedServer::url_of_running(&directory, "postgres").unwrap_err();
     assert!(matches!(refusal, StartError::NotAccepting(_)), "{refusal}");
-    PrivateServer::start_existing(durable(folder.path())).unwrap();
+    ManagedServer::start_existing(durable(folder.path())).unwrap();
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn lookups_create_no_cluster() {
     let directory = folder.path().join("postgres");
     let refusals = || {
         [
-            PrivateServer::start_existing(durable(folder.path())).unwrap_err(),
-            PrivateServer::url_of_running(&directory, "postgres").unwrap_err(),
+            ManagedServer::start_existing(durable(folder.path())).unwrap_err(),
+            ManagedServer::url_of_running(&directory, "postgres").unwrap_err(),
         ]
     };
     assert!(refusals().iter().all(|refusal| matches!(refusal, StartError::NoCluster(_))));
@@ -179,7 +179,7 @@ fn takes_over_the_directory_of_a_killed_owner() {
     let line = owner.ready();
     owner.child.kill().unwrap();
     owner.child.wait().unwrap();
-    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let server = ManagedServer::start(durable(folder.path())).unwrap();
     assert_eq!(greeting(server.port()), (b'R', 10));
     let before: u32 = line.split_whitespace().last().unwrap().parse().unwrap();
     assert_ne!(server.process_id(), before);
@@ -188,7 +188,7 @@ fn takes_over_the_directory_of_a_killed_owner() {
 #[test]
 fn stops_a_live_server_without_an_owner_first() {
     let folder = open_folder();
-    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let server = ManagedServer::start(durable(folder.path())).unwrap();
     let cluster = server.data_dir().join("cluster");
     let port = server.port();
     server.stop().unwrap();
@@ -203,7 +203,7 @@ fn stops_a_live_server_without_an_owner_first() {
     assert!(command.status().unwrap().success());
     assert_eq!(greeting(port), (b'R', 10));
 
-    let server = PrivateServer::start(durable(folder.path())).unwrap();
+    let server = ManagedServer::start(durable(folder.path())).unwrap();
     assert_ne!(server.port(), port);
     assert_eq!(greeting(server.port()), (b'R', 10));
     assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err());
@@ -215,7 +215,7 @@ fn refuses_data_of_another_major_version() {
     let cluster = folder.path().join("postgres/cluster");
     fs::create_dir_all(&cluster).unwrap();
     fs::write(cluster.join("PG_VERSION"), "14\n").unwrap();
-    let refusal = PrivateServer::start(durable(folder.path())).unwrap_err();
+    let refusal = ManagedServer::start(durable(folder.path())).unwrap_err();
     assert!(matches!(refusal, StartError::OtherMajor { written_by: 14, .. }), "{refusal}");
 }
 
@@ -224,6 +224,6 @@ fn requested_port_that_is_taken_is_an_error() {
     let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = Some(taken.local_addr().unwrap().port());
     let folder = open_folder();
-    let refusal = PrivateServer::start(Options { port, ..durable(folder.path()) }).unwrap_err();
+    let refusal = ManagedServer::start(Options { port, ..durable(folder.path()) }).unwrap_err();
     assert!(refusal.to_string().contains("could not bind"), "{refusal}");
 }

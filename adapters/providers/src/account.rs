@@ -2,13 +2,13 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Prices apply to this number of tokens.
-const TOKENS: u128 = 1_000_000;
+const PRICED_TOKENS: u128 = 1_000_000;
 
 /// The token prices of a model, in millionths of the account's currency per million tokens.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ impl ModelPrice {
     fn of(&self, tokens_in: u64, tokens_out: u64) -> u64 {
         let part = |tokens: u64, price: u64| u128::from(tokens).saturating_mul(u128::from(price));
         let sum = part(tokens_in, self.input).saturating_add(part(tokens_out, self.output));
-        u64::try_from(sum.div_ceil(TOKENS)).unwrap_or(u64::MAX)
+        u64::try_from(sum.div_ceil(PRICED_TOKENS)).unwrap_or(u64::MAX)
     }
 }
 
@@ -53,7 +53,7 @@ impl Account {
 
     /// Limits the number of concurrent calls.
     #[must_use]
-    pub fn with_places(self, places: Option<usize>) -> Self {
+    pub fn with_max_calls(self, places: Option<usize>) -> Self {
         Self { places: places.map(|places| Semaphore::new(places.min(Semaphore::MAX_PERMITS))), ..self }
     }
 
@@ -84,7 +84,7 @@ impl Provider for Account {
     async fn complete(
         &self,
         call: &ProviderCall,
-        listener: Option<&dyn Listener>,
+        listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let _place = self.enter()?;
         let completion = self.provider.complete(call, listener).await?;
@@ -139,7 +139,7 @@ mod tests {
         async fn complete(
             &self,
             _call: &ProviderCall,
-            _listener: Option<&dyn Listener>,
+            _listener: Option<&dyn DeltaListener>,
         ) -> Result<Completion, ProviderFailure> {
             self.0.notify_one();
             self.1.notified().await;
@@ -159,7 +159,7 @@ mod tests {
     async fn is_busy_at_its_call_limit() {
         let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let held = Held(Arc::clone(&begun), Arc::clone(&go_on));
-        let account = Arc::new(Account::new(Arc::new(held)).with_places(Some(1)));
+        let account = Arc::new(Account::new(Arc::new(held)).with_max_calls(Some(1)));
         let first = tokio::spawn({
             let account = Arc::clone(&account);
             async move { account.complete(&call("", ""), None).await }

@@ -3,7 +3,7 @@
 use crate::Local;
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use std::{collections::BTreeMap, sync::Arc};
 use tracing::Instrument as _;
@@ -37,7 +37,7 @@ impl Provider for Accounts {
     async fn complete(
         &self,
         call: &ProviderCall,
-        listener: Option<&dyn Listener>,
+        listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let provider = self.of(&call.route.account_slot)?;
         // The span contains account and model, and no content of the call.

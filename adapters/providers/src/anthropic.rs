@@ -6,14 +6,14 @@ mod said;
 use crate::connection::{Connection, Told, read};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_egress::{
     Url,
     header::{HeaderMap, HeaderName, HeaderValue},
 };
 use question::Question;
-use said::{Event, Reply, Saying};
+use said::{Event, Reply, StreamedResponse};
 
 /// The header with the API key.
 const KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -32,7 +32,7 @@ impl Anthropic {
     /// A client over a connection to the base address, which may end with the API's `/v1`.
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
-        let is_below = base_url.path().trim_end_matches('/').ends_with("/v1");
+        let is_below = base_url.path().trim_end_matches('/').record("/v1");
         Self { connection, path: if is_below { "messages" } else { "v1/messages" } }
     }
 
@@ -48,7 +48,7 @@ impl Provider for Anthropic {
     async fn complete(
         &self,
         call: &ProviderCall,
-        listener: Option<&dyn Listener>,
+        listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let headers = self.headers().await?;
         let question = Question::of(call, listener.is_some());
@@ -64,7 +64,7 @@ impl Provider for Anthropic {
                 return Ok(completion);
             }
         };
-        let mut saying = Saying::default();
+        let mut saying = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             let event: Event = serde_json::from_str(&data).map_err(|_| ProviderError::Malformed)?;
             if let Some(part) = saying.hear(event)? {

@@ -3,7 +3,7 @@
 use crate::{events::Events, failure};
 use fairway_domain::{
     execution::provider::{ProviderError, ProviderFailure},
-    secret::{Secrets, ServerSecretRef},
+    secret::{SecretReader, ServerSecretRef},
 };
 use fairway_egress::{
     Answer, Call, EgressError, Endpoint, Guard, Limits, Method, Url,
@@ -19,12 +19,12 @@ use std::{
 /// Maximum size of a response, in bytes. A longer one is cut off.
 const LONGEST: usize = 8 * 1024 * 1024;
 /// The content type of server-sent events.
-const EVENTS: &str = "text/event-stream";
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// A pooled connection with the credentials of an account.
 pub struct Connection {
     endpoint: Endpoint,
-    key: Option<(Arc<dyn Secrets>, ServerSecretRef)>,
+    key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
 }
 
 impl fmt::Debug for Connection {
@@ -50,9 +50,9 @@ impl Connection {
         guard: &Guard,
         base_url: &Url,
         time: Duration,
-        key: Option<(Arc<dyn Secrets>, ServerSecretRef)>,
+        key: Option<(Arc<dyn SecretReader>, ServerSecretRef)>,
     ) -> Result<Self, EgressError> {
-        let guard = guard.clone().also_allowing(base_url);
+        let guard = guard.clone().with_allowed_origin(base_url);
         Ok(Self { endpoint: guard.endpoint(base_url.as_str(), Limits { time, body: LONGEST })?, key })
     }
 
@@ -114,9 +114,9 @@ impl Connection {
         body: &impl Serialize,
         headers: HeaderMap,
     ) -> Result<Told, ProviderFailure> {
-        let answer = self.ask(path, body, headers, EVENTS).await?;
+        let answer = self.ask(path, body, headers, EVENT_STREAM).await?;
         let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(EVENTS) {
+        if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(EVENT_STREAM) {
             Ok(Told::Bit(Events::of(answer.body())))
         } else {
             Ok(Told::Whole(answer))

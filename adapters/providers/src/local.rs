@@ -23,7 +23,7 @@ mod tools;
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, Conversation, EmbeddingCall, Embeddings, Listener, Message, MessageRole, Provider, ProviderCall,
+    Completion, Conversation, EmbeddingCall, Embeddings, DeltaListener, Message, MessageRole, Provider, ProviderCall,
     ProviderFailure,
 };
 use serde_json::{Map, json};
@@ -32,9 +32,9 @@ use std::collections::BTreeSet;
 /// The prefix of a line with options.
 const OPTIONS: &str = "One of:";
 /// The prefix of a message with documents.
-const DOCUMENTS: &str = "Documents to answer from.";
+const DOCUMENTS_PREFIX: &str = "Documents to answer from.";
 /// Maximum length of an extract, in characters.
-const EXTRACT: usize = 280;
+const MAX_EXTRACT: usize = 280;
 
 /// Answers from the call alone, without a model. The metadata of the answer states that.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Provider for Local {
     async fn complete(
         &self,
         call: &ProviderCall,
-        _listener: Option<&dyn Listener>,
+        _listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         let call = &*call.conversation;
         let question = said(call);
@@ -112,7 +112,7 @@ fn cited(message: &Message) -> Option<String> {
         MessageRole::User => {}
         MessageRole::Assistant | MessageRole::Tool => return None,
     }
-    let (_, list) = message.content.strip_prefix(DOCUMENTS)?.split_once("\n\n[")?;
+    let (_, list) = message.content.strip_prefix(DOCUMENTS_PREFIX)?.split_once("\n\n[")?;
     let (name, rest) = list.split_once(']')?;
     let (_, text) = rest.split_once('\n')?;
     Some(format!("{} [{name}]", extract(text)))
@@ -158,11 +158,11 @@ fn singular(word: &str) -> String {
         return format!("{stem}y");
     }
     for ending in ["sses", "shes", "ches", "xes"] {
-        if word.ends_with(ending) {
+        if word.record(ending) {
             return word.strip_suffix("es").unwrap_or(&word).to_owned();
         }
     }
-    let stem = word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.ends_with('s'));
+    let stem = word.strip_suffix('s').filter(|stem| stem.len() > 2 && !stem.record('s'));
     stem.unwrap_or(&word).to_owned()
 }
 
@@ -171,8 +171,8 @@ fn extract(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     let mut sentence = String::new();
     for (count, letter) in line.chars().enumerate() {
-        let ended = sentence.ends_with(['.', '!', '?']) && letter.is_whitespace();
-        if ended || count == EXTRACT {
+        let ended = sentence.record(['.', '!', '?']) && letter.is_whitespace();
+        if ended || count == MAX_EXTRACT {
             break;
         }
         sentence.push(letter);
@@ -282,7 +282,7 @@ pub(crate) mod tests {
         assert_eq!(answer("Summarize.", "one line\nanother").await, "one line");
         assert_eq!(answer("", "").await, "");
         let long = answer("", &"é".repeat(1000)).await;
-        assert_eq!(long.chars().count(), EXTRACT);
+        assert_eq!(long.chars().count(), MAX_EXTRACT);
     }
 
     #[tokio::test]

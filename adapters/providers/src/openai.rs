@@ -7,14 +7,14 @@ mod said;
 use crate::connection::{Connection, Told, read};
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_egress::{
     Url,
     header::{AUTHORIZATION, HeaderMap},
 };
 use question::{Limit, Question, Texts};
-use said::{Chunk, Reply, Saying, Vectors};
+use said::{Chunk, Reply, StreamedResponse, Vectors};
 
 /// Maximum number of texts in one request: with the longest common vectors, the response stays within its size
 /// limit.
@@ -22,7 +22,7 @@ const BATCH: usize = 64;
 /// The last event of a stream.
 const DONE: &str = "[DONE]";
 /// The host that requires the newer name of the token limit.
-const OPENAI: &str = "api.openai.com";
+const OPENAI_HOST: &str = "api.openai.com";
 
 /// A client of an endpoint with OpenAI's API.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl OpenAi {
     #[must_use]
     pub fn new(connection: Connection, base_url: &Url) -> Self {
         // OpenAI's newer models refuse the old name, and older servers of other vendors do not know the new one.
-        let limit = if base_url.host_str() == Some(OPENAI) { Limit::MaxCompletionTokens } else { Limit::MaxTokens };
+        let limit = if base_url.host_str() == Some(OPENAI_HOST) { Limit::MaxCompletionTokens } else { Limit::MaxTokens };
         Self { connection, limit }
     }
 
@@ -50,7 +50,7 @@ impl Provider for OpenAi {
     async fn complete(
         &self,
         call: &ProviderCall,
-        listener: Option<&dyn Listener>,
+        listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         const PATH: &str = "chat/completions";
         let headers = self.key().await?;
@@ -67,7 +67,7 @@ impl Provider for OpenAi {
                 return Ok(completion);
             }
         };
-        let mut saying = Saying::default();
+        let mut saying = StreamedResponse::default();
         while let Some(data) = events.next().await? {
             if data.trim() == DONE {
                 saying.done();

@@ -20,9 +20,9 @@ use std::{
 };
 
 /// Exit code if the input is not a valid script.
-const UNREAD: u8 = 65;
+const INVALID_INPUT: u8 = 65;
 /// Exit code if no script arrived: the child has read nothing.
-pub(crate) const UNASKED: u8 = 66;
+pub(crate) const NO_INPUT: u8 = 66;
 
 /// How long the child waits for its script. The server decides within seconds whether it sends one.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[must_use]
 pub fn serve(language: &str, limited: &str) -> ExitCode {
     let (Some(language), Some(limits)) = (Language::parse(language), limits::read(limited)) else {
-        return ExitCode::from(UNREAD);
+        return ExitCode::from(INVALID_INPUT);
     };
     // The engine queries the machine while it is created; later the filter blocks those calls.
     let engine = Engine::of(language, &limits);
@@ -43,17 +43,17 @@ pub fn serve(language: &str, limited: &str) -> ExitCode {
     }
     // The script's time starts with its arrival, and no byte is read before the confinement is complete.
     match awaits(io::stdin().as_fd(), PATIENCE) {
-        Ok(Awaited::Came) => {}
-        Ok(Awaited::Nothing) => return ExitCode::from(UNASKED),
-        Err(_) => return ExitCode::from(UNREAD),
+        Ok(InputState::Came) => {}
+        Ok(InputState::Nothing) => return ExitCode::from(NO_INPUT),
+        Err(_) => return ExitCode::from(INVALID_INPUT),
     }
     if let Err(error) = shut(&limits) {
         return unconfined(&error);
     }
     if io::stdin().read_to_end(&mut order).is_err() {
-        return ExitCode::from(UNREAD);
+        return ExitCode::from(INVALID_INPUT);
     }
-    let Ok(Order { code }) = serde_json::from_slice::<Order>(&order) else { return ExitCode::from(UNREAD) };
+    let Ok(Order { code }) = serde_json::from_slice::<Order>(&order) else { return ExitCode::from(INVALID_INPUT) };
     drop(order);
     let Ok(answer) = serde_json::to_vec(&Answer::of(run(engine, code, &limits))) else { return ExitCode::FAILURE };
     let mut out = io::stdout().lock();
@@ -72,7 +72,7 @@ fn unconfined(error: &ConfineError) -> ExitCode {
 
 /// The result of waiting for input.
 #[derive(PartialEq, Eq, Debug)]
-enum Awaited {
+enum InputState {
     /// Input or its end is available.
     Came,
     /// No input arrived in time.
@@ -80,10 +80,10 @@ enum Awaited {
 }
 
 /// Waits until input is available, without reading it.
-fn awaits(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<Awaited> {
+fn awaits(input: BorrowedFd<'_>, patience: Duration) -> nix::Result<InputState> {
     let patience = PollTimeout::try_from(patience).map_err(|_| Errno::EINVAL)?;
     let ready = poll(&mut [PollFd::new(input, PollFlags::POLLIN)], patience)?;
-    Ok(if ready > 0 { Awaited::Came } else { Awaited::Nothing })
+    Ok(if ready > 0 { InputState::Came } else { InputState::Nothing })
 }
 
 /// An engine that is ready for a script.
@@ -109,17 +109,17 @@ fn run(engine: Engine, code: String, limits: &ScriptLimits) -> CodeResult {
         Engine::JavaScript(Ok(engine)) => engine.run(&code),
         Engine::JavaScript(Err(failure)) => nothing(failure),
     }));
-    bounded(outcome.unwrap_or_else(|panicked| nothing(gave_up(&*panicked))), limits.output)
+    bounded(outcome.unwrap_or_else(|panicked| nothing(panic_failure(&*panicked))), limits.output)
 }
 
 /// Parts of engine panic messages about missing memory; no script can produce them.
-const NO_ROOM: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
+const MEMORY_PANICS: [&str; 3] = ["memory", "capacity", "AlignedSize must not exceed"];
 
 /// The failure of a panicked engine.
-fn gave_up(panicked: &(dyn Any + Send)) -> ScriptFailure {
+fn panic_failure(panicked: &(dyn Any + Send)) -> ScriptFailure {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     let words = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or_default();
-    if NO_ROOM.iter().any(|said| words.contains(said)) { ScriptFailure::Memory } else { ScriptFailure::Error }
+    if MEMORY_PANICS.iter().any(|said| words.contains(said)) { ScriptFailure::Memory } else { ScriptFailure::Error }
 }
 
 #[cfg(test)]
@@ -129,11 +129,11 @@ mod tests {
     #[test]
     fn wait_ends_on_input_end_of_input_and_timeout() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert_eq!(awaits(reader.as_fd(), Duration::from_millis(1)), Ok(Awaited::Nothing));
+        assert_eq!(awaits(reader.as_fd(), Duration::from_millis(1)), Ok(InputState::Nothing));
         writer.write_all(b"{").unwrap();
-        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(Awaited::Came));
+        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(InputState::Came));
         let (reader, writer) = io::pipe().unwrap();
         drop(writer);
-        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(Awaited::Came), "the next read finds the end of input");
+        assert_eq!(awaits(reader.as_fd(), PATIENCE), Ok(InputState::Came), "the next read finds the end of input");
     }
 }

@@ -30,21 +30,21 @@ pub enum ConfineError {
 
 impl ConfineError {
     /// The exit code of a child that cannot be confined.
-    pub(crate) const fn unconfined(&self) -> Unconfined {
+    pub(crate) const fn unconfined(&self) -> ConfinementFailure {
         match self {
-            Self::Limit(_) => Unconfined::Limit,
-            Self::Descriptors => Unconfined::Descriptors,
-            Self::Memory => Unconfined::Memory,
-            Self::Parent => Unconfined::Parent,
-            Self::Filter(_) => Unconfined::Filter,
-            Self::Unsupported => Unconfined::Unsupported,
+            Self::Limit(_) => ConfinementFailure::Limit,
+            Self::Descriptors => ConfinementFailure::Descriptors,
+            Self::Memory => ConfinementFailure::Memory,
+            Self::Parent => ConfinementFailure::Parent,
+            Self::Filter(_) => ConfinementFailure::Filter,
+            Self::Unsupported => ConfinementFailure::Unsupported,
         }
     }
 }
 
 /// The reason why a child ran no script, as its exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unconfined {
+pub(crate) enum ConfinementFailure {
     Limit,
     Descriptors,
     Memory,
@@ -53,7 +53,7 @@ pub(crate) enum Unconfined {
     Unsupported,
 }
 
-impl Unconfined {
+impl ConfinementFailure {
     pub(crate) const ALL: [Self; 6] =
         [Self::Limit, Self::Descriptors, Self::Memory, Self::Parent, Self::Filter, Self::Unsupported];
 
@@ -100,7 +100,7 @@ pub fn confine() -> Result<(), ConfineError> {
 
 /// The first phase: lowers the priority, closes files, and binds the process to the thread that started it.
 pub(crate) fn give_up() -> Result<(), ConfineError> {
-    imp::step_back();
+    imp::lower_priority();
     imp::close()?;
     imp::die_with_parent()
 }
@@ -125,7 +125,7 @@ mod imp {
         sys::{
             prctl::set_pdeathsig,
             resource::{Resource, getrlimit, setrlimit},
-            signal::{SigEvent, SigevNotify, Signal},
+            signal::{SigEvent, SigevNotify, Wakeup},
             timer::{Expiration, Timer, TimerSetTimeFlags},
         },
         time::ClockId,
@@ -142,20 +142,20 @@ mod imp {
     /// Maximum stack, in bytes: the usual default.
     const STACK: u64 = 8 << 20;
     /// The lowest scheduling priority.
-    const LAST_IN_LINE: i32 = 19;
+    const LOWEST_PRIORITY: i32 = 19;
     /// The highest out-of-memory score: the kernel kills this process first.
-    const FIRST_TO_GO: &str = "1000";
+    const HIGHEST_OOM_SCORE: &str = "1000";
 
     /// Lowers the process's scheduling and memory priority. Failures are ignored, because the limits still hold.
-    pub(super) fn step_back() {
-        let _as_it_was = rustix::process::setpriority_process(None, LAST_IN_LINE);
-        let _as_it_was = std::fs::write("/proc/self/oom_score_adj", FIRST_TO_GO);
+    pub(super) fn lower_priority() {
+        let _as_it_was = rustix::process::setpriority_process(None, LOWEST_PRIORITY);
+        let _as_it_was = std::fs::write("/proc/self/oom_score_adj", HIGHEST_OOM_SCORE);
     }
 
     /// Has the kernel kill this process when the thread that started it ends, regardless of blocked signals. Serving
     /// threads live as long as the server.
     pub(super) fn die_with_parent() -> Result<(), ConfineError> {
-        set_pdeathsig(Signal::SIGKILL).map_err(|_| ConfineError::Parent)
+        set_pdeathsig(Wakeup::SIGKILL).map_err(|_| ConfineError::Parent)
     }
 
     /// Closes inherited file descriptors of the server.
@@ -190,15 +190,15 @@ mod imp {
         }
         alarm::set(u32::try_from(last).unwrap_or(u32::MAX));
         if limits.cpu < limits.wall {
-            end_after(limits)?;
+            set_cpu_timer(limits)?;
         }
         Ok(())
     }
 
     /// Has the kernel end this process after the script's processor time. The process limit counts whole seconds,
     /// including the engine's setup.
-    fn end_after(limits: &ScriptLimits) -> Result<(), ConfineError> {
-        let notify = SigevNotify::SigevSignal { signal: Signal::SIGXCPU, si_value: 0 };
+    fn set_cpu_timer(limits: &ScriptLimits) -> Result<(), ConfineError> {
+        let notify = SigevNotify::SigevSignal { signal: Wakeup::SIGXCPU, si_value: 0 };
         let mut timer = Timer::new(ClockId::CLOCK_PROCESS_CPUTIME_ID, SigEvent::new(notify))?;
         // A timer of zero would be disarmed.
         let time = limits.cpu.max(std::time::Duration::from_millis(1));
@@ -291,7 +291,7 @@ mod imp {
     use super::ConfineError;
     use fairway_domain::execution::code::ScriptLimits;
 
-    pub(super) const fn step_back() {}
+    pub(super) const fn lower_priority() {}
 
     pub(super) fn close() -> Result<(), ConfineError> {
         Err(ConfineError::Unsupported)

@@ -2,17 +2,17 @@
 //! than most scripts.
 
 use crate::{
-    child::UNASKED,
-    confine::Unconfined,
-    wire::{Answer, MOST_ANSWER, Order, limits},
+    child::NO_INPUT,
+    confine::ConfinementFailure,
+    wire::{Answer, MAX_RESPONSE, Order, limits},
 };
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, MOST_AT_ONCE, PreparedGateway,
+    CodeGateway, ScriptRequest, CodeResult, GatewayFailure, AbandonBehavior, LONGEST, Language, MAX_CONCURRENT_PER_TENANT, PreparedGateway,
     ScriptFailure, ScriptLimits,
 };
 use nix::{
-    sys::signal::{Signal, killpg},
+    sys::signal::{Wakeup, killpg},
     unistd::Pid,
 };
 use std::{
@@ -40,7 +40,7 @@ const SUBCOMMAND: &str = "sandbox";
 const ALLOCATOR: (&str, &str) = ("_RJEM_MALLOC_CONF", "background_thread:false,retain:false,narenas:1");
 
 /// Concurrent children per processor.
-const FOR_EACH_PROCESSOR: usize = 2;
+const CHILDREN_PER_PROCESSOR: usize = 2;
 
 /// Runs scripts in children of this program: at most two per processor, at least four in total, for all tenants.
 /// Further scripts wait up to the maximum run time, and are refused without a free slot. Clones share the slots.
@@ -52,7 +52,7 @@ pub struct Embedded {
 
 /// Maximum number of concurrent children for a number of processors: at least the limit of one tenant.
 fn most_at_once(processors: usize) -> usize {
-    processors.saturating_mul(FOR_EACH_PROCESSOR).max(MOST_AT_ONCE)
+    processors.saturating_mul(CHILDREN_PER_PROCESSOR).max(MAX_CONCURRENT_PER_TENANT)
 }
 
 impl Embedded {
@@ -120,8 +120,8 @@ impl CodeGateway for Embedded {
     }
 
     /// Dropping the future kills the child.
-    fn when_given_up(&self) -> GivenUp {
-        GivenUp::Ends
+    fn when_given_up(&self) -> AbandonBehavior {
+        AbandonBehavior::Ends
     }
 
     /// Starts a child if a slot is free; otherwise the script waits for a slot when it arrives.
@@ -156,7 +156,7 @@ impl Prepared {
 
 #[async_trait]
 impl PreparedGateway for Prepared {
-    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let order = serde_json::to_vec(&Order::of(request.script)).map_err(|_| GatewayFailure::Unreachable)?;
         let mut started = self.started(request.script.language, &request.limits).await?;
         match timeout(request.limits.wall, started.talk(&order)).await {
@@ -193,9 +193,9 @@ impl Started {
         }
         let mut answer = Vec::new();
         if let Some(stdout) = stdout {
-            stdout.take(MOST_ANSWER as u64 + 1).read_to_end(&mut answer).await?;
+            stdout.take(MAX_RESPONSE as u64 + 1).read_to_end(&mut answer).await?;
         }
-        if answer.len() > MOST_ANSWER {
+        if answer.len() > MAX_RESPONSE {
             self.kill();
         }
         Ok(Heard { answer, status: self.child.wait().await? })
@@ -204,7 +204,7 @@ impl Started {
     fn kill(&self) {
         if let Some(group) = self.group {
             // A missing group means that the child has ended.
-            let _gone = killpg(group, Signal::SIGKILL);
+            let _gone = killpg(group, Wakeup::SIGKILL);
         }
     }
 }
@@ -221,26 +221,26 @@ impl Drop for Started {
 /// Evaluates the response and exit status of a child. A successful exit has a response; any other status tells the
 /// reason.
 fn heard(answer: &[u8], status: ExitStatus, output: usize) -> Result<CodeResult, GatewayFailure> {
-    if answer.len() > MOST_ANSWER {
+    if answer.len() > MAX_RESPONSE {
         return Ok(failed(ScriptFailure::TooMuchOutput));
     }
     if status.success() {
         return Answer::read(answer, output);
     }
-    if status.code() == Some(i32::from(UNASKED)) {
+    if status.code() == Some(i32::from(NO_INPUT)) {
         tracing::error!("a sandbox exited because no script arrived in time");
         return Err(GatewayFailure::Unreachable);
     }
-    if let Some(unconfined) = status.code().and_then(Unconfined::of_exit_code) {
+    if let Some(unconfined) = status.code().and_then(ConfinementFailure::of_exit_code) {
         tracing::error!(cause = unconfined.cause(), "a sandbox could not be confined; refusing the script");
         return Err(GatewayFailure::Unreachable);
     }
-    let signal = status.signal().and_then(|signal| Signal::try_from(signal).ok());
+    let signal = status.signal().and_then(|signal| Wakeup::try_from(signal).ok());
     tracing::info!(%status, "a sandbox was terminated");
     Ok(failed(match signal {
         // A program aborts without memory, and is killed beyond its stack.
-        Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => ScriptFailure::Memory,
-        Some(Signal::SIGXCPU | Signal::SIGALRM | Signal::SIGKILL) => ScriptFailure::TimedOut,
+        Some(Wakeup::SIGABRT | Wakeup::SIGSEGV | Wakeup::SIGBUS) => ScriptFailure::Memory,
+        Some(Wakeup::SIGXCPU | Wakeup::SIGALRM | Wakeup::SIGKILL) => ScriptFailure::TimedOut,
         Some(_) | None => ScriptFailure::Stopped,
     }))
 }

@@ -1,10 +1,10 @@
 //! An external runtime gateway over HTTP. No request is sent twice; `docs/operations/gateway.md` specifies the wire
 //! format.
 
-use crate::wire::{Answer, MOST_ANSWER};
+use crate::wire::{Answer, MAX_RESPONSE};
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, LONGEST, Language, PreparedGateway, ScriptLimits,
+    CodeGateway, ScriptRequest, CodeResult, GatewayFailure, AbandonBehavior, LONGEST, Language, PreparedGateway, ScriptLimits,
 };
 use fairway_domain::secret::Secret;
 use fairway_egress::{
@@ -19,7 +19,7 @@ const ROOM: Duration = Duration::from_secs(5);
 
 /// Sends scripts to a gateway at an address.
 #[derive(Clone)]
-pub struct External {
+pub struct ExternalGateway {
     endpoint: Endpoint,
     opens: Option<HeaderValue>,
 }
@@ -29,22 +29,22 @@ pub struct External {
 #[error("the token has characters that a header cannot contain")]
 pub struct UnusableToken;
 
-impl fmt::Debug for External {
+impl fmt::Debug for ExternalGateway {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("External").field("endpoint", &self.endpoint).finish_non_exhaustive()
     }
 }
 
-impl External {
+impl ExternalGateway {
     /// The gateway at this address. The operator configured it, so this gateway's guard allows its exact origin. It
     /// receives no token until [`Self::with_token`].
     ///
     /// # Errors
     /// When requests cannot be sent to the address.
     pub fn new(guard: &Guard, address: &str) -> Result<Self, EgressError> {
-        let limits = Limits { time: LONGEST + ROOM, body: MOST_ANSWER };
+        let limits = Limits { time: LONGEST + ROOM, body: MAX_RESPONSE };
         let url = Url::parse(address).map_err(|_| EgressRefusal::NoAddress)?;
-        let guard = guard.clone().also_allowing(&url);
+        let guard = guard.clone().with_allowed_origin(&url);
         Ok(Self { endpoint: guard.endpoint(address, limits)?, opens: None })
     }
 
@@ -52,13 +52,13 @@ impl External {
     ///
     /// # Errors
     /// When the token is not a valid header value.
-    pub fn opened_by(self, token: &Secret) -> Result<Self, UnusableToken> {
+    pub fn with_token(self, token: &Secret) -> Result<Self, UnusableToken> {
         let mut opens = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| UnusableToken)?;
         opens.set_sensitive(true);
         Ok(Self { opens: Some(opens), ..self })
     }
 
-    async fn answer(&self, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    async fn answer(&self, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -85,13 +85,13 @@ impl External {
     }
 }
 
-impl CodeGateway for External {
+impl CodeGateway for ExternalGateway {
     fn name(&self) -> &'static str {
         "external"
     }
 
-    fn when_given_up(&self) -> GivenUp {
-        GivenUp::MayGoOn
+    fn when_given_up(&self) -> AbandonBehavior {
+        AbandonBehavior::MayGoOn
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
@@ -100,8 +100,8 @@ impl CodeGateway for External {
 }
 
 #[async_trait]
-impl PreparedGateway for External {
-    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+impl PreparedGateway for ExternalGateway {
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         tokio::time::timeout(request.limits.wall + ROOM, self.answer(request))
             .await
             .map_err(|_| GatewayFailure::TimedOut)?

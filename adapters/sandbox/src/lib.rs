@@ -17,4 +17,4 @@ mod wire;
 pub use child::serve;
 pub use confine::{ConfineError, confine};
 pub use embedded::Embedded;
-pub use external::{External, UnusableToken};
+pub use external::{ExternalGateway, UnusableToken};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 /// Maximum size of an interpreter error that is kept whole, in bytes.
-const MOST_ERROR: usize = 4 << 10;
+const MAX_ERROR: usize = 4 << 10;
 /// The mark of a truncated error.
 const CUT: &str = " […]\n";
 
@@ -25,7 +25,7 @@ fn beginning(text: &str, most: usize) -> &str {
 }
 
 /// The output exceeds its limit.
-pub(crate) struct TooMuch;
+pub(crate) struct OutputExceeded;
 
 impl Said {
     /// Empty output with a limit in bytes.
@@ -34,7 +34,7 @@ impl Said {
     }
 
     /// Appends a line, or its prefix within the limit.
-    pub(crate) fn line(&self, line: &str) -> Result<(), TooMuch> {
+    pub(crate) fn line(&self, line: &str) -> Result<(), OutputExceeded> {
         let mut text = self.text.borrow_mut();
         let room = self.most.saturating_sub(text.len());
         if line.len() < room {
@@ -44,14 +44,14 @@ impl Said {
         }
         text.push_str(beginning(line, room));
         self.too_much.set(true);
-        Err(TooMuch)
+        Err(OutputExceeded)
     }
 
     /// Appends the error that ended a script. Interpreters quote the script in it, so it may be long: it is
     /// truncated, and does not count as exceeded output.
     pub(crate) fn end(&self, error: &str) {
         let mut text = self.text.borrow_mut();
-        let room = self.most.saturating_sub(text.len()).min(MOST_ERROR);
+        let room = self.most.saturating_sub(text.len()).min(MAX_ERROR);
         if error.len() < room {
             text.push_str(error);
             text.push('\n');

@@ -11,7 +11,7 @@ use starlark::{
 };
 
 /// Maximum depth of nested calls.
-const DEPTH: usize = 200;
+const MAX_CALL_DEPTH: usize = 200;
 
 /// The library extensions for scripts.
 const LIBRARY: [LibraryExtension; 9] = [
@@ -56,7 +56,7 @@ fn evaluated(globals: &Globals, code: String, said: &Said) -> Result<Value, Scri
     {
         // The process limits its memory.
         let mut evaluator = Evaluator::new(&module);
-        evaluator.set_max_callstack_size(DEPTH).map_err(|_| ScriptFailure::Stopped)?;
+        evaluator.set_max_callstack_size(MAX_CALL_DEPTH).map_err(|_| ScriptFailure::Stopped)?;
         evaluator.set_print_handler(&speaker);
         evaluator.eval_module(read, globals).map_err(|error| told(&error, said))?;
     }

@@ -1,16 +1,16 @@
 //! The protocol between server and child: one JSON document in each direction, ended by the end of the pipe.
 
-use fairway_domain::execution::code::{CodeResult, GatewayFailure, MOST_OUTPUT, Script, ScriptFailure};
+use fairway_domain::execution::code::{CodeResult, GatewayFailure, MAX_OUTPUT_BYTES, Script, ScriptFailure};
 use fairway_domain::json::{self, JsonRefusal};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// Maximum size of a response, in bytes. A character of output takes up to six bytes in JSON; the rest is for member
 /// names.
-pub(crate) const MOST_ANSWER: usize = 6 * MOST_OUTPUT + 1_024;
+pub(crate) const MAX_RESPONSE: usize = 6 * MAX_OUTPUT_BYTES + 1_024;
 
 /// Maximum nesting of a result: that of a request, less one level of the response.
-const MOST_NESTING: usize = 63;
+const MAX_NESTING: usize = 63;
 
 /// The request of a child, which was started for its language.
 #[derive(Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Answer {
         let answer = Self::deserialize(members).map_err(|_| GatewayFailure::Lost)?;
         let result = match (answer.failure, answer.result) {
             (None, Some(result)) => Ok(result),
-            (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::of_code(&code).ok_or(GatewayFailure::Lost)?),
+            (Some(code), None | Some(Value::Null)) => Err(ScriptFailure::from_code(&code).ok_or(GatewayFailure::Lost)?),
             (None, None) | (Some(_), Some(_)) => return Err(GatewayFailure::Lost),
         };
         let stdout = answer.stdout;
@@ -106,7 +106,7 @@ pub(crate) fn bounded(outcome: CodeResult, output: usize) -> CodeResult {
         Err(failure) => Err(failure),
         Ok(_) if too_much => Err(ScriptFailure::TooMuchOutput),
         // PostgreSQL cannot store a NUL character, and an altered result would not be the script's own.
-        Ok(result) if !is_plain(&result, MOST_NESTING) => Err(ScriptFailure::NoJson),
+        Ok(result) if !is_plain(&result, MAX_NESTING) => Err(ScriptFailure::NoJson),
         Ok(result) => Ok(result),
     };
     CodeResult { result, stdout }
@@ -142,12 +142,12 @@ mod tests {
     fn responses_round_trip() {
         let came = CodeResult { result: Ok(json!({ "a": [1, 2.5, null] })), stdout: "hello\n".to_owned() };
         let bytes = serde_json::to_vec(&Answer::of(came.clone())).unwrap();
-        assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(came));
+        assert_eq!(Answer::read(&bytes, MAX_OUTPUT_BYTES), Ok(came));
         let nothing = CodeResult { result: Ok(Value::Null), stdout: String::new() };
-        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap(), MOST_OUTPUT), Ok(nothing));
+        assert_eq!(Answer::read(&serde_json::to_vec(&Answer::of(nothing.clone())).unwrap(), MAX_OUTPUT_BYTES), Ok(nothing));
         let failed = CodeResult { result: Err(ScriptFailure::Memory), stdout: String::new() };
         let bytes = serde_json::to_vec(&Answer::of(failed.clone())).unwrap();
-        assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(failed));
+        assert_eq!(Answer::read(&bytes, MAX_OUTPUT_BYTES), Ok(failed));
     }
 
     #[test]
@@ -169,44 +169,44 @@ mod tests {
             r#"{"result":{"a":1,"a":2}}"#,
             r#"{"result":"a\u0000b"}"#,
         ] {
-            assert_eq!(Answer::read(garbage.as_bytes(), MOST_OUTPUT), Err(GatewayFailure::Lost), "{garbage}");
+            assert_eq!(Answer::read(garbage.as_bytes(), MAX_OUTPUT_BYTES), Err(GatewayFailure::Lost), "{garbage}");
         }
         let deep = format!("{{\"result\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
-        assert_eq!(Answer::read(deep.as_bytes(), MOST_OUTPUT), Err(GatewayFailure::Lost));
+        assert_eq!(Answer::read(deep.as_bytes(), MAX_OUTPUT_BYTES), Err(GatewayFailure::Lost));
     }
 
     #[test]
     fn oversized_output_is_truncated_and_fails() {
-        let long = CodeResult { result: Ok(json!("é".repeat(MOST_OUTPUT))), stdout: String::new() };
-        assert_eq!(bounded(long, MOST_OUTPUT).result, Err(ScriptFailure::TooMuchOutput));
-        let long = CodeResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MOST_OUTPUT)) };
-        let CodeResult { result, stdout } = bounded(long, MOST_OUTPUT);
+        let long = CodeResult { result: Ok(json!("é".repeat(MAX_OUTPUT_BYTES))), stdout: String::new() };
+        assert_eq!(bounded(long, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
+        let long = CodeResult { result: Ok(json!(1)), stdout: format!("x{}", "é".repeat(MAX_OUTPUT_BYTES)) };
+        let CodeResult { result, stdout } = bounded(long, MAX_OUTPUT_BYTES);
         assert_eq!(result, Err(ScriptFailure::TooMuchOutput));
-        assert_eq!(stdout.len(), MOST_OUTPUT - 1);
+        assert_eq!(stdout.len(), MAX_OUTPUT_BYTES - 1);
         let both = CodeResult { result: Ok(json!("x".repeat(40_000))), stdout: "x".repeat(40_000) };
-        assert_eq!(bounded(both, MOST_OUTPUT).result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(bounded(both, MAX_OUTPUT_BYTES).result, Err(ScriptFailure::TooMuchOutput));
     }
 
     #[test]
     fn results_that_cannot_be_stored_fail() {
         let nul = CodeResult { result: Ok(json!({ "a\u{0}": 1 })), stdout: "\u{0}".to_owned() };
-        let CodeResult { result, stdout } = bounded(nul, MOST_OUTPUT);
+        let CodeResult { result, stdout } = bounded(nul, MAX_OUTPUT_BYTES);
         assert_eq!((result, stdout.as_str()), (Err(ScriptFailure::NoJson), "\u{fffd}"));
         for inner in [json!(1), json!([])] {
             let own = usize::from(inner.is_array());
             let nested = |depth| (own..depth).fold(inner.clone(), |inner, _| json!([inner]));
-            let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }, MOST_OUTPUT);
-            let deepest = came(MOST_NESTING);
-            assert_eq!(deepest.result, Ok(nested(MOST_NESTING)));
-            assert_eq!(came(MOST_NESTING + 1).result, Err(ScriptFailure::NoJson));
+            let came = |depth| bounded(CodeResult { result: Ok(nested(depth)), stdout: String::new() }, MAX_OUTPUT_BYTES);
+            let deepest = came(MAX_NESTING);
+            assert_eq!(deepest.result, Ok(nested(MAX_NESTING)));
+            assert_eq!(came(MAX_NESTING + 1).result, Err(ScriptFailure::NoJson));
             let bytes = serde_json::to_vec(&Answer::of(deepest.clone())).unwrap();
-            assert_eq!(Answer::read(&bytes, MOST_OUTPUT), Ok(deepest), "every valid response of a child is accepted");
+            assert_eq!(Answer::read(&bytes, MAX_OUTPUT_BYTES), Ok(deepest), "every valid response of a child is accepted");
         }
     }
 
     #[test]
     fn oversized_values_fail_as_too_long() {
         let wide = format!("{{\"result\":[{}1]}}", "{},".repeat(120_000));
-        assert_eq!(Answer::read(wide.as_bytes(), MOST_OUTPUT).unwrap().result, Err(ScriptFailure::TooMuchOutput));
+        assert_eq!(Answer::read(wide.as_bytes(), MAX_OUTPUT_BYTES).unwrap().result, Err(ScriptFailure::TooMuchOutput));
     }
 }

@@ -9,7 +9,7 @@ use nix::{
     sys::{
         mman::{MapFlags, ProtFlags, mmap_anonymous},
         resource::{Resource, getrlimit},
-        signal::{SigHandler, SigSet, Signal, signal},
+        signal::{SigHandler, SigSet, Wakeup, signal},
     },
 };
 use std::{
@@ -47,7 +47,7 @@ fn attempt(what: &str) {
         "change its limits" => drop(getrlimit(Resource::RLIMIT_NOFILE).unwrap()),
         "share memory" => map(MapFlags::MAP_SHARED),
         "take memory as a stack" => map(MapFlags::MAP_PRIVATE | MapFlags::MAP_GROWSDOWN),
-        "ignore its alarm" => ignore(Signal::SIGALRM),
+        "ignore its alarm" => ignore(Wakeup::SIGALRM),
         "take memory" => map(MapFlags::MAP_PRIVATE),
         "think" => assert_eq!((0..100_000_u64).map(|n| n.to_string().len()).sum::<usize>(), 488_890),
         other => panic!("nobody tries to {other}"),
@@ -61,7 +61,7 @@ fn map(flags: MapFlags) {
 }
 
 #[expect(unsafe_code, reason = "the signal has no handler")]
-fn ignore(what: Signal) {
+fn ignore(what: Wakeup) {
     unsafe { signal(what, SigHandler::SigIgn) }.unwrap();
 }
 
@@ -88,7 +88,7 @@ const FORBIDDEN: [&str; 19] = [
 ];
 
 /// The child's side of a test.
-fn try_it(what: &str) -> ! {
+fn run_attempt(what: &str) -> ! {
     if what == "start one that stays" {
         // The grandchild inherits its pipes.
         child("stay", true).status().unwrap();
@@ -133,7 +133,7 @@ fn tried(what: &str, confined: bool) -> (Option<i32>, Option<i32>) {
 fn wait_for_stay(output: &mut impl io::BufRead) {
     let mut line = String::new();
     // The harness prints the test's name on the same line.
-    while !line.trim_end().ends_with("stays") {
+    while !line.trim_end().record("stays") {
         line.clear();
         assert_ne!(output.read_line(&mut line).unwrap(), 0, "the child ended before");
     }
@@ -144,7 +144,7 @@ const TEST: &str = "whoever_is_confined_is_ended_by_what_it_may_not_do";
 #[test]
 fn whoever_is_confined_is_ended_by_what_it_may_not_do() {
     if let Ok(what) = env::var(TRIES) {
-        try_it(&what);
+        run_attempt(&what);
     }
     for free in ["think", "take memory"] {
         assert_eq!(tried(free, true), (Some(0), None), "{free}");

@@ -11,7 +11,7 @@ pub use vault::{Vault, VaultError};
 
 use async_trait::async_trait;
 use fairway_domain::{
-    secret::{Secret, SecretError, SecretRef, Secrets, ServerSecretRef},
+    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
     slug::Slug,
 };
 use std::{
@@ -60,7 +60,7 @@ impl Places {
 }
 
 #[async_trait]
-impl Secrets for Places {
+impl SecretReader for Places {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
         match reference {
             SecretRef::Env(name) => {

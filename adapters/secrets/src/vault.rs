@@ -56,7 +56,7 @@ impl Vault {
     /// When address or token are invalid.
     pub fn new(guard: &Guard, address: &str, token: &Secret) -> Result<Self, VaultError> {
         let url = Url::parse(address).map_err(|_| VaultError::Address)?;
-        let guard = guard.clone().also_allowing(&url);
+        let guard = guard.clone().with_allowed_origin(&url);
         let endpoint = guard.endpoint(address, Limits::default()).map_err(|_| VaultError::Address)?;
         let mut token = HeaderValue::from_str(token.expose()).map_err(|_| VaultError::Token)?;
         token.set_sensitive(true);

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails at the first error, helpers included")]
 
 use fairway_domain::{
-    secret::{Secret, SecretError, SecretRef, Secrets as _, ServerSecretRef},
+    secret::{Secret, SecretError, SecretRef, SecretReader as _, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Guard, Reach};

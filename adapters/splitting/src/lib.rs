@@ -8,7 +8,7 @@
 
 use fairway_domain::knowledge::{
     ChunkStrategy, Chunking,
-    ports::{Piece, Splitter},
+    ports::{Piece, Chunker},
 };
 use pulldown_cmark::{Event, Parser, Tag};
 use std::{ops::Range, sync::LazyLock};
@@ -16,14 +16,14 @@ use tiktoken_rs::{CoreBPE, cl100k_base};
 use unicode_segmentation::UnicodeSegmentation as _;
 
 /// Loaded with the first text: most processes never split one.
-static VOCABULARY: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
+static TOKENIZER: LazyLock<Option<CoreBPE>> = LazyLock::new(|| cl100k_base().ok());
 
 /// Approximate bytes per token of English text.
 const BYTES_PER_TOKEN: usize = 4;
 
 /// The number of tokens of a text.
 fn tokens(text: &str) -> usize {
-    match &*VOCABULARY {
+    match &*TOKENIZER {
         Some(vocabulary) => vocabulary.count_ordinary(text),
         None => text.len().div_ceil(BYTES_PER_TOKEN),
     }
@@ -31,11 +31,11 @@ fn tokens(text: &str) -> usize {
 
 /// Splits texts into chunks.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Splitting;
+pub struct TextSplitter;
 
-impl Splitter for Splitting {
+impl Chunker for TextSplitter {
     fn split(&self, text: &str, how: Chunking) -> Vec<Piece> {
-        let mut packing = Packing::of(text, how.chunk_tokens);
+        let mut packing = ChunkBuilder::of(text, how.chunk_tokens);
         match how.strategy {
             ChunkStrategy::Fixed => packing.words(0..text.len()),
             ChunkStrategy::Sentence => packing.sentences(0..text.len()),
@@ -65,7 +65,7 @@ fn sections(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Merges consecutive parts of a text into chunks.
-struct Packing<'t> {
+struct ChunkBuilder<'t> {
     text: &'t str,
     most: usize,
     pieces: Vec<Piece>,
@@ -74,7 +74,7 @@ struct Packing<'t> {
     size: usize,
 }
 
-impl<'t> Packing<'t> {
+impl<'t> ChunkBuilder<'t> {
     fn of(text: &'t str, most: u32) -> Self {
         let most = usize::try_from(most).unwrap_or(usize::MAX).max(1);
         Self { text, most, pieces: Vec::new(), open: 0..0, size: 0 }

@@ -1,7 +1,7 @@
 use super::*;
 
 fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &str)> {
-    let pieces = Splitting.split(text, Chunking { strategy, chunk_tokens });
+    let pieces = TextSplitter.split(text, Chunking { strategy, chunk_tokens });
     // For every strategy: chunks are ordered and disjoint, and only whitespace is omitted.
     let mut end_of_last = 0;
     for piece in &pieces {
@@ -16,7 +16,7 @@ fn split(strategy: ChunkStrategy, chunk_tokens: u32, text: &str) -> Vec<(u32, &s
 
 #[test]
 fn counts_tokens_of_the_embedded_vocabulary() {
-    assert!(VOCABULARY.is_some());
+    assert!(TOKENIZER.is_some());
     assert_eq!(tokens("hello world"), 2);
     assert_eq!(tokens(""), 0);
 }
@@ -74,7 +74,7 @@ fn time_is_linear_in_text_length() {
     let took = |text: &str, chunk_tokens: u32| {
         let at = std::time::Instant::now();
         for strategy in ChunkStrategy::ALL {
-            assert!(!Splitting.split(text, Chunking { strategy, chunk_tokens }).is_empty());
+            assert!(!TextSplitter.split(text, Chunking { strategy, chunk_tokens }).is_empty());
         }
         at.elapsed()
     };

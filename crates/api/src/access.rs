@@ -4,10 +4,10 @@ pub(crate) mod principal_binding;
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         idempotency::Keyed,
@@ -20,7 +20,7 @@ use fairway_domain::{
     access::{ActorRef, GrantScope, Permission, Role, RoleBinding},
     id::RoleBindingId,
 };
-use fairway_operations::access::NewGrant;
+use fairway_operations::access::RoleBindingDraft;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -92,7 +92,7 @@ pub(crate) struct RoleBindingQuery {
     responses((status = 200, description = "Roles and their permissions", body = Vec<RoleView>), ReadRefusals)
 )]
 #[get("/v1/roles")]
-pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn list_roles(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
     let roles = api.services.list_roles(&caller)?;
     let views: Vec<RoleView> = roles
         .into_iter()
@@ -114,7 +114,7 @@ pub(crate) async fn list_roles(api: web::Data<Api>, caller: Identified) -> Resul
 #[get("/v1/role-bindings")]
 pub(crate) async fn list_role_bindings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<RoleBindingQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);
@@ -127,7 +127,7 @@ fn principal(text: &str) -> Result<ActorRef, FieldProblem> {
 }
 
 /// Parses the scope of a role binding. Kind and reference are validated separately, and together if both are valid.
-fn scope(fields: &mut Fields, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
+fn scope(fields: &mut FieldErrors, kind: &str, reference: Option<&str>) -> Option<GrantScope> {
     let known = GrantScope::KINDS.contains(&kind);
     if !known {
         fields.note([FieldProblem::invalid("scope_kind")]);
@@ -157,17 +157,17 @@ fn scope(fields: &mut Fields, kind: &str, reference: Option<&str>) -> Option<Gra
 #[post("/v1/role-bindings")]
 pub(crate) async fn create_role_binding(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
     body: Body<NewRoleBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let principal = fields.read(principal(&new.principal));
     let role = fields.read(Role::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role")));
     let scope = scope(&mut fields, &new.scope_kind, new.scope_ref.as_deref());
-    let grant = fields.whole(|| Some(NewGrant { principal: principal?, role: role?, scope: scope? }))?;
+    let grant = fields.whole(|| Some(RoleBindingDraft { principal: principal?, role: role?, scope: scope? }))?;
     let done = api.services.create_role_binding(&caller, grant, key.as_ref()).await?;
     let view = RoleBindingView::of(&done.value);
     let location = format!("/v1/role-bindings/{}", view.role_binding_id);
@@ -184,7 +184,7 @@ pub(crate) async fn create_role_binding(
 #[delete("/v1/role-bindings/{role_binding_id}")]
 pub(crate) async fn delete_role_binding(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     binding: PathId<RoleBindingId>,
 ) -> Result<HttpResponse, ApiError> {
     api.services.delete_role_binding(&caller, *binding).await?;

@@ -54,7 +54,7 @@ impl<'a, T: Serialize> Answer<'a, T> {
     }
 
     /// Adds `bytes` to the initial buffer capacity, so that a large response does not reallocate.
-    pub(crate) fn with_room(self, bytes: usize) -> Self {
+    pub(crate) fn with_capacity(self, bytes: usize) -> Self {
         Self { room: ROOM.saturating_add(bytes), ..self }
     }
 

@@ -4,7 +4,7 @@ use crate::{
     access, asset, asset_kind, audit,
     caller::admitted,
     compose::Api,
-    document::{Base, document},
+    document::{BaseDocument, document},
     embed, environment, evidence, execution, flow, health,
     http::{
         HttpBase,
@@ -35,23 +35,23 @@ use utoipa_swagger_ui::{Config, SwaggerUi};
 const DOCUMENT: &str = "/openapi.json";
 
 /// A service configuration that takes routes: with their OpenAPI descriptions, or without, as in worker threads.
-trait Mount {
+trait RouteConfig {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self;
 }
 
-impl Mount for ServiceConfig<'_> {
+impl RouteConfig for ServiceConfig<'_> {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self {
         ServiceConfig::service(self, factory)
     }
 }
 
-impl Mount for web::ServiceConfig {
+impl RouteConfig for web::ServiceConfig {
     fn service<F: HttpServiceFactory + OpenApiFactory + 'static>(&mut self, factory: F) -> &mut Self {
         web::ServiceConfig::service(self, factory)
     }
 }
 
-fn routes(config: &mut impl Mount) {
+fn routes(config: &mut impl RouteConfig) {
     config
         // The router matches routes in order, each by a regular expression, so the most frequent route comes first.
         .service(execution::execute_workload)
@@ -151,7 +151,7 @@ fn routes(config: &mut impl Mount) {
 /// The OpenAPI document that the handlers' attributes describe, without later additions.
 pub(crate) fn collected() -> OpenApi {
     let routes = |config: &mut ServiceConfig<'_>| routes(config);
-    let (_, document) = App::new().into_utoipa_app().openapi(Base::openapi()).configure(routes).split_for_parts();
+    let (_, document) = App::new().into_utoipa_app().openapi(BaseDocument::openapi()).configure(routes).split_for_parts();
     document
 }
 

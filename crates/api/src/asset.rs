@@ -8,12 +8,12 @@ pub(crate) mod life;
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
-        body::{Body, DeferredBody, Later},
+        body::{Body, DeferredBody, DeferredMember},
         idempotency::Keyed,
         paging::List,
         path::{Path, PathId},
@@ -123,7 +123,7 @@ pub(crate) struct VersionWarning {
 impl VersionWarning {
     fn of(warning: ContentWarning) -> Self {
         let ContentWarning { pointer, code, message, conversion } = warning;
-        let path = echoed(field_path::of_pointer("content", &pointer));
+        let path = echoed(field_path::from_pointer("content", &pointer));
         Self { code, path, pointer: echoed(pointer), message, conversion }
     }
 }
@@ -195,7 +195,7 @@ pub(crate) struct NewVersion {
     /// An object that matches the schema of the asset's kind.
     #[schema(value_type = Object)]
     #[expect(dead_code, reason = "the handler moves it out of the document")]
-    content: Later,
+    content: DeferredMember,
     /// Unique in the asset; default the next `vN`.
     #[schema(max_length = 64)]
     version_label: Option<String>,
@@ -235,12 +235,12 @@ impl FromWorkspace {
 /// The workspace of a request, in the query or in the body; 422 if the two differ.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct InWorkspace {
+pub(crate) struct WorkspaceQuery {
     /// Alternative to the field in the body.
     workspace_id: Option<Uuid>,
 }
 
-impl InWorkspace {
+impl WorkspaceQuery {
     pub(crate) fn with_body(&self, body: Option<Uuid>) -> Result<Option<WorkspaceId>, FieldProblem> {
         match (self.workspace_id, body) {
             (Some(query), Some(body)) if query != body => {
@@ -287,21 +287,21 @@ pub(crate) fn change_note(text: Option<&str>) -> Result<Option<ChangeNote>, Fiel
 #[utoipa::path(
     operation_id = "create_asset",
     tag = "assets",
-    params(InWorkspace, KeyParams),
+    params(WorkspaceQuery, KeyParams),
     request_body = NewAsset,
     responses((status = 201, description = "The new asset", body = AssetView), WriteRefusals)
 )]
 #[post("/v1/assets")]
 pub(crate) async fn create_asset(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     body: Body<NewAsset>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
     let workspace_id = fields.read(query.with_body(new.workspace_id));
     let (slug, owner_ref, workspace_id) = fields.whole(|| Some((slug?, owner_ref?, workspace_id?)))?;
@@ -324,7 +324,7 @@ pub(crate) async fn create_asset(
 #[get("/v1/assets")]
 pub(crate) async fn list_assets(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<AssetListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let kind = list.filter.asset_kind.as_deref();
@@ -332,7 +332,7 @@ pub(crate) async fn list_assets(
     let kind = kind.map(|text| AssetKind::parse(text).ok_or_else(|| FieldProblem::invalid("asset_kind"))).transpose();
     let state =
         state.map(|text| Lifecycle::parse(text).ok_or_else(|| FieldProblem::invalid("lifecycle_state"))).transpose();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (kind, state) = (fields.read(kind), fields.read(state));
     let (kind, lifecycle) = fields.whole(|| Some((kind?, state?)))?;
     let filter = AssetQuery { workspace_id: list.filter.workspace_id.map(Into::into), kind, lifecycle };
@@ -350,7 +350,7 @@ pub(crate) async fn list_assets(
 #[get("/v1/assets/{asset_id}")]
 pub(crate) async fn read_asset(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
@@ -362,24 +362,24 @@ pub(crate) async fn read_asset(
 #[utoipa::path(
     operation_id = "create_asset_version",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams),
     request_body = NewVersion,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/versions")]
 pub(crate) async fn create_asset_version(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: DeferredBody<NewVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.authorize_asset_write(&caller, Operation::CreateAssetVersion, *asset, query.named());
     let body = body.read_authorized(authorize).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
-    let (new, content) = body.into_parts_with("content");
-    let mut fields = Fields::default();
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let (new, content) = body.split_member("content");
+    let mut fields = FieldErrors::default();
     if !content.is_object() {
         fields.note([FieldProblem::new("content", "invalid", "content must be an object")]);
     }
@@ -392,7 +392,7 @@ pub(crate) async fn create_asset_version(
     let (version, done) = done.apart();
     let view = VersionView::warned(asset.kind, version)?;
     let location = view.location(&asset);
-    Ok(Answer::made(&done, &view, location)?.with_room(view.long()).send())
+    Ok(Answer::made(&done, &view, location)?.with_capacity(view.long()).send())
 }
 
 /// Lists the versions of an asset, newest first.
@@ -405,7 +405,7 @@ pub(crate) async fn create_asset_version(
 #[get("/v1/assets/{asset_id}/versions")]
 pub(crate) async fn list_asset_versions(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
@@ -427,12 +427,12 @@ pub(crate) async fn list_asset_versions(
 #[get("/v1/assets/{asset_id}/versions/{asset_version_id}")]
 pub(crate) async fn read_asset_version(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>)>,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, version) = path.into_inner();
     let (kind, version, source) = api.services.read_asset_version(&caller, (*asset, *version), from.id()).await?;
     let view = VersionView::warned(kind, version)?.with_text(source);
-    Ok(Answer::ok(&view).with_room(view.long()).send())
+    Ok(Answer::ok(&view).with_capacity(view.long()).send())
 }

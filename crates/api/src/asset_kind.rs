@@ -1,7 +1,7 @@
 //! Routes of asset kinds and their schemas.
 
 use crate::{
-    answer::Answer, caller::Identified, compose::Api, document::ReadRefusals, error::ApiError, http::path::Path,
+    answer::Answer, caller::IdentifiedCaller, compose::Api, document::ReadRefusals, error::ApiError, http::path::Path,
 };
 use actix_web::{HttpResponse, get, http::header::ContentType, web};
 use fairway_domain::asset::{content, kind::AssetKind};
@@ -48,7 +48,7 @@ impl KindView {
     responses((status = 200, description = "All kinds", body = Vec<KindView>), ReadRefusals)
 )]
 #[get("/v1/asset-kinds")]
-pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: Identified) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: IdentifiedCaller) -> Result<HttpResponse, ApiError> {
     let kinds = api.services.list_asset_kinds(&caller)?;
     let views: Vec<KindView> = kinds.into_iter().map(KindView::of).collect();
     Ok(Answer::ok(&views).send())
@@ -69,7 +69,7 @@ pub(crate) async fn list_asset_kinds(api: web::Data<Api>, caller: Identified) ->
 #[get("/v1/asset-kinds/{kind}/schema")]
 pub(crate) async fn read_asset_kind_schema(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(String,)>,
 ) -> Result<HttpResponse, ApiError> {
     let (kind,) = path.into_inner();

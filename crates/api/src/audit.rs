@@ -1,7 +1,7 @@
 //! Route of the audit log.
 
 use crate::{
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{PageParams, ReadRefusals},
     error::ApiError,
@@ -83,7 +83,7 @@ pub(crate) struct AuditQuery {
 #[get("/v1/audit/events")]
 pub(crate) async fn list_audit_events(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<AuditQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = list.filter.workspace_id.map(Into::into);

@@ -4,11 +4,11 @@ use crate::{
     compose::Api,
     error::{ApiError, FieldProblem},
     http::{
-        admission::Party,
+        admission::ClientKey,
         client_address::client_of,
         forwarding::is_forwarded,
         path, query,
-        request_context::{RefusedForLoad, request_id},
+        request_context::{ShedForLoad, request_id},
         site_guard::{HostName, host_of},
     },
 };
@@ -31,7 +31,7 @@ use fairway_domain::{
 use fairway_operations::{
     Failure,
     access::Claims,
-    share_link::{Arrival, Brought},
+    share_link::{Arrival, PresentedToken},
 };
 use fairway_postgres::{CallerKey, with_caller_key};
 use futures_util::future::LocalBoxFuture;
@@ -57,13 +57,13 @@ pub(crate) struct Claimed(pub(crate) Claims);
 
 /// The client of a runtime interface, by name or by share link, before any lookup.
 #[derive(Clone, Debug)]
-pub(crate) struct Visitor(pub(crate) Arrival);
+pub(crate) struct RuntimeClient(pub(crate) Arrival);
 
 /// The caller, with the rights read for this request.
 #[derive(Clone, Debug)]
-pub(crate) struct Identified(pub(crate) Caller);
+pub(crate) struct IdentifiedCaller(pub(crate) Caller);
 
-impl Deref for Identified {
+impl Deref for IdentifiedCaller {
     type Target = Caller;
 
     fn deref(&self) -> &Caller {
@@ -81,12 +81,12 @@ impl FromRequest for Claimed {
         let host = host_of(request).map(HostName::into_name);
         Box::pin(async move {
             let api = api.ok_or_else(ApiError::internal)?;
-            Ok(Self(api.services.at_host(claims?, host.as_deref()).await?))
+            Ok(Self(api.services.with_tenant_of_host(claims?, host.as_deref()).await?))
         })
     }
 }
 
-impl FromRequest for Visitor {
+impl FromRequest for RuntimeClient {
     type Error = ApiError;
     type Future = Ready<Result<Self, ApiError>>;
 
@@ -95,7 +95,7 @@ impl FromRequest for Visitor {
     }
 }
 
-impl FromRequest for Identified {
+impl FromRequest for IdentifiedCaller {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -112,18 +112,18 @@ impl FromRequest for Identified {
 }
 
 /// Fields of a delegation: the actor that a service acts for.
-const ON_BEHALF: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
+const DELEGATION_FIELDS: [&str; 4] = ["execution_mode", "actor_ref", "actor_type", "actor_auth_mode"];
 
 /// The error for a body with wrong fields. An internal client that sends on-behalf-of fields to a route without
 /// delegation gets 403: the route would act under the client's own name.
-pub(crate) fn unread_fields(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
+pub(crate) fn field_refusal(request: &HttpRequest, problems: Vec<FieldProblem>) -> ApiError {
     let is_internal = || {
         let api = request.app_data::<web::Data<Api>>();
         let claims = claims(request).ok();
-        api.zip(claims).is_some_and(|(api, claims)| api.services.is_internal_client(&claims.actor))
+        api.zip(claims).is_some_and(|(api, claims)| api.services.is_delegating_client(&claims.actor))
     };
     let is_on_behalf =
-        |problem: &FieldProblem| problem.code == "unknown_field" && ON_BEHALF.contains(&problem.path.as_str());
+        |problem: &FieldProblem| problem.code == "unknown_field" && DELEGATION_FIELDS.contains(&problem.path.as_str());
     if problems.iter().any(is_on_behalf) && is_internal() {
         let message = "on-behalf-of fields are accepted by execute and tool calls only";
         return ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message);
@@ -166,23 +166,23 @@ pub(crate) async fn admitted<B: MessageBody + 'static>(
     }
     let (request, _) = request.into_parts();
     let mut response = ApiError::unavailable().error_response();
-    response.extensions_mut().insert(RefusedForLoad);
+    response.extensions_mut().insert(ShedForLoad);
     Ok(ServiceResponse::new(request, response).map_into_right_body())
 }
 
 /// The client that load shedding counts a request for.
-fn party(request: &HttpRequest, claims: Claims) -> Party {
+fn party(request: &HttpRequest, claims: Claims) -> ClientKey {
     match chosen_tenant(&claims) {
-        Some(tenant) => Party::Tenant(tenant),
-        None if holds_a_link(request) => Party::Holder(client_of(request)),
-        None => Party::Caller(claims.actor),
+        Some(tenant) => ClientKey::Tenant(tenant),
+        None if has_share_token(request) => ClientKey::Holder(client_of(request)),
+        None => ClientKey::Caller(claims.actor),
     }
 }
 
 /// The key that fair list queues count a request for: its caller, within the tenant that it names.
 fn list_key(request: &HttpRequest, claims: &Claims) -> CallerKey {
     let tenant = chosen_tenant(claims);
-    if holds_a_link(request) {
+    if has_share_token(request) {
         return CallerKey::of(tenant, client_of(request));
     }
     CallerKey::of(tenant, &claims.actor)
@@ -196,19 +196,19 @@ fn chosen_tenant(claims: &Claims) -> Option<TenantId> {
 
 /// Whether a request names no actor and carries a possible share token. The token is not verified here. Clients are
 /// therefore distinguished by address, because tokens can be made up without end.
-fn holds_a_link(request: &HttpRequest) -> bool {
+fn has_share_token(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let in_query = || request.query_string().split('&').any(|pair| pair.split('=').next() == Some(TOKEN));
-    !names_an_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
+    !names_actor(request) && (headers.contains_key(&SHARE_TOKEN) || in_query())
 }
 
 fn arrival(request: &HttpRequest) -> Result<Arrival, ApiError> {
     // A token opens its workload in one spelling of the path. Slugs and identifiers never need percent-encoding.
     let is_respelled = request.uri().path().contains('%');
-    let brought = brought(request)?.map(|brought| if is_respelled { Brought::Nonsense } else { brought });
+    let brought = brought(request)?.map(|brought| if is_respelled { PresentedToken::Nonsense } else { brought });
     Ok(Arrival {
         claims: claims(request)?,
-        named: names_an_actor(request),
+        named: names_actor(request),
         brought,
         address: client_of(request),
         host: host_of(request).map(HostName::into_name),
@@ -223,7 +223,7 @@ fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
     if claims.actor.kind() == ActorKind::Anonymous && claims.tenant.is_some() {
         return Err(ApiError::not_found());
     }
-    if names_an_actor(request) || brought(request)?.is_none() {
+    if names_actor(request) || brought(request)?.is_none() {
         return Ok(claims);
     }
     Err(Failure::Token(TokenRefusal::Invalid).into())
@@ -231,7 +231,7 @@ fn named(request: &HttpRequest) -> Result<Claims, ApiError> {
 
 /// The share token in the query or the header. Two different tokens are refused, because readers disagree on which one
 /// counts.
-fn brought(request: &HttpRequest) -> Result<Option<Brought>, ApiError> {
+fn brought(request: &HttpRequest) -> Result<Option<PresentedToken>, ApiError> {
     let in_header = single(request.headers(), &SHARE_TOKEN, "X-Share-Token")?;
     let query = request.query_string();
     let in_query = if query.is_empty() { None } else { query::parameters(query)?.remove(TOKEN) };
@@ -243,7 +243,7 @@ fn brought(request: &HttpRequest) -> Result<Option<Brought>, ApiError> {
         (Some(text), _) | (None, Some(text)) => text,
         (None, None) => return Ok(None),
     };
-    Ok(Some(ShareToken::parse(text).map_or(Brought::Nonsense, Brought::Token)))
+    Ok(Some(ShareToken::parse(text).map_or(PresentedToken::Nonsense, PresentedToken::Token)))
 }
 
 /// The hash of the request's result token.
@@ -254,11 +254,11 @@ pub(crate) fn result_token(headers: &HeaderMap) -> Result<Option<TokenHash>, Api
 /// Whether a request comes from `anonymous` or a share link. Requests with invalid identity headers count as guests.
 pub(crate) fn is_guest(request: &HttpRequest) -> bool {
     let is_anonymous = claims(request).map_or(true, |claims| claims.actor.kind() == ActorKind::Anonymous);
-    is_anonymous || holds_a_link(request)
+    is_anonymous || has_share_token(request)
 }
 
 /// Whether a request names an actor. The header of a forwarded request does not count.
-fn names_an_actor(request: &HttpRequest) -> bool {
+fn names_actor(request: &HttpRequest) -> bool {
     request.headers().contains_key(&ACTOR) && !is_forwarded(request)
 }
 
@@ -318,8 +318,8 @@ mod tests {
             let request = request.to_http_request();
             party(&request, claims(&request).unwrap())
         };
-        let holder = Party::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
-        let caller = |actor: &str| Party::Caller(ActorRef::parse(actor).unwrap());
+        let holder = ClientKey::Holder(fairway_domain::throttle::ClientAddress::of(peer.ip()));
+        let caller = |actor: &str| ClientKey::Caller(ActorRef::parse(actor).unwrap());
         assert_eq!(of("/v1/x", &[]), caller("user:local"));
         assert_eq!(of("/v1/x?tokens=a&x=token", &[]), caller("user:local"));
         assert_eq!(of("/v1/x?token=fws_x", &[]), holder);
@@ -352,7 +352,7 @@ mod tests {
         }
         let named = |tenant| of("/v1/x", &[("X-Actor-Ref", "user:ada"), ("X-Tenant-Id", tenant)]);
         let [first, second] = TENANTS.map(named);
-        assert_eq!(first.1, Party::Tenant(path::identifier(TENANTS[0]).unwrap().into()));
+        assert_eq!(first.1, ClientKey::Tenant(path::identifier(TENANTS[0]).unwrap().into()));
         assert_ne!(first, second);
     }
 }

@@ -3,9 +3,9 @@
 use crate::{
     app::Documents,
     config::{AuthMode, GatewaySettings, ProviderAccount, ProviderEndpoint, ProviderKind, Settings},
-    execution::crowd::Crowd,
+    execution::crowd::StreamLimiter,
     http::{
-        HttpBase, admission::Admission, deprecation::DEPRECATIONS, leaving::Leaving, memory::MemoryBudgets,
+        HttpBase, admission::Admission, deprecation::DEPRECATIONS, leaving::ShutdownSignal, memory::MemoryBudgets,
         paging::CursorKey,
     },
     metrics::Metrics,
@@ -14,14 +14,14 @@ use crate::{
 };
 use anyhow::Context as _;
 use fairway_artifacts::Artifacts;
-use fairway_calling::GuardedCaller;
+use fairway_calling::ToolClient;
 use fairway_domain::{
     access::AccessStore,
     asset::ports::ArtifactStore,
-    execution::{code::CodeGateway, dispatch::Dispatch, outward::Outward, provider::Provider},
+    execution::{code::CodeGateway, dispatch::DispatchPolicy, outward::HttpCaller, provider::Provider},
     id::Ids,
     redaction::Redactor,
-    secret::{Secret, Secrets},
+    secret::{Secret, SecretReader},
     time::Clock,
 };
 use fairway_egress::{Allowance, Guard, Reach};
@@ -29,14 +29,14 @@ use fairway_fetching::GuardedFetcher;
 use fairway_operations::{
     Failure, Services, Settings as RunSettings, Stores,
     access::IdentityMode,
-    execution::{close_reviews_forever, recover_forever, work_until_stopped},
+    execution::{run_review_expiry, recover_forever, run_worker},
     knowledge::KnowledgeSettings,
 };
-use fairway_postgres::{Database, DatabaseOptions, PostgresLine};
+use fairway_postgres::{Database, DatabaseOptions, PostgresWakeupBus};
 use fairway_providers::{Account, Accounts, Anthropic, Connection, Local, OpenAi};
-use fairway_sandbox::{Embedded, External};
+use fairway_sandbox::{Embedded, ExternalGateway};
 use fairway_secrets::{Places, Vault};
-use fairway_splitting::Splitting;
+use fairway_splitting::TextSplitter;
 use std::{sync::Arc, time::Duration};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -44,7 +44,7 @@ use tokio::{sync::OnceCell, task::JoinSet};
 /// PostgreSQL.
 const CONNECTIONS_PER_WORKER: usize = 8;
 /// Database connections of the background tasks.
-const RELAY_CONNECTIONS: usize = 2;
+const BACKGROUND_CONNECTIONS: usize = 2;
 
 /// The state of handlers: the operations over the stores of this worker thread.
 #[derive(Clone)]
@@ -77,7 +77,7 @@ impl Api {
 
     pub(crate) async fn readiness(&self) -> Readiness {
         let (partitions, artifacts) =
-            futures_util::join!(self.database.partitions_reach_far(), self.services.artifacts_ready());
+            futures_util::join!(self.database.has_partitions_ahead(), self.services.artifacts_ready());
         Readiness {
             database: partitions.is_ok(),
             artifacts: artifacts.is_ok(),
@@ -99,35 +99,35 @@ pub enum Works {
 #[derive(Clone)]
 pub struct Process {
     url: String,
-    access: Option<AccessLayer>,
+    access: Option<AccessStoreDecorator>,
     services: Services,
     relays: Database,
     result_retention: Duration,
     waiting_line: usize,
     mode: IdentityMode,
-    dispatch: Dispatch,
+    dispatch: DispatchPolicy,
     metrics: Metrics,
     providers: Arc<[ProviderPlugin]>,
     cursor_key: Arc<OnceCell<CursorKey>>,
-    leaving: Leaving,
+    leaving: ShutdownSignal,
     /// Data derived from the OpenAPI document.
     pub documents: Documents,
 }
 
 /// A decorator around the store of role bindings.
-pub type AccessLayer = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn AccessStore> + Send + Sync>;
+pub type AccessStoreDecorator = Arc<dyn Fn(Arc<dyn AccessStore>) -> Arc<dyn AccessStore> + Send + Sync>;
 
 /// The adapters behind the ports; tests replace them.
 #[derive(Clone)]
 pub struct Parts {
     /// Decorates the store of role bindings; `None` outside tests.
-    pub access: Option<AccessLayer>,
+    pub access: Option<AccessStoreDecorator>,
     /// Stores artifacts.
     pub artifacts: Arc<dyn ArtifactStore>,
     /// Calls model providers.
     pub provider: Arc<dyn Provider>,
     /// Calls the URLs of tools and hooks.
-    pub outward: Arc<dyn Outward>,
+    pub outward: Arc<dyn HttpCaller>,
     /// Executes scripts.
     pub gateway: Arc<dyn CodeGateway>,
     /// The source of the current time.
@@ -156,7 +156,7 @@ impl Parts {
             artifacts: Arc::new(Artifacts::open(&settings.artifacts).context("failed to open the artifact store")?),
             provider: Arc::new(Accounts::new(accounts)),
             gateway: gateway(settings, &guard)?,
-            outward: Arc::new(GuardedCaller::new(guard, secrets)),
+            outward: Arc::new(ToolClient::new(guard, secrets)),
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         })
@@ -168,11 +168,11 @@ fn gateway(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn CodeGat
     match &settings.runtime_gateway {
         None => Ok(Arc::new(Embedded::new())),
         Some(GatewaySettings { address, token }) => {
-            let external = External::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
+            let external = ExternalGateway::new(guard, address.as_str()).context("failed to set up the runtime gateway")?;
             let external = match token {
                 Some(token) => {
                     let token = Secret::new(token.expose().to_owned());
-                    external.opened_by(&token).context("failed to set up the runtime gateway")?
+                    external.with_token(&token).context("failed to set up the runtime gateway")?
                 }
                 None => external,
             };
@@ -200,7 +200,7 @@ fn guard(settings: &Settings) -> Guard {
     Guard::new(reach, settings.egress_allow.clone())
 }
 
-fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn Secrets>> {
+fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn SecretReader>> {
     let vault = settings.vault.as_ref().map(|vault| {
         let token = Secret::new(vault.token.expose().to_owned());
         Vault::new(guard, vault.address.as_str(), &token)
@@ -208,7 +208,7 @@ fn secrets(settings: &Settings, guard: &Guard) -> anyhow::Result<Arc<dyn Secrets
     Ok(Arc::new(Places::new(settings.secrets_dir.clone(), vault.transpose()?)))
 }
 
-fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>) -> anyhow::Result<Arc<dyn Provider>> {
+fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn SecretReader>) -> anyhow::Result<Arc<dyn Provider>> {
     let connection = |endpoint: &ProviderEndpoint| {
         let key = endpoint.secret_ref.clone().map(|reference| (Arc::clone(secrets), reference));
         Connection::new(guard, &endpoint.base_url, endpoint.timeout, key)
@@ -220,7 +220,7 @@ fn provider(account: &ProviderAccount, guard: &Guard, secrets: &Arc<dyn Secrets>
     };
     let account = Account::new(provider)
         .residing(account.residency.clone())
-        .with_places(account.concurrency)
+        .with_max_calls(account.concurrency)
         .priced(account.prices.clone());
     Ok(Arc::new(account))
 }
@@ -242,7 +242,7 @@ fn plugin(account: &ProviderAccount) -> ProviderPlugin {
     ProviderPlugin { account_slot: account.account_slot.clone(), kind }
 }
 
-fn stores(database: &Database, access: Option<&AccessLayer>) -> Stores {
+fn stores(database: &Database, access: Option<&AccessStoreDecorator>) -> Stores {
     let shared = Arc::new(database.clone());
     let bindings: Arc<dyn AccessStore> = shared.clone();
     Stores {
@@ -277,7 +277,7 @@ impl Process {
     /// When the database URL is invalid.
     pub fn new(settings: &Settings, url: String, parts: Parts) -> anyhow::Result<Self> {
         let result_retention = settings.result_retention;
-        let options = DatabaseOptions { url: url.clone(), connections: RELAY_CONNECTIONS, result_retention };
+        let options = DatabaseOptions { url: url.clone(), connections: BACKGROUND_CONNECTIONS, result_retention };
         let relays = Database::new(&options)?;
         let mode = match settings.auth_mode {
             AuthMode::Local => IdentityMode::Local,
@@ -296,7 +296,7 @@ impl Process {
             public_rate: settings.public_rate,
             redactor: Arc::new(Redactor::new(&settings.national_ids)),
             knowledge: KnowledgeSettings {
-                splitter: Arc::new(Splitting),
+                splitter: Arc::new(TextSplitter),
                 fetcher: Arc::new(GuardedFetcher::new(guard(settings))),
                 embedding: settings.embedding_model.clone(),
             },
@@ -321,7 +321,7 @@ impl Process {
             metrics: Metrics::new()?,
             providers: plugins(&settings.providers),
             cursor_key: Arc::default(),
-            leaving: Leaving::default(),
+            leaving: ShutdownSignal::default(),
             documents: Documents::new()?,
         })
     }
@@ -340,7 +340,7 @@ impl Process {
             known_methods: self.documents.known_methods.clone(),
             known_queries: self.documents.known_queries.clone(),
             deprecations: DEPRECATIONS,
-            crowd: Crowd::default(),
+            crowd: StreamLimiter::default(),
             leaving: self.leaving.clone(),
         }
     }
@@ -372,13 +372,13 @@ impl Process {
     ///
     /// # Errors
     /// When the database URL is invalid.
-    pub fn start_relays(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
+    pub fn start_background_tasks(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
         let mut relays = self.start_worker(works)?;
         let log = Arc::new(self.relays.clone());
-        relays.spawn(fairway_operations::audit::sequence_forever(log, self.services.wake()));
-        relays.spawn(fairway_operations::release::advise_forever(self.services.clone()));
-        relays.spawn(fairway_operations::retention::retain_forever(self.services.clone()));
-        relays.spawn(close_reviews_forever(self.services.clone()));
+        relays.spawn(fairway_operations::audit::run_sequencer(log, self.services.wake()));
+        relays.spawn(fairway_operations::release::run_rollback_advisor(self.services.clone()));
+        relays.spawn(fairway_operations::retention::run_retention(self.services.clone()));
+        relays.spawn(run_review_expiry(self.services.clone()));
         Ok(relays)
     }
 
@@ -388,9 +388,9 @@ impl Process {
     /// When the database URL is invalid.
     pub fn start_worker(&self, works: Works) -> anyhow::Result<JoinSet<()>> {
         let mut relays = JoinSet::new();
-        let line = Arc::new(PostgresLine::new(self.url.clone()));
+        let line = Arc::new(PostgresWakeupBus::new(self.url.clone()));
         let services = self.services.clone();
-        relays.spawn(async move { services.exchange_signals(line).await });
+        relays.spawn(async move { services.exchange_wakeups(line).await });
         // Recovery ends the scripts of dead processes in every process. Workers resume all other runs.
         relays.spawn(recover_forever(self.services.clone()));
         if self.dispatch.has_workers() && works == Works::Yes {
@@ -401,14 +401,14 @@ impl Process {
             };
             let database = Database::new(&options)?;
             self.metrics.watch(database.waiting().clone());
-            relays.spawn(work_until_stopped(self.services.over(stores(&database, self.access.as_ref()))));
+            relays.spawn(run_worker(self.services.over(stores(&database, self.access.as_ref()))));
         }
         Ok(relays)
     }
 
     /// The signal that announces the shutdown to all responding tasks.
     #[must_use]
-    pub const fn leaving(&self) -> &Leaving {
+    pub const fn leaving(&self) -> &ShutdownSignal {
         &self.leaving
     }
 
@@ -431,7 +431,7 @@ mod tests {
     #[test]
     fn scaling_manual_states_connection_counts() {
         let manual = include_str!("../../../docs/operations/scaling.md").replace('\n', " ");
-        let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(RELAY_CONNECTIONS), 2);
+        let (worker, relays, signals) = (most(CONNECTIONS_PER_WORKER), most(BACKGROUND_CONNECTIONS), 2);
         for sentence in [
             format!(
                 "up to {worker} connections for each processor, {relays} for its background work, {signals} for signals"

@@ -22,7 +22,7 @@ use crate::{
 };
 use fairway_artifacts::Location;
 use fairway_domain::{
-    access::ActorRef, execution::dispatch::Dispatch, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
+    access::ActorRef, execution::dispatch::DispatchPolicy, knowledge::retrieval::EmbeddingModel, redaction::NationalId,
     throttle::Quota,
 };
 use fairway_egress::Allowance;
@@ -65,7 +65,7 @@ pub struct Settings {
     /// Time that a synchronous request waits for its run.
     pub sync_wait: Duration,
     /// Dispatch mode: which processes execute runs.
-    pub dispatch: Dispatch,
+    pub dispatch: DispatchPolicy,
     /// Maximum queued runs of a tenant.
     pub queue_cap: u32,
     /// Time limit of a run.
@@ -196,11 +196,11 @@ impl Settings {
         let settings = Self {
             bind,
             migrate_database: raw
-                .read_set(&setting::MIGRATE_DATABASE_URL, value::database)?
+                .read_optional(&setting::MIGRATE_DATABASE_URL, value::database)?
                 .unwrap_or_else(|| database.clone()),
             database,
             artifacts: raw
-                .read_set(&setting::ARTIFACTS_URL, value::artifacts)?
+                .read_optional(&setting::ARTIFACTS_URL, value::artifacts)?
                 .unwrap_or_else(|| Location::Directory(data_dir.join("artifacts"))),
             data_dir,
             auth_mode: raw.read(&setting::AUTH_MODE, value::auth_mode)?,
@@ -235,7 +235,7 @@ impl Settings {
                 raw.read(&setting::EMBED_ANCESTORS, value::ancestors)?,
             ),
             egress_allow: raw.read(&setting::EGRESS_ALLOW, value::allowances)?,
-            secrets_dir: raw.read_set(&setting::SECRETS_DIR, value::directory)?,
+            secrets_dir: raw.read_optional(&setting::SECRETS_DIR, value::directory)?,
             vault: vault(&raw)?,
             runtime_gateway: gateway(&raw)?,
             log: LogSettings {
@@ -346,8 +346,8 @@ impl Settings {
 
 /// The vault, if configured. URL and token are required together.
 fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
-    let address = raw.read_set(&setting::VAULT_ADDR, value::web_address)?;
-    let token = raw.read_set(&setting::VAULT_TOKEN, value::token)?;
+    let address = raw.read_optional(&setting::VAULT_ADDR, value::web_address)?;
+    let token = raw.read_optional(&setting::VAULT_TOKEN, value::token)?;
     match (address, token) {
         (Some(address), Some(token)) => Ok(Some(VaultSettings { address, token })),
         (None, None) => Ok(None),
@@ -358,7 +358,7 @@ fn vault(raw: &Raw) -> Result<Option<VaultSettings>, ConfigError> {
 /// The external runtime gateway, if configured. The embedded gateway takes no token.
 fn gateway(raw: &Raw) -> Result<Option<GatewaySettings>, ConfigError> {
     let address = raw.read(&setting::RUNTIME_GATEWAY_URL, value::gateway)?;
-    let token = raw.read_set(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
+    let token = raw.read_optional(&setting::RUNTIME_GATEWAY_TOKEN, value::bearer)?;
     match (address, token) {
         (Some(address), token) => Ok(Some(GatewaySettings { address, token })),
         (None, None) => Ok(None),

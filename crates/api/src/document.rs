@@ -43,7 +43,7 @@ use utoipa::{
         (name = "service", description = "Health, readiness and metrics of the service"),
     ),
 )]
-pub(crate) struct Base;
+pub(crate) struct BaseDocument;
 
 /// Adds the security schemes of the identity headers.
 struct Callers;
@@ -68,12 +68,12 @@ pub fn document() -> utoipa::openapi::OpenApi {
     let mut document = app::collected();
     words::add(&mut document);
     headers::add(&mut document);
-    let_bodies_be_absent(&mut document);
+    mark_optional_bodies(&mut document);
     document
 }
 
 /// Marks bodies without required members as optional, because an absent body counts as an empty object.
-fn let_bodies_be_absent(document: &mut OpenApiDocument) {
+fn mark_optional_bodies(document: &mut OpenApiDocument) {
     let Some(components) = document.components.clone() else { return };
     let asks_for_nothing = |content: &Content| {
         let Some(RefOr::Ref(schema)) = &content.schema else { return false };

@@ -1,7 +1,7 @@
 //! The embeddable page of a workload's runtime interface: static text, without scripts or subresources.
 
 use crate::{
-    caller::Visitor,
+    caller::RuntimeClient,
     compose::Api,
     error::ApiError,
     http::{
@@ -25,20 +25,20 @@ use fairway_domain::{slug::Slug, workload::Workload};
 use std::fmt;
 
 /// The workload that always has an embeddable page.
-const ALWAYS: &str = "ticket-classifier";
+const BUILTIN_SLUG: &str = "ticket-classifier";
 
 /// The workloads with an embeddable page, and the origins that may embed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Embedding {
     slugs: Vec<Slug>,
-    ancestors: Ancestors,
+    ancestors: FrameAncestors,
 }
 
 /// The origins that may embed a page: the value of `frame-ancestors` (Content Security Policy, level 3).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ancestors(String);
+pub struct FrameAncestors(String);
 
-impl Ancestors {
+impl FrameAncestors {
     /// Parses `'none'`, or a list of `'self'` and origins such as `https://portal.example` or `https://*.example:8443`,
     /// separated by commas or spaces; `None` for anything else.
     #[must_use]
@@ -53,7 +53,7 @@ impl Ancestors {
     }
 }
 
-impl fmt::Display for Ancestors {
+impl fmt::Display for FrameAncestors {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.0)
     }
@@ -66,7 +66,7 @@ fn is_origin(text: &str) -> bool {
     let host = host.strip_prefix("*.").unwrap_or(host);
     let label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
-        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.ends_with('-')
+        !label.is_empty() && label.bytes().all(plain) && !label.starts_with('-') && !label.record('-')
     };
     let number =
         |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse().is_ok_and(|port: u16| port > 0);
@@ -76,12 +76,12 @@ fn is_origin(text: &str) -> bool {
 impl Embedding {
     /// Creates the configuration for these workloads, in addition to [`BUILTIN_SLUG`].
     #[must_use]
-    pub const fn new(slugs: Vec<Slug>, ancestors: Ancestors) -> Self {
+    pub const fn new(slugs: Vec<Slug>, ancestors: FrameAncestors) -> Self {
         Self { slugs, ancestors }
     }
 
     fn shows(&self, slug: &str) -> bool {
-        slug == ALWAYS || self.slugs.iter().any(|shown| shown.as_str() == slug)
+        slug == BUILTIN_SLUG || self.slugs.iter().any(|shown| shown.as_str() == slug)
     }
 
     fn policy(&self) -> String {
@@ -104,7 +104,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
     };
     match shown(&request, &api, &slug).await {
         Ok(workload) => {
-            let description = escaped(workload.shown_description());
+            let description = escaped(workload.display_description());
             send(embedding, StatusCode::OK, &escaped(&workload.name), &format!("<p>{description}</p>"))
         }
         Err(refusal) => refused(&request, embedding, &refusal),
@@ -112,7 +112,7 @@ async fn embed(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBa
 }
 
 async fn shown(request: &HttpRequest, api: &Api, slug: &Slug) -> Result<Workload, ApiError> {
-    let Visitor(arrival) = Visitor::from_request(request, &mut Payload::None).await?;
+    let RuntimeClient(arrival) = RuntimeClient::from_request(request, &mut Payload::None).await?;
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     Ok(api.services.read_runtime_workload(&caller, &visit, slug).await?)
@@ -160,7 +160,7 @@ mod tests {
             ("'self', https://a.example", "'self' https://a.example"),
             ("https://*.a.example:8443 http://127.0.0.1:3000", "https://*.a.example:8443 http://127.0.0.1:3000"),
         ] {
-            assert_eq!(Ancestors::parse(text).unwrap().to_string(), expected);
+            assert_eq!(FrameAncestors::parse(text).unwrap().to_string(), expected);
         }
         for bad in [
             "",
@@ -182,7 +182,7 @@ mod tests {
             "javascript://a",
             "https://a..b",
         ] {
-            assert_eq!(Ancestors::parse(bad), None, "{bad}");
+            assert_eq!(FrameAncestors::parse(bad), None, "{bad}");
         }
     }
 }

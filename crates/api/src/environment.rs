@@ -2,7 +2,7 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, ReadRefusals, RevisionRefusal, WriteRefusals},
     error::ApiError,
@@ -83,7 +83,7 @@ fn place(path: Path<(PathId<WorkspaceId>, String)>) -> Result<(WorkspaceId, Slug
 #[get("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
 pub(crate) async fn read_environment_settings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workspace, environment) = place(path)?;
@@ -106,7 +106,7 @@ pub(crate) async fn read_environment_settings(
 #[put("/v1/workspaces/{workspace_id}/environments/{environment}/settings")]
 pub(crate) async fn change_environment_settings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<WorkspaceId>, String)>,
     expected: IfMatch,
     body: Body<EnvironmentChange>,

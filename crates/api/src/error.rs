@@ -14,7 +14,7 @@ use actix_web::{
         header::{self, HeaderName, HeaderValue},
     },
 };
-pub(crate) use fields::Fields;
+pub(crate) use fields::FieldErrors;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, error::Error, fmt};
@@ -207,7 +207,7 @@ impl ApiError {
     }
 
     /// 503 in place of a lost response to a change without an idempotency key.
-    pub fn answer_lost() -> Self {
+    pub fn response_lost() -> Self {
         let message =
             "the response is temporarily unavailable; the change may have happened, and a repeat may make it again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message).with("may_have_happened", true)

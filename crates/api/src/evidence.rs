@@ -9,7 +9,7 @@ pub(crate) use lineage::*;
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::ReadRefusals,
     error::{ApiError, FieldProblem},
@@ -23,7 +23,7 @@ use fairway_domain::{
     },
     execution::{Outcome, digest_text},
     id::ExecutionId,
-    tool::EvidenceForm,
+    tool::EvidenceFormat,
 };
 use graph::GraphEvidenceView;
 use serde::{Deserialize, Serialize};
@@ -319,13 +319,13 @@ pub(crate) struct EvidenceQuery {
 #[get("/v1/executions/{execution_id}/evidence-graph")]
 pub(crate) async fn read_evidence_graph(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
     query: Query<EvidenceQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let form = match query.format.as_deref() {
-        None | Some("flat") => EvidenceForm::Flat,
-        Some("graph") => EvidenceForm::Graph,
+        None | Some("flat") => EvidenceFormat::Flat,
+        Some("graph") => EvidenceFormat::Graph,
         Some(_) => return Err(FieldProblem::new("format", "invalid", "must be `flat` or `graph`").into()),
     };
     let record = api.services.evidence(&caller, *execution).await?;
@@ -333,9 +333,9 @@ pub(crate) async fn read_evidence_graph(
 }
 
 /// Converts the evidence of a run to a form.
-pub(crate) fn view(record: &EvidenceRecord, form: EvidenceForm) -> Result<EvidenceView, ApiError> {
+pub(crate) fn view(record: &EvidenceRecord, form: EvidenceFormat) -> Result<EvidenceView, ApiError> {
     Ok(match form {
-        EvidenceForm::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),
-        EvidenceForm::Flat => EvidenceView::Flat(Box::new(FlatEvidenceView::of(record)?)),
+        EvidenceFormat::Graph => EvidenceView::Graph(GraphEvidenceView::of(record)),
+        EvidenceFormat::Flat => EvidenceView::Flat(Box::new(FlatEvidenceView::of(record)?)),
     })
 }

@@ -14,10 +14,10 @@ pub(crate) mod tool;
 use crate::memory::session;
 use crate::{
     answer::Answer,
-    caller::{Visitor, result_token},
+    caller::{RuntimeClient, result_token},
     compose::Api,
     document::{ErrorBody, KeyParams, ReadRefusals, TokenParams, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         HttpBase,
         body::{Body, present},
@@ -300,7 +300,7 @@ impl ExecutionView {
 pub(crate) async fn execute_workload(
     request: HttpRequest,
     (api, base): (web::Data<Api>, web::Data<HttpBase>),
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     slug: web::Path<String>,
     keyed: Keyed,
     query: Query<ExecuteQuery>,
@@ -310,7 +310,7 @@ pub(crate) async fn execute_workload(
     let slug = Slug::parse(&slug).map_err(|_| ApiError::not_found())?;
     let visit = api.services.receive(arrival.clone()).await?;
     let claims = visit.claims;
-    let key = keyed.of_caller(&claims.actor, || body.digest());
+    let key = keyed.into_request_key(&claims.actor, || body.digest());
     let Execute {
         environment,
         inputs,
@@ -322,8 +322,8 @@ pub(crate) async fn execute_workload(
         actor_auth_mode,
     } = body.into_inner();
     let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(delegation, api.services.is_internal_client(&claims.actor), api.mode)?;
-    let mut fields = Fields::default();
+    let on_behalf_of = behalf::subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    let mut fields = FieldErrors::default();
     let environment = Slug::parse(&environment)
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"));
     let (environment, lane) = (fields.read(environment), fields.read(lane(chosen.as_deref())));
@@ -340,7 +340,7 @@ pub(crate) async fn execute_workload(
         api.metrics.execution(run.execution.status);
     }
     if run.replayed && is_guest(claims.actor.kind()) {
-        return again_to_guest(&run);
+        return replay_to_guest(&run);
     }
     // An accepted run is returned with its id and token even if the stream cannot be opened, so that the client can
     // read it later.
@@ -354,10 +354,10 @@ pub(crate) async fn execute_workload(
 }
 
 /// Value of `review` for a result that awaits a human review.
-const PENDING: &str = "pending";
+const REVIEW_PENDING: &str = "pending";
 
 /// Error codes of runs that a synchronous response maps to 422, because the caller can change the request.
-const CALLERS_MISTAKES: [&str; 8] = [
+const CALLER_ERRORS: [&str; 8] = [
     "prompt_argument_missing",
     "prompt_argument_type",
     "prompt_too_large",
@@ -370,7 +370,7 @@ const CALLERS_MISTAKES: [&str; 8] = [
 
 /// The response for a repeated key of a guest. Another guest may have sent that key, so the response contains only the
 /// id and state.
-fn again_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
+fn replay_to_guest(run: &Run) -> Result<HttpResponse, ApiError> {
     let Execution { execution_id: id, status, .. } = run.execution;
     match status {
         Status::Queued | Status::Running | Status::AwaitingReview => answer(run),
@@ -402,7 +402,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         response.insert_header((LOCATION, format!("/v1/executions/{id}")));
         let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
         // A caller that requested a queued run does not wait for a review.
-        let review = (execution.status == Status::AwaitingReview && !run.in_line).then_some(PENDING);
+        let review = (execution.status == Status::AwaitingReview && !run.in_line).then_some(REVIEW_PENDING);
         let state = Status::Queued.as_str();
         Ok(response.json(QueuedExecution { execution_id: id.uuid(), state, review, result_token }))
     };
@@ -415,7 +415,7 @@ fn answer(run: &Run) -> Result<HttpResponse, ApiError> {
         Status::Denied => Err(refused(review::denied(execution))),
         Status::Completed | Status::Failed | Status::Cancelled | Status::Unknown => {
             if let Some(error) = &execution.error
-                && let Some(code) = CALLERS_MISTAKES.into_iter().find(|code| *code == error.code)
+                && let Some(code) = CALLER_ERRORS.into_iter().find(|code| *code == error.code)
             {
                 let message = error.message.clone();
                 let mistake = refused(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, code, message));
@@ -442,7 +442,7 @@ fn marked(run: &Run, mut response: HttpResponseBuilder) -> HttpResponseBuilder {
 async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHash>)) -> Result<Caller, ApiError> {
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
-    api.services.count_visit_to_run(&caller, run, visit.address).await?;
+    api.services.count_run_request(&caller, run, visit.address).await?;
     Ok(caller)
 }
 
@@ -465,7 +465,7 @@ async fn visitor(api: &Api, arrival: Arrival, run: (ExecutionId, Option<&TokenHa
 pub(crate) async fn read_execution(
     request: HttpRequest,
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;

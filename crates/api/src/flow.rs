@@ -2,11 +2,11 @@
 
 use crate::{
     answer::Answer,
-    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, InWorkspace, VersionView, change_note, label, owner, slug},
-    caller::Identified,
+    asset::{AssetView, CONTENT_LIMIT, FromWorkspace, WorkspaceQuery, VersionView, change_note, label, owner, slug},
+    caller::IdentifiedCaller,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, Fields},
+    error::{ApiError, FieldErrors},
     http::{body::DeferredBody, idempotency::Keyed, paging::List, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, post, web};
@@ -142,22 +142,22 @@ pub(crate) struct FlowListQuery {
 #[utoipa::path(
     operation_id = "create_flow",
     tag = "assets",
-    params(InWorkspace, KeyParams),
+    params(WorkspaceQuery, KeyParams),
     request_body = NewFlow,
     responses((status = 201, description = "The new flow", body = FlowView), WriteRefusals)
 )]
 #[post("/v1/flows")]
 pub(crate) async fn create_flow(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     body: DeferredBody<NewFlow, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let body = body.read_authorized(api.services.authorize_new_flow(&caller, query.named())).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
     let version_label = fields.read(label(new.version_label.as_deref()));
     let change_note = fields.read(change_note(new.change_note.as_deref()));
@@ -189,7 +189,7 @@ pub(crate) async fn create_flow(
 #[get("/v1/flows")]
 pub(crate) async fn list_flows(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<FlowListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let filter = AssetQuery {
@@ -211,7 +211,7 @@ pub(crate) async fn list_flows(
 #[get("/v1/flows/{flow_id}")]
 pub(crate) async fn read_flow(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     flow: PathId<AssetId>,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
@@ -223,24 +223,24 @@ pub(crate) async fn read_flow(
 #[utoipa::path(
     operation_id = "create_flow_version",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The flow's asset"), InWorkspace, KeyParams),
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), WorkspaceQuery, KeyParams),
     request_body = NewFlowVersion,
     responses((status = 201, description = "The new version", body = VersionView), WriteRefusals)
 )]
 #[post("/v1/flows/{flow_id}/versions")]
 pub(crate) async fn create_flow_version(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     flow: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: DeferredBody<NewFlowVersion, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.authorize_asset_write(&caller, Operation::CreateFlowVersion, *flow, query.named());
     let body = body.read_authorized(authorize).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let label = fields.read(label(new.version_label.as_deref()));
     let change_note = fields.read(change_note(new.change_note.as_deref()));
     let from = fields.read(query.with_body(new.workspace_id));
@@ -258,16 +258,16 @@ pub(crate) async fn create_flow_version(
 #[utoipa::path(
     operation_id = "validate_flow",
     tag = "assets",
-    params(("flow_id" = Uuid, Path, description = "The flow's asset"), InWorkspace),
+    params(("flow_id" = Uuid, Path, description = "The flow's asset"), WorkspaceQuery),
     request_body = FlowText,
     responses((status = 200, description = "The result of the validation", body = FlowValidation), WriteRefusals)
 )]
 #[post("/v1/flows/{flow_id}/validate")]
 pub(crate) async fn validate_flow(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     flow: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     body: DeferredBody<FlowText, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let from = query.with_body(None)?;

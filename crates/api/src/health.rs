@@ -4,7 +4,7 @@ use crate::{
     compose::Api,
     document::{ErrorBody, ServiceRefusals},
     error::ApiError,
-    http::{HttpBase, forwarding::is_forwarded, leaving::SaidLeaving},
+    http::{HttpBase, forwarding::is_forwarded, leaving::ReportedShutdown},
 };
 use actix_web::{HttpRequest, HttpResponse, get, http::StatusCode, web};
 use fairway_operations::access::IdentityMode;
@@ -58,7 +58,7 @@ pub(crate) async fn healthz() -> HttpResponse {
 #[get("/readyz")]
 pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web::Data<HttpBase>) -> HttpResponse {
     let readiness = api.readiness().await;
-    let shows_parts = !is_strangers(&api, &request);
+    let shows_parts = !is_external(&api, &request);
     let say = |well: bool| shows_parts.then_some(if well { "ok" } else { "unavailable" });
     let everything = readiness.database && readiness.artifacts && readiness.partitions;
     let leaving = base.leaving.is_announced();
@@ -73,7 +73,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
         artifacts: say(readiness.artifacts),
         partitions: say(readiness.partitions),
     });
-    response.extensions_mut().insert(SaidLeaving(leaving));
+    response.extensions_mut().insert(ReportedShutdown(leaving));
     response
 }
 
@@ -89,7 +89,7 @@ pub(crate) async fn readyz(request: HttpRequest, api: web::Data<Api>, base: web:
 )]
 #[get("/metrics")]
 pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result<HttpResponse, ApiError> {
-    if is_strangers(&api, &request) {
+    if is_external(&api, &request) {
         return Err(ApiError::not_found());
     }
     let text = api.metrics.render().map_err(|error| ApiError::internal().caused_by(&error))?;
@@ -98,7 +98,7 @@ pub(crate) async fn metrics(request: HttpRequest, api: web::Data<Api>) -> Result
 
 /// Whether a request is not from the operator. In local mode the operator is on this machine; a forwarded request comes
 /// from another one.
-fn is_strangers(api: &Api, request: &HttpRequest) -> bool {
+fn is_external(api: &Api, request: &HttpRequest) -> bool {
     match api.mode {
         IdentityMode::Local => is_forwarded(request),
     }

@@ -28,11 +28,11 @@ pub mod site_guard;
 pub mod strict_query;
 pub mod unread;
 
-use crate::{embed::Embedding, execution::crowd::Crowd, metrics::Metrics};
+use crate::{embed::Embedding, execution::crowd::StreamLimiter, metrics::Metrics};
 use client_address::TrustedProxies;
 use deprecation::Deprecation;
 use fallback::KnownMethods;
-use leaving::Leaving;
+use leaving::ShutdownSignal;
 use memory::MemoryBudgets;
 use site_guard::{Scheme, SiteRules};
 use std::time::Duration;
@@ -62,9 +62,9 @@ pub struct HttpBase {
     /// The deprecated routes.
     pub deprecations: &'static [Deprecation],
     /// Limits the open event streams.
-    pub crowd: Crowd,
+    pub crowd: StreamLimiter,
     /// Announces the shutdown of the process.
-    pub leaving: Leaving,
+    pub leaving: ShutdownSignal,
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use crate::{
     answer::Answer,
-    asset::{CONTENT_LIMIT, FromWorkspace, InWorkspace},
-    caller::Identified,
+    asset::{CONTENT_LIMIT, FromWorkspace, WorkspaceQuery},
+    caller::IdentifiedCaller,
     compose::Api,
     document::{KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, DeferredBody},
         idempotency::Keyed,
@@ -19,7 +19,7 @@ use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::AssetId,
     knowledge::{
-        document::{Document, DocumentDraft, DocumentSource, Ingested, MAX_CHUNKS},
+        document::{Document, DocumentDraft, DocumentSource, IngestResult, MAX_CHUNKS},
         reembedding::ChunkLimit,
         retrieval::IndexWarning,
         revocation::ContractRevocation,
@@ -231,31 +231,31 @@ pub(crate) struct NewContractRevocation {
 #[utoipa::path(
     operation_id = "add_documents",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
     request_body = NewDocuments,
     responses((status = 201, description = "The documents and the new index revision", body = IngestView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/documents")]
 pub(crate) async fn add_documents(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: DeferredBody<NewDocuments, CONTENT_LIMIT>,
 ) -> Result<HttpResponse, ApiError> {
     let authorize = api.services.authorize_asset_write(&caller, Operation::AddDocuments, *asset, query.named());
     let body = body.read_authorized(authorize).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewDocuments { documents, workspace_id } = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let from = fields.read(query.required(workspace_id));
     let drafts: Vec<Option<DocumentDraft>> =
         documents.into_iter().enumerate().map(|(position, new)| fields.read(new.draft(position))).collect();
     let (drafts, from) = fields.whole(|| Some((drafts.into_iter().collect::<Option<Vec<_>>>()?, from?)))?;
     let done = api.services.add_documents(&caller, (*asset, from), drafts, key.as_ref()).await?;
     let (IngestReport { ingested, warnings }, done) = done.apart();
-    let Ingested { ingest_id, index_revision, documents } = ingested;
+    let IngestResult { ingest_id, index_revision, documents } = ingested;
     let view = IngestView {
         ingest_id: ingest_id.uuid(),
         asset_id: asset.uuid(),
@@ -275,22 +275,22 @@ pub(crate) async fn add_documents(
 #[utoipa::path(
     operation_id = "reembed_documents",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
     request_body = NewReembedding,
     responses((status = 200, description = "The progress of the re-embedding", body = ReembeddingView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/documents/reembed")]
 pub(crate) async fn reembed_documents(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: Body<NewReembedding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewReembedding { max_chunks, workspace_id } = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let from = fields.read(query.required(workspace_id));
     let limit = fields.read(chunk_limit(max_chunks));
     let (from, limit) = fields.whole(|| Some((from?, limit?)))?;
@@ -325,7 +325,7 @@ fn chunk_limit(asked: Option<u32>) -> Result<ChunkLimit, FieldProblem> {
 #[get("/v1/assets/{asset_id}/documents")]
 pub(crate) async fn list_documents(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
@@ -339,20 +339,20 @@ pub(crate) async fn list_documents(
 #[utoipa::path(
     operation_id = "revoke_access_contract",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The knowledge base"), InWorkspace, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The knowledge base"), WorkspaceQuery, KeyParams),
     request_body = NewContractRevocation,
     responses((status = 200, description = "The revocation", body = RevocationView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/access-contract/revoke")]
 pub(crate) async fn revoke_access_contract(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: Body<NewContractRevocation>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewContractRevocation { contract_id, reason, workspace_id } = body.into_inner();
     let from = query.required(workspace_id)?;
     let request = (contract_id.as_str(), reason.as_str());

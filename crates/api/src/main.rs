@@ -22,11 +22,11 @@ struct CommandLine {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
-    common: Common,
+    common: CommonArgs,
 }
 
 #[derive(Args)]
-struct Common {
+struct CommonArgs {
     /// Settings file.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,

@@ -85,7 +85,7 @@ async fn exchange(
     let Connection { environment } = query::read(request.query_string())?;
     let environment = Slug::parse(environment.as_deref().unwrap_or(ENVIRONMENT))
         .map_err(|refusal| FieldProblem::new("environment", refusal.code(), "an environment must be a slug"))?;
-    if has_wrong_cursor(body.document()) {
+    if has_invalid_cursor(body.document()) {
         let rule = "a cursor must be a string from this server";
         return Ok(wrong(StatusCode::OK, body.document(), ErrorCode::INVALID_PARAMS, rule, Value::Null));
     }
@@ -104,7 +104,7 @@ async fn exchange(
 
 /// Whether a `tools/list` request has a non-string `cursor`, including null: the MCP schema has `cursor?: string`. The
 /// SDK would ignore it and return the first page again.
-fn has_wrong_cursor(document: &Value) -> bool {
+fn has_invalid_cursor(document: &Value) -> bool {
     let is_request = document.get("id").is_some_and(|id| id.is_string() || id.is_number());
     let lists = document.get("method").is_some_and(|method| method == "tools/list");
     is_request && lists && document.pointer("/params/cursor").is_some_and(|cursor| !cursor.is_string())

@@ -2,7 +2,7 @@
 
 use crate::{
     answer::Answer,
-    caller::Visitor,
+    caller::RuntimeClient,
     compose::Api,
     document::{DeleteRefusals, ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
@@ -16,9 +16,9 @@ use actix_web::{HttpResponse, delete, get, web};
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{KeptTurn, SessionId},
+    memory::{StoredTurn, SessionId},
 };
-use fairway_operations::share_link::{Arrival, Visit};
+use fairway_operations::share_link::{Arrival, RuntimeCaller};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -51,7 +51,7 @@ struct TurnView {
 }
 
 impl TurnView {
-    fn of(turn: KeptTurn) -> Self {
+    fn of(turn: StoredTurn) -> Self {
         Self {
             execution_id: turn.execution_id.uuid(),
             message: turn.said,
@@ -88,7 +88,7 @@ pub(crate) struct EraseQuery {
 #[get("/v1/workloads/{workload_id}/sessions/{session_id}/memory")]
 pub(crate) async fn read_session_memory(
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, session) = conversation(path)?;
@@ -121,7 +121,7 @@ pub(crate) async fn read_session_memory(
 #[delete("/v1/workloads/{workload_id}/sessions/{session_id}/memory")]
 pub(crate) async fn erase_session_memory(
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     path: Path<(PathId<WorkloadId>, String)>,
     query: Query<EraseQuery>,
 ) -> Result<HttpResponse, ApiError> {
@@ -145,7 +145,7 @@ fn conversation(path: Path<(PathId<WorkloadId>, String)>) -> Result<(WorkloadId,
     Ok((*workload, SessionId::parse(&session).map_err(|_| ApiError::not_found())?))
 }
 
-async fn comes(api: &Api, arrival: Arrival) -> Result<(Caller, Visit), ApiError> {
+async fn comes(api: &Api, arrival: Arrival) -> Result<(Caller, RuntimeCaller), ApiError> {
     let visit = api.services.receive(arrival).await?;
     let caller = api.services.identify(api.mode, &visit.claims, request_id()).await?;
     Ok((caller, visit))

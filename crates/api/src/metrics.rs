@@ -15,7 +15,7 @@ use std::{
 };
 
 /// Histogram buckets of request durations, in seconds: from a cached read to the longest synchronous run.
-const DURATIONS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
+const DURATION_BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0];
 
 /// The values of the method label.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +110,7 @@ impl Metrics {
         let requests = IntCounterVec::new(requests, &["method", "route", "status"])?;
         let durations =
             HistogramOpts::new("fairway_http_request_duration_seconds", "Time from arrival to the response.");
-        let durations = HistogramVec::new(durations.buckets(DURATIONS.to_vec()), &["method", "route"])?;
+        let durations = HistogramVec::new(durations.buckets(DURATION_BUCKETS.to_vec()), &["method", "route"])?;
         let executions = Opts::new("fairway_executions_total", "Executions that reached a status.");
         let executions = IntCounterVec::new(executions, &["status"])?;
         for status in Status::ALL {
@@ -189,14 +189,14 @@ impl Metrics {
         let waiting: usize = watched.iter().map(Waiting::now).sum();
         drop(watched);
         self.waiting.set(i64::try_from(waiting).unwrap_or(i64::MAX));
-        self.look_at_process();
+        self.update_process_gauges();
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     /// Updates the gauges of the process. They stay at zero on systems without `/proc`.
-    fn look_at_process(&self) {
+    fn update_process_gauges(&self) {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let number = |name: &str| -> Option<i64> {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

@@ -5,15 +5,15 @@ mod view;
 
 use crate::{
     answer::Answer,
-    caller::{Claimed, Identified},
+    caller::{Claimed, IdentifiedCaller},
     compose::Api,
     document::{DeleteRefusals, IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         etag::IfMatch,
         idempotency::Keyed,
-        paging::{List, Unfiltered},
+        paging::{List, NoFilter},
         path::{Path, PathId},
         query::Query,
         request_context::request_id,
@@ -144,14 +144,14 @@ pub(crate) fn lane(text: Option<&str>) -> Result<Option<Lane>, FieldProblem> {
 #[post("/v1/releases")]
 pub(crate) async fn create_release(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
     body: Body<NewRelease>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let target = new.target_lane.as_deref().unwrap_or("all");
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let environment = fields.read(environment(&new.environment));
     let target = fields.read(TargetLane::parse(target).ok_or_else(|| FieldProblem::invalid("target_lane")));
     let draft = fields.whole(|| {
@@ -178,12 +178,12 @@ pub(crate) async fn create_release(
 #[get("/v1/releases")]
 pub(crate) async fn list_releases(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<ReleaseListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let state = list.filter.state.as_deref();
     let state = state.map(|text| StateName::parse(text).ok_or_else(|| FieldProblem::invalid("state"))).transpose();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let environment = fields.read(list.filter.environment.as_deref().map(environment).transpose());
     let state = fields.read(state);
     let (environment, state) = fields.whole(|| Some((environment?, state?)))?;
@@ -207,9 +207,9 @@ pub(crate) async fn list_releases(
 #[get("/v1/workloads/{workload_id}/releases")]
 pub(crate) async fn list_workload_releases(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<Unfiltered>,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let releases = api.services.list_workload_releases(&caller, *workload, list.paging()).await?;
     Ok(list.answer(&releases.map(|release| ReleaseView::of(&release))))
@@ -229,7 +229,7 @@ pub(crate) async fn read_active_release(
     workload: PathId<WorkloadId>,
     query: Query<ActiveQuery>,
 ) -> Result<HttpResponse, ApiError> {
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (environment, lane) = (fields.read(environment(&query.environment)), fields.read(lane(query.lane.as_deref())));
     let (environment, lane) = fields.whole(|| Some((environment?, lane?)))?;
     let body = api
@@ -252,7 +252,7 @@ pub(crate) async fn read_active_release(
 #[get("/v1/releases/{release_id}")]
 pub(crate) async fn read_release(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let placed = api.services.read_release(&caller, *release).await?;
@@ -269,7 +269,7 @@ pub(crate) async fn read_release(
 #[get("/v1/releases/{release_id}/gates")]
 pub(crate) async fn read_release_gates(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let gates = api.services.release_gates(&caller, *release).await?;
@@ -287,12 +287,12 @@ pub(crate) async fn read_release_gates(
 #[post("/v1/releases/{release_id}/bindings")]
 pub(crate) async fn bind_version(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
     keyed: Keyed,
     body: Body<NewBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     let role = AssetKind::parse(&new.role).ok_or_else(|| FieldProblem::invalid("role"))?;
     let asked = (new.asset_version_id.into(), role);
@@ -316,7 +316,7 @@ pub(crate) async fn bind_version(
 #[delete("/v1/releases/{release_id}/bindings/{binding_id}")]
 pub(crate) async fn unbind_version(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<ReleaseId>, PathId<BindingId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (release, binding) = path.into_inner();
@@ -334,7 +334,7 @@ pub(crate) async fn unbind_version(
 #[get("/v1/workloads/{workload_id}/lanes")]
 pub(crate) async fn list_lanes(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
     query: Query<LanesQuery>,
 ) -> Result<HttpResponse, ApiError> {
@@ -354,14 +354,14 @@ pub(crate) async fn list_lanes(
 #[post("/v1/releases/{release_id}/transition")]
 pub(crate) async fn transition_release(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<TransitionRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
-    let mut fields = Fields::default();
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let mut fields = FieldErrors::default();
     let to = fields.read(StateName::parse(&body.to_state).ok_or_else(|| FieldProblem::invalid("to_state")));
     let lane = fields.read(lane(body.lane.as_deref()));
     if to.is_some_and(|to| to != StateName::Active) {
@@ -388,15 +388,15 @@ pub(crate) async fn transition_release(
 #[post("/v1/releases/{release_id}/approvals")]
 pub(crate) async fn review_release(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<NewApproval>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let verdict = fields.read(Verdict::parse(&new.outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if new.subject_kind != "release" {
         fields.note([FieldProblem::new("subject_kind", "invalid", "must be `release`")]);
@@ -426,9 +426,9 @@ pub(crate) async fn review_release(
 #[get("/v1/releases/{release_id}/approvals")]
 pub(crate) async fn list_approvals(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    list: List<Unfiltered>,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let approvals = api.services.list_approvals(&caller, *release, list.paging()).await?;
     Ok(list.answer(&approvals.map(|approval| ApprovalView::of(*release, &approval))))

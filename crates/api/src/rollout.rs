@@ -2,17 +2,17 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, KeyParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{body::Body, etag::IfMatch, idempotency::Keyed, path::PathId},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     id::ReleaseId,
     release::{activate::Taking, lane::Lane},
-    rollout::{MAX_SOAK_MINUTES, Observed, Pace, PlanRefusal, Rollout, RolloutPlan},
+    rollout::{MAX_SOAK_MINUTES, LaneMetrics, Pace, PlanRefusal, Rollout, RolloutPlan},
 };
 use fairway_operations::rollout::{Advanced, RolloutReport};
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ impl NewPlan {
 #[derive(Serialize, ToSchema)]
 #[schema(as = RolloutState)]
 pub(crate) struct RolloutView {
-    /// `in_progress`, `completed` or `rolled_back`.
+    /// `is_in_progress`, `completed` or `rolled_back`.
     status: &'static str,
     lane_sequence: Vec<&'static str>,
     /// Index of the last taken lane in the sequence, from 0.
@@ -135,7 +135,7 @@ impl RolloutDetail {
 }
 
 impl ObservedView {
-    fn of(observed: &Observed) -> Self {
+    fn of(observed: &LaneMetrics) -> Self {
         Self {
             soak_left_seconds: observed.lane.soak_left,
             runs_ended: observed.lane.runs.ended,
@@ -180,13 +180,13 @@ impl AdvanceView {
 #[post("/v1/releases/{release_id}/rollout/advance")]
 pub(crate) async fn advance_rollout(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<AdvanceRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.advance_rollout(&caller, *release, &expected, key.as_ref()).await?;
     Ok(Answer::once(&done, &AdvanceView::of(&done.value), StatusCode::OK)?.tagged(done.value.revision).send())
 }
@@ -201,7 +201,7 @@ pub(crate) async fn advance_rollout(
 #[get("/v1/releases/{release_id}/rollout")]
 pub(crate) async fn read_rollout(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let report = api.services.read_rollout(&caller, *release).await?;
@@ -209,7 +209,7 @@ pub(crate) async fn read_rollout(
 }
 
 /// Reads the lane and the plan of an activation. A plan takes its first lane, so another explicit lane is an error.
-pub(crate) fn taking(fields: &mut Fields, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<Taking> {
+pub(crate) fn taking(fields: &mut FieldErrors, lane: Option<Lane>, plan: Option<&NewPlan>) -> Option<Taking> {
     let Some(plan) = plan else { return Some(lane.map_or(Taking::All, Taking::One)) };
     let plan = fields.read(plan.read())?;
     if lane.is_some_and(|lane| lane != plan.first()) {

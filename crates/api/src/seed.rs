@@ -16,7 +16,7 @@ use fairway_domain::{
 use fairway_operations::{
     Services,
     access::{Claims, IdentityMode},
-    demo::{Demo, DemoAsset, DemoContent, Seeded},
+    demo::{Demo, DemoAsset, DemoContent, SeedOutcome},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -85,15 +85,15 @@ struct BindingFile {
 /// # Errors
 /// When the database or the artifact store cannot be reached, or a step is refused.
 pub async fn seed(settings: &Settings) -> anyhow::Result<String> {
-    let database = DatabaseAddress::open_beside(settings).await?;
-    let seeded = seed_over(settings, &database).await;
+    let database = DatabaseAddress::open_or_join(settings).await?;
+    let seeded = seed_database(settings, &database).await;
     let closed = database.close().await;
     let seeded = seeded?;
     closed?;
-    Ok(format!("{seeded}{}", how_to_run(&format!("http://{}", settings.bind))?))
+    Ok(format!("{seeded}{}", usage(&format!("http://{}", settings.bind))?))
 }
 
-async fn seed_over(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
+async fn seed_database(settings: &Settings, database: &DatabaseAddress) -> anyhow::Result<String> {
     fairway_postgres::migrate(&database.owner_url).await.context("failed to migrate the database")?;
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
     let services = process.services();
@@ -102,10 +102,10 @@ async fn seed_over(settings: &Settings, database: &DatabaseAddress) -> anyhow::R
     let (workload, environment) = (&file.workload, &file.environment);
     let seeded = services.seed_demo((&callers.0, &callers.1), &demo).await;
     Ok(match seeded.with_context(|| format!("failed to seed the demo `{workload}`"))? {
-        Seeded::Activated(release) => format!(
+        SeedOutcome::Activated(release) => format!(
             "{AUTHOR} made `{workload}`; {APPROVER} approved and activated release {release} in `{environment}`\n"
         ),
-        Seeded::Unchanged(release) => {
+        SeedOutcome::Unchanged(release) => {
             format!("release {release} of `{workload}` serves in `{environment}`: nothing was changed\n")
         }
     })
@@ -178,7 +178,7 @@ fn slug(text: &str) -> anyhow::Result<Slug> {
 }
 
 /// The commands that run the demo on the server at `url`.
-fn how_to_run(url: &str) -> anyhow::Result<String> {
+fn usage(url: &str) -> anyhow::Result<String> {
     let ReleaseFile { workload, environment, example_inputs, .. } = read(RELEASE)?;
     let address = quoted(&format!("{url}/v1/workloads/by-slug/{workload}/execute"));
     let body = quoted(&json!({ "environment": environment, "inputs": example_inputs }).to_string());

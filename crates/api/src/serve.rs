@@ -4,7 +4,7 @@ use crate::{
     app,
     compose::{Api, Parts, Process, Works},
     config::{Database, LocalModeExposure, Settings},
-    http::{connection::Guarded, leaving::Leaving},
+    http::{connection::GuardedConnection, leaving::ShutdownSignal},
     local_mode::warn_of_exposure_forever,
 };
 use actix_http::{HttpService, Protocol};
@@ -14,11 +14,11 @@ use actix_service::{IntoServiceFactory as _, ServiceFactoryExt as _, fn_service,
 use actix_web::{dev::AppConfig, rt::net::TcpStream, web};
 use anyhow::Context as _;
 use fairway_operations::{
-    asset::Verified,
-    rollout::{Landed, pilot_until},
+    asset::VerificationReport,
+    rollout::{StopReason, run_rollout_controller},
 };
 use fairway_postgres::agrees_with_schema as agrees;
-use fairway_private_postgres::{Binaries, Options, PrivateServer, StartError, state};
+use fairway_private_postgres::{Binaries, Options, ManagedServer, StartError, state};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::{
     net::TcpListener,
@@ -41,22 +41,22 @@ const DATABASE: &str = "fairway";
 /// Time between the shutdown announcement and the close of connections. Active clients see `Connection: close` on their
 /// next response, load balancers a failing `/readyz`. Without the announcement a request can arrive on a connection
 /// that is already closed.
-const ANNOUNCED: Duration = Duration::from_millis(500);
+const SHUTDOWN_NOTICE: Duration = Duration::from_millis(500);
 /// Time limit for requests in flight after the server stops accepting connections, in seconds.
-const DRAIN: u64 = 20;
+const DRAIN_SECONDS: u64 = 20;
 /// Time limit for active runs after the last connection closes. The server then releases their leases.
-const RUNS_END: Duration = Duration::from_secs(5);
+const RUN_DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for active runs in a worker, which has no connections to drain.
-const WORKER_ENDS: Duration = Duration::from_secs(20);
+const WORKER_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Idle time of a connection between two requests; the header timeout applies if it is shorter.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Time limit for a client to close its side of a connection after the server's close.
-const FAREWELL: Duration = Duration::from_secs(1);
+const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval at which the server creates future partitions and drops expired ones.
-const UPKEEP: Duration = Duration::from_secs(24 * 60 * 60);
+const PARTITION_INTERVAL: Duration = Duration::from_secs(24 * 60 * 60);
 /// Attempts to drop expired payloads while readers hold locks on them, and the pause between two attempts.
-const EXPIRY_TRIES: u32 = 20;
-const EXPIRY_PAUSE: Duration = Duration::from_secs(15);
+const EXPIRY_ATTEMPTS: u32 = 20;
+const EXPIRY_RETRY_DELAY: Duration = Duration::from_secs(15);
 
 /// The two URLs of the database, and the managed PostgreSQL server if this process started it.
 pub struct DatabaseAddress {
@@ -64,7 +64,7 @@ pub struct DatabaseAddress {
     pub url: String,
     /// URL of the owner role, for migrations.
     pub owner_url: String,
-    private: Option<PrivateServer>,
+    private: Option<ManagedServer>,
 }
 
 impl DatabaseAddress {
@@ -84,7 +84,7 @@ impl DatabaseAddress {
             }
             (Database::Embedded, _) => {
                 let data_dir = settings.data_dir.clone();
-                let server = tokio::task::spawn_blocking(move || start_private(&data_dir)).await??;
+                let server = tokio::task::spawn_blocking(move || start_managed_server(&data_dir)).await??;
                 let url = server.url(DATABASE);
                 fairway_postgres::create_database(&server.url("postgres"), DATABASE)
                     .await
@@ -98,7 +98,7 @@ impl DatabaseAddress {
     ///
     /// # Errors
     /// When a managed server cannot be found or started, or is starting or stopping at the moment.
-    pub async fn open_beside(settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn open_or_join(settings: &Settings) -> anyhow::Result<Self> {
         if settings.database == Database::Embedded
             && let Ok(url) = Self::of_running(settings).await
         {
@@ -117,7 +117,7 @@ impl DatabaseAddress {
             Database::Url(_) => Self::open(settings).await?,
             Database::Embedded => {
                 let data_dir = settings.data_dir.clone();
-                tokio::task::spawn_blocking(move || find_private(&data_dir)).await?.context(WHERE)?
+                tokio::task::spawn_blocking(move || find_managed_server(&data_dir)).await?.context(LOCATION_HINT)?
             }
         };
         match fairway_postgres::holds_schema(&found.url).await {
@@ -125,7 +125,7 @@ impl DatabaseAddress {
             held => {
                 found.close().await?;
                 held.context("failed to reach the database")?;
-                anyhow::bail!("the database holds nothing of Fairway: {WHERE}")
+                anyhow::bail!("the database holds nothing of Fairway: {LOCATION_HINT}")
             }
         }
     }
@@ -139,8 +139,8 @@ impl DatabaseAddress {
             Database::Url(url) => Ok(url.expose().to_owned()),
             Database::Embedded => {
                 let data_dir = settings.data_dir.clone();
-                let find = move || anyhow::Ok(PrivateServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE)?);
-                tokio::task::spawn_blocking(find).await?.context("no server runs here").context(WHERE)
+                let find = move || anyhow::Ok(ManagedServer::url_of_running(&private(&data_dir)?.data_dir, DATABASE)?);
+                tokio::task::spawn_blocking(find).await?.context("no server runs here").context(LOCATION_HINT)
             }
         }
     }
@@ -160,19 +160,19 @@ impl DatabaseAddress {
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Hint that follows the error for a missing database.
-const WHERE: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
+const LOCATION_HINT: &str = "run this on the server's host, or set FAIRWAY_DATA_DIR or FAIRWAY_DATABASE_URL";
 
-fn start_private(data_dir: &Path) -> anyhow::Result<PrivateServer> {
-    Ok(PrivateServer::start(private(data_dir)?)?)
+fn start_managed_server(data_dir: &Path) -> anyhow::Result<ManagedServer> {
+    Ok(ManagedServer::start(private(data_dir)?)?)
 }
 
 /// Finds the managed server that another process runs on this directory, or starts an existing cluster.
-fn find_private(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
+fn find_managed_server(data_dir: &Path) -> anyhow::Result<DatabaseAddress> {
     let options = private(data_dir)?;
     let directory = options.data_dir.clone();
-    let (url, private) = match PrivateServer::start_existing(options) {
+    let (url, private) = match ManagedServer::start_existing(options) {
         Ok(server) => (server.url(DATABASE), Some(server)),
-        Err(StartError::InUse { .. }) => (PrivateServer::url_of_running(&directory, DATABASE)?, None),
+        Err(StartError::InUse { .. }) => (ManagedServer::url_of_running(&directory, DATABASE)?, None),
         Err(error) => return Err(error.into()),
     };
     Ok(DatabaseAddress { owner_url: url.clone(), url, private })
@@ -204,7 +204,7 @@ pub fn listen(
     listener: TcpListener,
     works: Works,
 ) -> anyhow::Result<Listening> {
-    let mut relays = process.start_relays(works)?;
+    let mut relays = process.start_background_tasks(works)?;
     if settings.local_mode_exposure == LocalModeExposure::Accepted {
         relays.spawn(warn_of_exposure_forever());
     }
@@ -212,10 +212,10 @@ pub fn listen(
     let documents = web::Data::new(process.documents.clone());
     // Each worker thread has its own connections. A wrong URL is an error here; in the thread it would be a panic.
     let count = thread::available_parallelism().map_or(1, usize::from);
-    let workers = Workers::new(process, count)?;
+    let workers = WorkerApis::new(process, count)?;
     let header_timeout = settings.header_timeout;
     let keep_alive = KEEP_ALIVE.min(header_timeout);
-    let builder = Server::build().workers(count).shutdown_timeout(DRAIN).disable_signals();
+    let builder = Server::build().workers(count).shutdown_timeout(DRAIN_SECONDS).disable_signals();
     let draining = builder.graceful_shutdown_signal();
     // Equivalent to the framework's `HttpServer`, but over `GuardedConnection`.
     let server = builder
@@ -230,8 +230,8 @@ pub fn listen(
                 })
                 .keep_alive(keep_alive)
                 .client_request_timeout(header_timeout)
-                .client_disconnect_timeout(FAREWELL)
-                .on_connect_ext(|connection: &Guarded<TcpStream>, data| {
+                .client_disconnect_timeout(DISCONNECT_TIMEOUT)
+                .on_connect_ext(|connection: &GuardedConnection<TcpStream>, data| {
                     data.insert(connection.line());
                 })
                 .finish(map_config(app, |()| AppConfig::default()));
@@ -240,7 +240,7 @@ pub fn listen(
                 // acknowledgement, which clients delay by 40 ms. An error means that the connection is closed.
                 let _ = socket.set_nodelay(true);
                 let peer = socket.peer_addr().ok();
-                Ok((Guarded::new(socket, keep_alive.saturating_add(header_timeout)), Protocol::Http1, peer))
+                Ok((GuardedConnection::new(socket, keep_alive.saturating_add(header_timeout)), Protocol::Http1, peer))
             })
             .and_then(http)
         })?
@@ -251,13 +251,13 @@ pub fn listen(
 
 /// The `Api` of each worker thread, handed out when the threads start.
 #[derive(Clone)]
-struct Workers {
+struct WorkerApis {
     first: Api,
     others: Arc<[Api]>,
     taken: Arc<AtomicUsize>,
 }
 
-impl Workers {
+impl WorkerApis {
     fn new(process: &Process, count: usize) -> anyhow::Result<Self> {
         let others = (1..count).map(|_| process.worker()).collect::<anyhow::Result<Arc<[Api]>>>()?;
         Ok(Self { first: process.worker()?, others, taken: Arc::default() })
@@ -275,22 +275,22 @@ impl Workers {
 /// # Errors
 /// When the listener, the database or a background task cannot be started.
 pub async fn serve(settings: &Settings, works: Works) -> anyhow::Result<()> {
-    allow_many_connections();
+    raise_open_file_limit();
     fairway_memory_limit::limit_process(settings.memory_limit);
     let listener =
         TcpListener::bind(settings.bind).with_context(|| format!("failed to listen on {}", settings.bind))?;
     let database = DatabaseAddress::open(settings).await?;
-    let served = serve_over(settings, &database, listener, works).await;
+    let served = serve_with_database(settings, &database, listener, works).await;
     let closed = database.close().await;
     served.and(closed)
 }
 
 /// Raises the soft limit on open files to the hard limit. The usual soft limit of 1024 lets that many idle connections
 /// block all others.
-fn allow_many_connections() {
-    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+fn raise_open_file_limit() {
+    let raise_access_revision = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, allowed)| setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).map(|()| allowed));
-    match raised {
+    match raise_access_revision {
         Ok(allowed) => tracing::info!(allowed, "open file limit set"),
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "failed to raise the open file limit; keeping it")
@@ -298,7 +298,7 @@ fn allow_many_connections() {
     }
 }
 
-async fn serve_over(
+async fn serve_with_database(
     settings: &Settings,
     database: &DatabaseAddress,
     listener: TcpListener,
@@ -308,7 +308,7 @@ async fn serve_over(
     let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
     // The retention of a reviewed result starts at the review, so the review deadline is added.
     let kept = settings.result_retention.saturating_add(settings.review_deadline);
-    tokio::spawn(keep_partitions(database.owner_url.clone(), kept));
+    tokio::spawn(maintain_partitions(database.owner_url.clone(), kept));
     let Listening { server, handle, mut relays } = listen(settings, &process, listener, works)?;
     tracing::info!(bind = %settings.bind, "server listening");
     let services = process.services().clone();
@@ -324,7 +324,7 @@ async fn serve_over(
         _ = terminate.recv() => stop(process.leaving(), &handle, server).await?,
         _ = interrupt.recv() => stop(process.leaving(), &handle, server).await?,
     }
-    process.services().let_runs_end(RUNS_END).await;
+    process.services().drain(RUN_DRAIN_TIMEOUT).await;
     match process.services().hand_back().await {
         Ok(runs) => tracing::info!(runs, "server stopped; released the leases of active runs"),
         Err(error) => {
@@ -342,7 +342,7 @@ async fn serve_over(
 ///
 /// # Errors
 /// When the database or the artifact store is missing or unreachable.
-pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<Verified> {
+pub async fn verify_artifacts(settings: &Settings) -> anyhow::Result<VerificationReport> {
     let database = DatabaseAddress::look(settings).await?;
     let verified = async {
         let process = Process::new(settings, database.url.clone(), Parts::of(settings)?)?;
@@ -377,7 +377,7 @@ pub async fn pilot_rollouts(settings: &Settings) -> anyhow::Result<()> {
         }
         let process = Process::new(settings, address.clone(), Parts::of(settings)?)?;
         tracing::info!("rollout controller started");
-        if pilot_until(process.services(), shutdown.as_mut()).await == Landed::Told {
+        if run_rollout_controller(process.services(), shutdown.as_mut()).await == StopReason::Told {
             tracing::info!("rollout controller stopped");
             return Ok(());
         }
@@ -421,7 +421,7 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("shutting down: draining active runs");
-    process.services().let_runs_end(WORKER_ENDS).await;
+    process.services().drain(WORKER_DRAIN_TIMEOUT).await;
     let runs = process.services().hand_back().await?;
     relays.shutdown().await;
     tracing::info!(runs, "worker stopped; released the leases of active runs");
@@ -429,22 +429,22 @@ pub async fn work(settings: &Settings) -> anyhow::Result<()> {
 }
 
 async fn stop(
-    leaving: &Leaving,
+    leaving: &ShutdownSignal,
     handle: &ServerHandle,
     server: tokio::task::JoinHandle<std::io::Result<()>>,
 ) -> anyhow::Result<()> {
     tracing::info!("shutting down: announcing the close to clients");
     leaving.announce();
-    tokio::time::sleep(ANNOUNCED).await;
+    tokio::time::sleep(SHUTDOWN_NOTICE).await;
     tracing::info!("shutting down: draining connections");
     handle.stop(true).await;
     Ok(server.await??)
 }
 
-async fn keep_partitions(owner_url: String, kept: Duration) {
+async fn maintain_partitions(owner_url: String, kept: Duration) {
     loop {
         expire_payloads(&owner_url, kept).await;
-        tokio::time::sleep(UPKEEP).await;
+        tokio::time::sleep(PARTITION_INTERVAL).await;
         match fairway_postgres::prepare_partitions(&owner_url).await {
             Ok(made) => tracing::info!(made, "future partitions created"),
             Err(error) => {
@@ -460,7 +460,7 @@ async fn keep_partitions(owner_url: String, kept: Duration) {
 /// Drops expired payload partitions. A long reader such as a backup blocks the drop, so each attempt gives up at once:
 /// queries must not queue behind a waiting drop.
 async fn expire_payloads(owner_url: &str, kept: Duration) {
-    for _ in 0..EXPIRY_TRIES {
+    for _ in 0..EXPIRY_ATTEMPTS {
         match fairway_postgres::expire_payloads(owner_url, kept).await {
             Ok(expired) => {
                 if !expired.months.is_empty() {
@@ -478,7 +478,7 @@ async fn expire_payloads(owner_url: &str, kept: Duration) {
                 return;
             }
         }
-        tokio::time::sleep(EXPIRY_PAUSE).await;
+        tokio::time::sleep(EXPIRY_RETRY_DELAY).await;
     }
     tracing::warn!("expired payloads are in use; retrying in 24 h");
 }

@@ -2,14 +2,14 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         idempotency::Keyed,
-        paging::{List, Unfiltered},
+        paging::{List, NoFilter},
         path::{Path, PathId},
     },
     release::lane,
@@ -101,9 +101,9 @@ pub(crate) struct NewShareLink {
 #[get("/v1/workloads/{workload_id}/share-links")]
 pub(crate) async fn list_share_links(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<Unfiltered>,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let links = api.services.list_share_links(&caller, *workload, list.paging()).await?;
     Ok(list.answer(&links.map(|link| ShareLinkView::of(&link))))
@@ -122,7 +122,7 @@ pub(crate) async fn list_share_links(
 #[get("/v1/workloads/{workload_id}/share-links/{link_id}")]
 pub(crate) async fn read_share_link(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, link) = path.into_inner();
@@ -141,14 +141,14 @@ pub(crate) async fn read_share_link(
 #[post("/v1/workloads/{workload_id}/share-links")]
 pub(crate) async fn create_share_link(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
     keyed: Keyed,
     body: Body<NewShareLink>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let NewShareLink { ttl_hours, max_uses, label, lane: wanted } = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let terms = ShareTerms {
         ttl_hours: ttl_hours.unwrap_or(DEFAULT_TTL_HOURS),
         max_uses: max_uses.unwrap_or(DEFAULT_MAX_USES),
@@ -178,7 +178,7 @@ pub(crate) async fn create_share_link(
 #[delete("/v1/workloads/{workload_id}/share-links/{link_id}")]
 pub(crate) async fn revoke_share_link(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<WorkloadId>, PathId<ShareLinkId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, link) = path.into_inner();

@@ -18,7 +18,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
-use tracing::{Level, Metadata, Span, Subscriber};
+use tracing::{Level, Metadata, LoadDuration, Subscriber};
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
@@ -30,9 +30,9 @@ use tracing_subscriber::{
 };
 
 /// Default service name in traces; `OTEL_SERVICE_NAME` overrides it.
-const SERVICE: &str = "fairway-server";
+const SERVICE_NAME: &str = "fairway-server";
 /// Prefix of the log targets of this project.
-const OURS: &str = "fairway";
+const TARGET_PREFIX: &str = "fairway";
 /// Log targets of libraries that repeat input of clients and tools.
 const STRANGERS: [&str; 2] = ["actix_http::h1::dispatcher", "rmcp"];
 /// The required header of W3C Trace Context.
@@ -40,7 +40,7 @@ const TRACE_PARENT: &str = "traceparent";
 /// Whether this process exports traces.
 static EXPORTING: AtomicBool = AtomicBool::new(false);
 /// Time limit for the export of the last spans.
-const FLUSH: Duration = Duration::from_secs(3);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The setup of logs or traces failed.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ impl Telemetry {
         let filter = EnvFilter::builder().parse(&settings.filter).map_err(TelemetryError::Filter)?;
         let provider = if export_traces { Some(exporter()?) } else { None };
         let traces = provider.as_ref().map(|provider| {
-            let tracer = provider.tracer(SERVICE);
+            let tracer = provider.tracer(SERVICE_NAME);
             let layer = tracing_opentelemetry::layer().with_tracer(tracer).with_location(false).with_threads(false);
             layer.with_filter(
                 FilterFn::new(is_traced as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::DEBUG),
@@ -91,7 +91,7 @@ impl Telemetry {
     /// Exports the remaining spans within three seconds. It blocks, so call it after the server has ended.
     pub fn shutdown(self) {
         let Some(provider) = self.provider else { return };
-        if let Err(failure) = provider.shutdown_with_timeout(FLUSH) {
+        if let Err(failure) = provider.shutdown_with_timeout(FLUSH_TIMEOUT) {
             tracing::warn!(%failure, "failed to export the last spans; some may be lost");
         }
     }
@@ -105,7 +105,7 @@ pub fn is_exporting() -> bool {
 
 /// Makes a request's span a child of the client's span (W3C Trace Context), records the trace id on it, and returns the
 /// id.
-pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
+pub fn adopt_parent(span: &LoadDuration, headers: &HeaderMap) -> Option<TraceId> {
     if !headers.contains_key(TRACE_PARENT) {
         return None;
     }
@@ -127,7 +127,7 @@ pub fn adopt_parent(span: &Span, headers: &HeaderMap) -> Option<TraceId> {
 
 /// Sets the name and the error status of a request's span after routing. A span with a parent has already started, so
 /// neither can be a field.
-pub fn name(span: &Span, name: String, at_fault: bool) {
+pub fn name(span: &LoadDuration, name: String, at_fault: bool) {
     let context = span.context();
     let begun = context.span();
     begun.update_name(name);
@@ -154,7 +154,7 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
     let spans = SpanExporter::builder().with_http().build().map_err(TelemetryError::Exporter)?;
     let mut resource = Resource::builder();
     if env::var_os("OTEL_SERVICE_NAME").is_none() {
-        resource = resource.with_service_name(SERVICE);
+        resource = resource.with_service_name(SERVICE_NAME);
     }
     Ok(SdkTracerProvider::builder().with_batch_exporter(spans).with_resource(resource.build()).build())
 }
@@ -164,18 +164,18 @@ fn exporter() -> Result<SdkTracerProvider, TelemetryError> {
 /// It drops library events below `INFO`, because they contain values such as statement parameters. It also drops all
 /// events of [`ECHOING_TARGETS`]: the HTTP library logs client errors as errors, and the MCP library repeats messages.
 fn discreet() -> FilterFn {
-    FilterFn::new(is_discreet as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
+    FilterFn::new(is_loggable as fn(&Metadata<'_>) -> bool).with_max_level_hint(LevelFilter::TRACE)
 }
 
 /// The filter of traces, independent of the log filter: spans of this project down to `DEBUG`, and events from `INFO`.
 /// The restrictions of [`is_loggable`] apply too.
 fn is_traced(metadata: &Metadata<'_>) -> bool {
-    let max_level = if metadata.is_span() && metadata.target().starts_with(OURS) { Level::DEBUG } else { Level::INFO };
-    *metadata.level() <= max_level && is_discreet(metadata)
+    let max_level = if metadata.is_span() && metadata.target().starts_with(TARGET_PREFIX) { Level::DEBUG } else { Level::INFO };
+    *metadata.level() <= max_level && is_loggable(metadata)
 }
 
-fn is_discreet(line: &Metadata<'_>) -> bool {
-    line.target().starts_with(OURS)
+fn is_loggable(line: &Metadata<'_>) -> bool {
+    line.target().starts_with(TARGET_PREFIX)
         || *line.level() <= Level::INFO && !STRANGERS.iter().any(|one| line.target().starts_with(one))
 }
 

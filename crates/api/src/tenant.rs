@@ -2,24 +2,24 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, present},
         etag::IfMatch,
         idempotency::Keyed,
-        paging::{List, Unfiltered},
+        paging::{List, NoFilter},
         path::PathId,
     },
 };
 use actix_web::{HttpResponse, get, patch, post, web};
 use fairway_domain::{
     id::{TenantId, WorkspaceId},
-    tenant::{Tenant, TenantRefusal, Workspace, refused_tenant, refused_workspace},
+    tenant::{Tenant, TenantRefusal, Workspace, refused_tenant, workspace_refusals},
 };
-use fairway_operations::tenant::SettingsPatch;
+use fairway_operations::tenant::TenantSettingsPatch;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -139,7 +139,7 @@ pub(crate) struct NewWorkspace {
 
 /// Refuses a request with all its problems, if there are any.
 fn sound(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> {
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     fields.note(refusals.map(|refusal| FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string())));
     fields.whole(|| Some(()))
 }
@@ -154,8 +154,8 @@ fn sound(refusals: impl Iterator<Item = TenantRefusal>) -> Result<(), ApiError> 
 #[get("/v1/tenants")]
 pub(crate) async fn list_tenants(
     api: web::Data<Api>,
-    caller: Identified,
-    list: List<Unfiltered>,
+    caller: IdentifiedCaller,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let tenants = api.services.list_tenants(&caller, list.paging()).await?;
     Ok(list.answer(&tenants.map(|tenant| TenantView::of(&tenant))))
@@ -172,11 +172,11 @@ pub(crate) async fn list_tenants(
 #[post("/v1/tenants")]
 pub(crate) async fn create_tenant(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
     body: Body<NewTenant>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
     sound(refused_tenant(&new.slug, &new.name))?;
     let done = api.services.create_tenant(&caller, (&new.slug, &new.name), key.as_ref()).await?;
@@ -195,7 +195,7 @@ pub(crate) async fn create_tenant(
 #[get("/v1/tenants/{tenant_id}/settings")]
 pub(crate) async fn read_tenant_settings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     tenant: PathId<TenantId>,
 ) -> Result<HttpResponse, ApiError> {
     let tenant = api.services.tenant_settings(&caller, *tenant).await?;
@@ -213,13 +213,13 @@ pub(crate) async fn read_tenant_settings(
 #[patch("/v1/tenants/{tenant_id}/settings")]
 pub(crate) async fn change_tenant_settings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     tenant: PathId<TenantId>,
     expected: IfMatch,
     body: Body<SettingsChange>,
 ) -> Result<HttpResponse, ApiError> {
     let change = body.into_inner();
-    let patch = SettingsPatch {
+    let patch = TenantSettingsPatch {
         notifications_enabled: change.notifications_enabled,
         advanced_notifications_enabled: change.advanced_notifications_enabled,
         public_hosts: change.public_hosts,
@@ -238,8 +238,8 @@ pub(crate) async fn change_tenant_settings(
 #[get("/v1/workspaces")]
 pub(crate) async fn list_workspaces(
     api: web::Data<Api>,
-    caller: Identified,
-    list: List<Unfiltered>,
+    caller: IdentifiedCaller,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let workspaces = api.services.list_workspaces(&caller, list.paging()).await?;
     Ok(list.answer(&workspaces.map(|workspace| WorkspaceView::of(&workspace))))
@@ -256,13 +256,13 @@ pub(crate) async fn list_workspaces(
 #[post("/v1/workspaces")]
 pub(crate) async fn create_workspace(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
     body: Body<NewWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    sound(refused_workspace(&new.slug, &new.name, &new.namespace))?;
+    sound(workspace_refusals(&new.slug, &new.name, &new.namespace))?;
     let asked = (new.slug.as_str(), new.name.as_str(), new.namespace.as_str());
     let done = api.services.create_workspace(&caller, asked, key.as_ref()).await?;
     let view = WorkspaceView::of(&done.value);
@@ -280,7 +280,7 @@ pub(crate) async fn create_workspace(
 #[get("/v1/workspaces/{workspace_id}")]
 pub(crate) async fn read_workspace(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workspace: PathId<WorkspaceId>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = api.services.read_workspace(&caller, *workspace).await?;

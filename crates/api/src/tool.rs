@@ -28,7 +28,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     slug::Slug,
     throttle::ClientAddress,
-    tool::{BuiltIn, ToolCall},
+    tool::{BuiltinTool, ToolCall},
 };
 use fairway_operations::{
     Failure,
@@ -245,12 +245,12 @@ pub(crate) async fn call_tool(
     keyed: Keyed,
     body: Body<CallOfTool>,
 ) -> Result<HttpResponse, ApiError> {
-    let tool = BuiltIn::parse(&tool).ok_or_else(ApiError::not_found)?;
-    let key = keyed.of_caller(&claims.actor, || body.digest());
+    let tool = BuiltinTool::parse(&tool).ok_or_else(ApiError::not_found)?;
+    let key = keyed.into_request_key(&claims.actor, || body.digest());
     let CallOfTool { arguments, execution_mode, actor_ref, actor_type, actor_auth_mode } = body.into_inner();
     let delegation = Said { execution_mode, actor_ref, actor_type, actor_auth_mode };
-    let on_behalf_of = behalf::subject(delegation, api.services.is_internal_client(&claims.actor), api.mode)?;
-    if on_behalf_of.is_some() && tool != BuiltIn::ExecuteFlow {
+    let on_behalf_of = behalf::subject(delegation, api.services.is_delegating_client(&claims.actor), api.mode)?;
+    if on_behalf_of.is_some() && tool != BuiltinTool::ExecuteFlow {
         // The tool would read with the service's own rights.
         let message = "on-behalf-of fields are accepted by `execute_flow` only";
         return Err(ApiError::new(StatusCode::FORBIDDEN, "forbidden_field", message));

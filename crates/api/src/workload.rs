@@ -4,11 +4,11 @@ pub(crate) mod interface;
 
 use crate::{
     answer::Answer,
-    asset::{InWorkspace, owner, slug},
-    caller::Identified,
+    asset::{WorkspaceQuery, owner, slug},
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::{Body, present},
         etag::IfMatch,
@@ -130,7 +130,7 @@ pub(crate) struct WorkloadChange {
 impl WorkloadChange {
     /// Parses the change, or returns all its problems.
     fn read(self) -> Result<WorkloadPatch, ApiError> {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         fields.note(texts(self.name.as_deref(), self.description.as_deref()));
         let owner_ref = self.owner_ref.as_deref().and_then(|text| fields.read(owner(text)));
         let invocation_mode = self.invocation_mode.as_deref().and_then(|text| fields.read(mode(text)));
@@ -181,21 +181,21 @@ fn status(text: &str) -> Result<Status, FieldProblem> {
 #[utoipa::path(
     operation_id = "create_workload",
     tag = "workloads",
-    params(InWorkspace, KeyParams),
+    params(WorkspaceQuery, KeyParams),
     request_body = NewWorkload,
     responses((status = 201, description = "The new workload", body = WorkloadView), WriteRefusals)
 )]
 #[post("/v1/workloads")]
 pub(crate) async fn create_workload(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     keyed: Keyed,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     body: Body<NewWorkload>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (slug, owner_ref) = (fields.read(slug(&new.slug)), fields.read(owner(&new.owner_ref)));
     let invocation_mode = fields.read(mode(&new.invocation_mode));
     fields.note(texts(new.name.as_deref(), new.description.as_deref()));
@@ -226,7 +226,7 @@ pub(crate) async fn create_workload(
 #[get("/v1/workloads")]
 pub(crate) async fn list_workloads(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<WorkloadListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let wanted = list.filter.status.as_deref().map(status).transpose()?;
@@ -245,7 +245,7 @@ pub(crate) async fn list_workloads(
 #[get("/v1/workloads/{workload_id}")]
 pub(crate) async fn read_workload(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
 ) -> Result<HttpResponse, ApiError> {
     let workload = api.services.read_workload(&caller, *workload).await?;
@@ -263,7 +263,7 @@ pub(crate) async fn read_workload(
 #[patch("/v1/workloads/{workload_id}")]
 pub(crate) async fn change_workload(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
     expected: IfMatch,
     body: Body<WorkloadChange>,

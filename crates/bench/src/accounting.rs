@@ -12,11 +12,11 @@ const SHOWN: i32 = 160;
 
 /// Counts statements, if this build of PostgreSQL supports it.
 pub(crate) struct Accounting {
-    counting: Counting,
+    counting: Availability,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Counting {
+enum Availability {
     Possible,
     Unavailable,
 }
@@ -51,11 +51,11 @@ impl Accounting {
             Ok(()) => match admin.query_one("SELECT count(*) FROM pg_stat_statements", &[]).await {
                 Ok(_) => {
                     track(admin, "none").await?;
-                    Counting::Possible
+                    Availability::Possible
                 }
-                Err(_) => Counting::Unavailable,
+                Err(_) => Availability::Unavailable,
             },
-            Err(_) => Counting::Unavailable,
+            Err(_) => Availability::Unavailable,
         };
         Ok(Accounting { counting })
     }
@@ -63,8 +63,8 @@ impl Accounting {
     /// Resets and starts the counting; `false` when it is unavailable.
     pub(crate) async fn start(&self, admin: &Client) -> Result<bool> {
         match self.counting {
-            Counting::Unavailable => Ok(false),
-            Counting::Possible => {
+            Availability::Unavailable => Ok(false),
+            Availability::Possible => {
                 track(admin, "top").await?;
                 admin.batch_execute("SELECT pg_stat_statements_reset()").await?;
                 Ok(true)

@@ -14,21 +14,21 @@ use tokio::time::sleep;
 use crate::bar::{Judged, Verdict};
 use crate::child::Running;
 use crate::connection::{Connection, Ready, post, with_header};
-use crate::furniture::{Furniture, Workload};
+use crate::furniture::{Fixtures, Workload};
 use crate::load::{Script, histogram};
 use crate::provider::{SAID, said_at};
 use crate::row::ticket;
-use crate::run::Stretch;
+use crate::run::Measurement;
 
 /// Names for `--only`: the runs, and the first part of an answer.
 pub(crate) const NAME: &str = "execute by openai";
-pub(crate) const FIRST_PART: &str = "first streamed byte";
+pub(crate) const FIRST_PART_NAME: &str = "first streamed byte";
 /// The number of rounds.
 pub(crate) const ROUNDS: usize = 3;
 /// Worker processes of the gateway.
 pub(crate) const GATEWAY_WORKERS: usize = 2;
 /// Answers that the single client receives, with this pause between them.
-const LEISURELY: u32 = 300;
+const SAMPLES: u32 = 300;
 const WARM_UP: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(20);
 /// The gateway's API key; the gateway does not start without one.
@@ -41,18 +41,18 @@ const SHARE: f64 = 0.7;
 /// Minimum throughput as a multiple of the gateway's.
 const TIMES: f64 = 10.0;
 /// Maximum p99 latency of a first part.
-const ON_ITS_WAY: Duration = Duration::from_millis(5);
+const MAX_FIRST_PART_LATENCY: Duration = Duration::from_millis(5);
 
 /// The result.
 pub(crate) struct Asking {
     /// The rounds, if `--only` selects them.
-    pub(crate) rounds: Vec<Round>,
+    pub(crate) rounds: Vec<ProviderRates>,
     /// p50 and p99 latency of a first part, in microseconds.
     pub(crate) first_part: Option<(u64, u64)>,
 }
 
 /// Requests per second of each, in one round.
-pub(crate) struct Round {
+pub(crate) struct ProviderRates {
     pub(crate) local: f64,
     pub(crate) openai: f64,
     /// `None` when the gateway is not installed.
@@ -60,7 +60,7 @@ pub(crate) struct Round {
 }
 
 /// Clients that run a workload.
-pub(crate) fn running(furniture: &Furniture, workload: &Workload, clients: usize) -> Vec<Script> {
+pub(crate) fn running(furniture: &Fixtures, workload: &Workload, clients: usize) -> Vec<Script> {
     let path: Rc<str> = path_of(workload).into();
     let script = |_| {
         let (path, counter) = (Rc::clone(&path), Rc::clone(&furniture.counter));
@@ -71,7 +71,7 @@ pub(crate) fn running(furniture: &Furniture, workload: &Workload, clients: usize
 }
 
 /// Clients that send the same question to the gateway.
-pub(crate) fn asking_gateway(clients: usize) -> Vec<Script> {
+pub(crate) fn gateway_scripts(clients: usize) -> Vec<Script> {
     let body = json!({
         "model": "small", "temperature": 0.2, "max_tokens": 200,
         "messages": [{"role": "user", "content": "I was charged twice for one invoice and want a refund."}],
@@ -105,11 +105,11 @@ fn path_of(workload: &Workload) -> String {
 ///
 /// # Errors
 /// When a run does not complete, or streams no part.
-pub(crate) async fn first_parts(server: &Running, workload: &Workload) -> Result<(u64, u64)> {
+pub(crate) async fn measure_first_parts(server: &Running, workload: &Workload) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let path = path_of(workload);
     let mut on_the_way = histogram()?;
-    for number in 0..WARM_UP + LEISURELY {
+    for number in 0..WARM_UP + SAMPLES {
         let micros = first_part(
             &mut connection,
             with_header(post(&path, &ticket(number.into())), "accept", "text/event-stream"),
@@ -124,7 +124,7 @@ pub(crate) async fn first_parts(server: &Running, workload: &Workload) -> Result
 }
 
 async fn first_part(connection: &mut Connection, question: Ready) -> Result<u64> {
-    let (answer, arrived) = connection.send_watching(question, DELTA).await?;
+    let (answer, arrived) = connection.send_until_seen(question, DELTA).await?;
     let arrived = arrived.with_context(|| format!("no part was streamed: {answer}"))?;
     let text = std::str::from_utf8(&answer.body)?;
     anyhow::ensure!(text.contains("event: execution.completed\n"), "a run did not complete: {text}");
@@ -134,10 +134,10 @@ async fn first_part(connection: &mut Connection, question: Ready) -> Result<u64>
     Ok(u64::try_from((arrived - said_at(part)?).whole_microseconds().max(1))?)
 }
 
-impl Round {
+impl ProviderRates {
     /// Creates a round from a measurement of each.
-    pub(crate) fn of(local: &Stretch, openai: &Stretch, gateway: Option<&Stretch>) -> Round {
-        Round { local: local.rate(), openai: openai.rate(), gateway: gateway.map(Stretch::rate) }
+    pub(crate) fn of(local: &Measurement, openai: &Measurement, gateway: Option<&Measurement>) -> ProviderRates {
+        ProviderRates { local: local.rate(), openai: openai.rate(), gateway: gateway.map(Measurement::rate) }
     }
 
     fn share(&self) -> f64 {
@@ -157,7 +157,7 @@ fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 impl Asking {
-    fn middle(&self, of: impl Fn(&Round) -> Option<f64>) -> Option<f64> {
+    fn middle(&self, of: impl Fn(&ProviderRates) -> Option<f64>) -> Option<f64> {
         middle(self.rounds.iter().filter_map(of))
     }
 
@@ -185,7 +185,7 @@ impl Asking {
         });
         json!({
             "rounds": rounds.collect::<Vec<_>>(), "share": self.middle(|one| Some(one.share())),
-            "times_the_gateway": self.middle(Round::times),
+            "times_the_gateway": self.middle(ProviderRates::times),
             "first_part_p50_us": self.first_part.map(|part| part.0), "first_part_p99_us": self.first_part.map(|part| part.1),
         })
     }
@@ -204,7 +204,7 @@ pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
         verdict: met.map_or(Verdict::NotMeasured, Verdict::of),
     };
     let share = seen.and_then(|seen| seen.middle(|one| Some(one.share())));
-    let times = seen.and_then(|seen| seen.middle(Round::times));
+    let times = seen.and_then(|seen| seen.middle(ProviderRates::times));
     let first_part = seen.and_then(|seen| seen.first_part);
     vec![
         judged(
@@ -220,10 +220,10 @@ pub(crate) fn judge(seen: Option<&Asking>) -> Vec<Judged> {
             times.map(|times| times >= TIMES),
         ),
         judged(
-            format!("{FIRST_PART}: p99 from the provider to the client, including persistence"),
-            format!("under {} ms", ON_ITS_WAY.as_millis()),
+            format!("{FIRST_PART_NAME}: p99 from the provider to the client, including persistence"),
+            format!("under {} ms", MAX_FIRST_PART_LATENCY.as_millis()),
             first_part.map(|(_, p99)| millis(p99)),
-            first_part.map(|(_, p99)| Duration::from_micros(p99) < ON_ITS_WAY),
+            first_part.map(|(_, p99)| Duration::from_micros(p99) < MAX_FIRST_PART_LATENCY),
         ),
     ]
 }
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn judges_each_target_and_skips_a_missing_gateway() {
         let seen = |openai: f64, gateway: Option<f64>, p99: u64| Asking {
-            rounds: vec![Round { local: 1_000.0, openai, gateway }],
+            rounds: vec![ProviderRates { local: 1_000.0, openai, gateway }],
             first_part: Some((2_000, p99)),
         };
         let verdicts = |seen: &Asking| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();

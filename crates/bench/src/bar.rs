@@ -10,20 +10,20 @@ use crate::million;
 use crate::overload;
 use crate::queued;
 use crate::row::{Depth, Floor, Keys, Row, Workloads};
-use crate::run::{Findings, Measured, Stretch};
+use crate::run::{Findings, Measured, Measurement};
 
 /// The number of clients for which the targets hold.
 pub(crate) const CLIENTS: usize = 32;
 /// Maximum p99 of a governed run, in microseconds.
-const GOVERNANCE: u64 = 25_000;
+const MAX_RUN_P99_MICROS: u64 = 25_000;
 /// Maximum commits and round trips of a run. Retries after lost races raise the mean slightly above 2.
-const TRIPS: f64 = 2.05;
+const MAX_ROUND_TRIPS: f64 = 2.05;
 /// Maximum bytes of write-ahead log of a run.
 const LOG: f64 = 12.0 * 1_024.0;
 /// Maximum ratio between the times of a deep page and the first page, in either direction.
-const FLAT: f64 = 1.3;
+const MAX_DEPTH_RATIO: f64 = 1.3;
 /// Maximum slowdown of a scenario by a year of runs.
-const GROWN: f64 = 1.3;
+const MAX_GROWTH_RATIO: f64 = 1.3;
 /// Maximum time of a run as an MCP tool, relative to the plain run.
 const TOOL: f64 = 1.3;
 /// Maximum processor time of an empty request, in microseconds.
@@ -72,12 +72,12 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
         let account =
             findings.accounts.iter().find(|(other, _)| *other == row).and_then(|(_, account)| account.as_ref());
         // Lists have targets of their own; a page of fifty rows is not comparable to a point read.
-        if let Some(least) = least_share(row) {
+        if let Some(least) = min_share(row) {
             judged.push(share(row, least, measured));
         }
         judged.extend(growth(row, findings));
         match row {
-            Row::Execute { .. } => judged.extend(of_a_run(row, measured, account)),
+            Row::Execute { .. } => judged.extend(run_results(row, measured, account)),
             Row::Hello => judged.push(stack(measured)),
             Row::CallTool => judged.push(tool(findings)),
             Row::ActiveRelease => judged.push(rights(findings)),
@@ -117,7 +117,7 @@ pub(crate) fn judge(findings: &Findings) -> Vec<Judged> {
 }
 
 /// The minimum share of the baseline, if there is a target.
-fn least_share(row: Row) -> Option<f64> {
+fn min_share(row: Row) -> Option<f64> {
     match row {
         Row::ActiveRelease => Some(0.8),
         Row::VersionCreate | Row::Transition | Row::Activation => Some(0.4),
@@ -150,9 +150,9 @@ fn growth(row: Row, findings: &Findings) -> Option<Judged> {
     let ratio = beside.times();
     Some(Judged {
         what: format!("{}: time with a year of runs against a small database", row.name()),
-        bar: format!("at most {GROWN} times"),
+        bar: format!("at most {MAX_GROWTH_RATIO} times"),
         measured: ratio.map_or_else(absent, |ratio| format!("{ratio:.2}")),
-        verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::of(ratio <= GROWN)),
+        verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::of(ratio <= MAX_GROWTH_RATIO)),
     })
 }
 
@@ -166,7 +166,7 @@ fn share(row: Row, least: f64, measured: Option<&Measured>) -> Judged {
     }
 }
 
-fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) -> Vec<Judged> {
+fn run_results(row: Row, measured: Option<&Measured>, account: Option<&Account>) -> Vec<Judged> {
     let at_most = |what: &str, most: f64, bar: &str, unit: &str, scale: f64, value: Option<f64>| Judged {
         what: format!("{}: {what}", row.name()),
         bar: bar.to_owned(),
@@ -175,8 +175,8 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
     };
     let p99 = measured.map(|measured| measured.fairway.quantile(0.99));
     vec![
-        at_most("round trips a run", TRIPS, "at most 2", "", 1.0, account.map(Account::on_the_way)),
-        at_most("commits a run", TRIPS, "at most 2", "", 1.0, account.map(Account::writing)),
+        at_most("round trips a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(Account::on_the_way)),
+        at_most("commits a run", MAX_ROUND_TRIPS, "at most 2", "", 1.0, account.map(Account::writing)),
         at_most(
             "write-ahead log a run",
             LOG,
@@ -190,7 +190,7 @@ fn of_a_run(row: Row, measured: Option<&Measured>, account: Option<&Account>) ->
             bar: "under 25 ms".to_owned(),
             measured: p99
                 .map_or_else(absent, |p99| format!("{:.1} ms", Duration::from_micros(p99).as_secs_f64() * 1e3)),
-            verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < GOVERNANCE)),
+            verdict: p99.map_or(Verdict::NotMeasured, |p99| Verdict::of(p99 < MAX_RUN_P99_MICROS)),
         },
     ]
 }
@@ -224,11 +224,11 @@ fn flatness(findings: &Findings) -> Judged {
     });
     Judged {
         what: "list of assets: page 1 000 by cursor against page 1, out of 100 000".to_owned(),
-        bar: format!("within {FLAT}"),
+        bar: format!("within {MAX_DEPTH_RATIO}"),
         measured: ratio.map_or_else(absent, |(ratio, first, deep)| {
             format!("{ratio:.2} ({:.2} ms and {:.2} ms)", first.as_secs_f64() * 1e3, deep.as_secs_f64() * 1e3)
         }),
-        verdict: ratio.map_or(Verdict::NotMeasured, |(ratio, ..)| Verdict::of(ratio <= FLAT)),
+        verdict: ratio.map_or(Verdict::NotMeasured, |(ratio, ..)| Verdict::of(ratio <= MAX_DEPTH_RATIO)),
     }
 }
 
@@ -254,7 +254,7 @@ pub(crate) fn mebibytes(bytes: u64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^53")]
-impl Stretch {
+impl Measurement {
     /// Requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.tally.requests as f64 / self.tally.elapsed.as_secs_f64().max(f64::EPSILON)
@@ -288,27 +288,27 @@ impl Stretch {
 
 impl Measured {
     /// The mean baseline rate before and after.
-    pub(crate) fn floor_rate(&self, floor: Floor) -> Option<f64> {
-        mean(self.around(floor).map(Stretch::rate))
+    pub(crate) fn baseline_rate(&self, floor: Floor) -> Option<f64> {
+        mean(self.around(floor).map(Measurement::rate))
     }
 
     /// The baseline's processor time for each request, of both processes, in milliseconds.
-    fn floor_processor(&self, floor: Floor) -> Option<f64> {
+    fn baseline_processor_millis(&self, floor: Floor) -> Option<f64> {
         mean(self.around(floor).map(|stretch| sum(stretch.processor())))
     }
 
     /// The request rate as a share of the baseline's.
     pub(crate) fn share_of(&self, floor: Floor) -> Option<f64> {
-        self.floor_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
+        self.baseline_rate(floor).filter(|rate| *rate > 0.0).map(|rate| self.fairway.rate() / rate)
     }
 
     /// The baseline's processor time as a share of the server's: the throughput share on an otherwise idle machine.
     pub(crate) fn share_by_processor(&self, floor: Floor) -> Option<f64> {
         let own = sum(self.fairway.processor());
-        self.floor_processor(floor).filter(|_| own > 0.0).map(|floor| floor / own)
+        self.baseline_processor_millis(floor).filter(|_| own > 0.0).map(|floor| floor / own)
     }
 
-    pub(crate) fn around(&self, floor: Floor) -> impl Iterator<Item = &Stretch> {
+    pub(crate) fn around(&self, floor: Floor) -> impl Iterator<Item = &Measurement> {
         self.floors.iter().filter(move |(other, _)| *other == floor).map(|(_, stretch)| stretch)
     }
 }
@@ -329,9 +329,9 @@ mod tests {
     use crate::load::tests::tally;
     use crate::meter::Cost;
 
-    fn stretch(requests: u64) -> Stretch {
+    fn stretch(requests: u64) -> Measurement {
         let cost = Cost { log_bytes: requests * 2_048, program: Duration::from_millis(100), ..Cost::default() };
-        Stretch { tally: tally(requests), cost }
+        Measurement { tally: tally(requests), cost }
     }
 
     #[test]
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn run_has_four_targets_besides_its_share() {
         let row = *Row::ALL.last().unwrap();
-        let judged = of_a_run(row, None, None);
+        let judged = run_results(row, None, None);
         assert_eq!(judged.len(), 4);
         assert!(judged.iter().all(|one| one.verdict == Verdict::NotMeasured));
     }

@@ -4,7 +4,7 @@
 //! removes outliers that affect only one of them.
 
 use crate::row::Row;
-use crate::run::Stretch;
+use crate::run::Measurement;
 
 /// Rounds of a scenario; an odd number has a median.
 pub(crate) const ROUNDS: u32 = 7;
@@ -14,7 +14,7 @@ pub(crate) struct Beside {
     pub(crate) row: Row,
     pub(crate) clients: usize,
     /// The measurement on the small database, and on the database with a year of runs.
-    pub(crate) rounds: Vec<(Stretch, Stretch)>,
+    pub(crate) rounds: Vec<(Measurement, Measurement)>,
 }
 
 impl Beside {
@@ -26,13 +26,13 @@ impl Beside {
 
     /// The minimum and the maximum slowdown of all rounds.
     pub(crate) fn range(&self) -> (f64, f64) {
-        let times = |(young, grown): &(Stretch, Stretch)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
+        let times = |(young, grown): &(Measurement, Measurement)| young.rate() / grown.rate().max(f64::MIN_POSITIVE);
         let of = |pick: fn(f64, f64) -> f64, from| self.rounds.iter().map(times).fold(from, pick);
         (of(f64::min, f64::INFINITY), of(f64::max, 0.0))
     }
 
     /// The median of a value on the small database, and on the large one.
-    pub(crate) fn middles(&self, value: impl Fn(&Stretch) -> f64) -> (Option<f64>, Option<f64>) {
+    pub(crate) fn middles(&self, value: impl Fn(&Measurement) -> f64) -> (Option<f64>, Option<f64>) {
         (
             middle(self.rounds.iter().map(|(young, _)| value(young))),
             middle(self.rounds.iter().map(|(_, grown)| value(grown))),
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn slowdown_is_that_of_the_median_round() {
-        let of = |requests| Stretch { tally: tally(requests), cost: Cost::default() };
+        let of = |requests| Measurement { tally: tally(requests), cost: Cost::default() };
         let rounds = vec![(of(100), of(100)), (of(100), of(10)), (of(120), of(100))];
         let beside = Beside { row: Row::Hello, clients: 32, rounds };
         assert!((beside.times().unwrap() - 1.2).abs() < 1e-9);

@@ -17,7 +17,7 @@ const ASSETS: u32 = 100_000;
 /// Rows of a page. The list has more than a thousand pages.
 const PAGE: u32 = 50;
 /// The number of the deep page.
-const DEEP: u32 = 1_000;
+const DEEP_PAGE: u32 = 1_000;
 /// Fixtures that the server's first start creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const NAMESPACE: &str = "00000000-0000-7000-8000-000000000002";
@@ -44,11 +44,11 @@ impl Catalogue {
         // Larger pages reach the deep page with fewer requests; a cursor does not depend on the page size.
         let stride = 200;
         let mut path = format!("{list}&limit={stride}");
-        for _ in 0..(DEEP - 1) * PAGE / stride {
+        for _ in 0..(DEEP_PAGE - 1) * PAGE / stride {
             path = next(&mut connection, &path).await?;
         }
         // The remaining distance is shorter than a large page.
-        let rest = (DEEP - 1) * PAGE % stride;
+        let rest = (DEEP_PAGE - 1) * PAGE % stride;
         path = path.replace(&format!("limit={stride}"), &format!("limit={rest}"));
         let thousandth =
             next(&mut connection, &path).await?.replace(&format!("limit={rest}"), &format!("limit={PAGE}"));

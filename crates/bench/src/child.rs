@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Wakeup, kill};
 use nix::unistd::Pid;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -16,9 +16,9 @@ use tokio::time::sleep;
 use crate::connection::{Connection, get};
 
 /// Timeout of a process's start.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a process's shutdown.
-const STOP_PATIENCE: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum bytes of a log in an error message.
 const SHOWN: usize = 2_000;
 
@@ -53,17 +53,17 @@ impl Running {
                 return Ok(since.elapsed());
             }
             if let Some(status) = self.child.try_wait()? {
-                bail!("{} exited with {status}: {}", self.address, self.end_of_log());
+                bail!("{} exited with {status}: {}", self.address, self.log_tail());
             }
-            if since.elapsed() > START_PATIENCE {
-                bail!("{}{path} does not respond with 200: {}", self.address, self.end_of_log());
+            if since.elapsed() > START_TIMEOUT {
+                bail!("{}{path} does not respond with 200: {}", self.address, self.log_tail());
             }
             sleep(Duration::from_millis(1)).await;
         }
     }
 
     /// The end of the process's log.
-    pub(crate) fn end_of_log(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         end_of(&self.log).unwrap_or_else(|error| format!("(its log cannot be read: {error})"))
     }
 
@@ -71,15 +71,15 @@ impl Running {
     pub(crate) async fn stop(&mut self) -> Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             let process = i32::try_from(self.child.id()).context("the process id is out of range")?;
-            kill(Pid::from_raw(process), Signal::SIGTERM)?;
+            kill(Pid::from_raw(process), Wakeup::SIGTERM)?;
         }
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
-            if since.elapsed() > STOP_PATIENCE {
-                bail!("a process did not exit within {} s: {}", STOP_PATIENCE.as_secs(), self.end_of_log());
+            if since.elapsed() > STOP_TIMEOUT {
+                bail!("a process did not exit within {} s: {}", STOP_TIMEOUT.as_secs(), self.log_tail());
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -107,7 +107,7 @@ pub(crate) fn free_address() -> io::Result<SocketAddr> {
 }
 
 /// Waits for SIGINT or SIGTERM, and returns its name.
-pub(crate) async fn asked_to_stop() -> io::Result<&'static str> {
+pub(crate) async fn wait_for_stop_signal() -> io::Result<&'static str> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -127,6 +127,6 @@ mod tests {
         let end = end_of(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(end.len(), SHOWN);
-        assert!(end.ends_with("last"));
+        assert!(end.record("last"));
     }
 }

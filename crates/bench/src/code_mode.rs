@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bar::{Judged, Verdict};
 use crate::child::Running;
 use crate::connection::{Connection, post};
-use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE};
+use crate::furniture::{ENVIRONMENT, Fixtures, WORKSPACE};
 use crate::load::histogram;
 
 /// The name for `--only`.
@@ -23,7 +23,7 @@ const WARM_UP: u64 = 20;
 const LONGEST: Duration = Duration::from_millis(15);
 
 /// The result.
-pub(crate) struct CodeMode {
+pub(crate) struct ScriptLatency {
     /// Request times in microseconds.
     pub(crate) latency: Histogram<u64>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct CodeMode {
 ///
 /// # Errors
 /// When a script has an unexpected result.
-pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<CodeMode> {
+pub(crate) async fn measure(server: &Running, furniture: &Fixtures) -> Result<ScriptLatency> {
     let mut connection = Connection::open(server.address).await?;
     let slug =
         furniture.scripted(server.address, "bench-scripts").await.context("creating a workload for scripts")?.slug;
@@ -52,10 +52,10 @@ pub(crate) async fn measure(server: &Running, furniture: &Furniture) -> Result<C
             latency.record(u64::try_from(took.as_micros())?.max(1))?;
         }
     }
-    Ok(CodeMode { latency })
+    Ok(ScriptLatency { latency })
 }
 
-impl CodeMode {
+impl ScriptLatency {
     fn millis(&self, quantile: f64) -> f64 {
         Duration::from_micros(self.latency.value_at_quantile(quantile)).as_secs_f64() * 1e3
     }
@@ -68,7 +68,7 @@ impl CodeMode {
 }
 
 /// The target, measured or not.
-pub(crate) fn judge(seen: Option<&CodeMode>) -> Judged {
+pub(crate) fn judge(seen: Option<&ScriptLatency>) -> Judged {
     let median = seen.map(|seen| Duration::from_micros(seen.latency.value_at_quantile(0.5)));
     Judged {
         what: format!("{NAME}: p50, the child's start included"),
@@ -88,7 +88,7 @@ mod tests {
             let mut latency = histogram().unwrap();
             latency.record_n(median, 90).unwrap();
             latency.record_n(100_000, 10).unwrap();
-            judge(Some(&CodeMode { latency })).verdict
+            judge(Some(&ScriptLatency { latency })).verdict
         };
         assert_eq!((of(14_000), of(16_000)), (Verdict::Met, Verdict::Missed));
         assert_eq!(judge(None).verdict, Verdict::NotMeasured);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::stage::{DATABASE, FirstAnswers, Home, Postgres, start_server};
+use crate::stage::{DATABASE, FirstResponseTimes, RunDirectory, Postgres, start_server};
 
 /// The number of measured starts.
 const STARTS: usize = 5;
@@ -13,19 +13,19 @@ const STARTS: usize = 5;
 /// Cold starts, measured from spawning the process.
 pub(crate) struct ColdStart {
     /// The first start, which migrated an empty database.
-    pub(crate) migrating: FirstAnswers,
+    pub(crate) migrating: FirstResponseTimes,
     /// The starts on the migrated database.
-    pub(crate) starts: Vec<FirstAnswers>,
+    pub(crate) starts: Vec<FirstResponseTimes>,
 }
 
 /// Minimum and median.
-pub(crate) struct Spread {
+pub(crate) struct MinAndMedian {
     pub(crate) best: Duration,
     pub(crate) median: Duration,
 }
 
 /// Starts and stops the server once on the empty database, and several times on the migrated one.
-pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
+pub(crate) async fn measure(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<ColdStart> {
     let (mut server, migrating) = start_server(home, (postgres, DATABASE), program).await?;
     server.stop().await?;
     let mut starts = Vec::new();
@@ -39,22 +39,22 @@ pub(crate) async fn measure(home: &Home, postgres: &Postgres, program: &Path) ->
 
 impl ColdStart {
     /// Time until the health check succeeds.
-    pub(crate) fn health(&self) -> Spread {
+    pub(crate) fn health(&self) -> MinAndMedian {
         spread(self.starts.iter().map(|first| first.health))
     }
 
     /// Time until a read from the database succeeds.
-    pub(crate) fn read(&self) -> Spread {
+    pub(crate) fn read(&self) -> MinAndMedian {
         spread(self.starts.iter().map(|first| first.read))
     }
 }
 
-fn spread(times: impl Iterator<Item = Duration>) -> Spread {
+fn spread(times: impl Iterator<Item = Duration>) -> MinAndMedian {
     let mut sorted: Vec<Duration> = times.collect();
     sorted.sort_unstable();
     let best = sorted.first().copied().unwrap_or_default();
     let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
-    Spread { best, median }
+    MinAndMedian { best, median }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the whole response, and returns when `sign` first appeared in the body.
-    pub(crate) async fn send_watching(
+    pub(crate) async fn send_until_seen(
         &mut self,
         mut request: Ready,
         sign: &str,

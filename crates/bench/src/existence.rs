@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::bar::{Judged, Verdict};
 use crate::connection::{Connection, get, with_header};
-use crate::furniture::{Furniture, NEIGHBOUR, OUTSIDER, Things, WORKSPACE};
+use crate::furniture::{Fixtures, NEIGHBOUR, OUTSIDER, ResourceIds, WORKSPACE};
 
 /// The name for `--only`.
 pub(crate) const NAME: &str = "existence";
@@ -20,11 +20,11 @@ const PAIRS: usize = 2_000;
 /// Warm-up pairs, for caches and query plans.
 const WARM_UP: usize = 200;
 /// Maximum difference of the medians, as a share of the lower one.
-const APART: f64 = 0.1;
+const MAX_DIFFERENCE: f64 = 0.1;
 
 /// A kind of resource that is read by identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Noun {
+pub(crate) enum ResourceKind {
     Workload,
     Asset,
     Release,
@@ -33,7 +33,7 @@ pub(crate) enum Noun {
 
 /// Why the resource is hidden from the reader.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Hidden {
+pub(crate) enum HiddenBy {
     /// It belongs to another tenant; the reader administers its own tenant.
     Abroad,
     /// It belongs to another workspace of the same tenant; the reader administers a different workspace.
@@ -42,81 +42,81 @@ pub(crate) enum Hidden {
 
 /// The median times of one kind of read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Compared {
-    pub(crate) noun: Noun,
-    pub(crate) hidden: Hidden,
+pub(crate) struct TimingComparison {
+    pub(crate) noun: ResourceKind,
+    pub(crate) hidden: HiddenBy,
     /// The median for the identifier of a hidden resource.
     pub(crate) foreign: Duration,
     /// The median for an unused identifier.
     pub(crate) random: Duration,
 }
 
-impl Noun {
-    pub(crate) const ALL: [Noun; 4] = [Noun::Workload, Noun::Asset, Noun::Release, Noun::Execution];
+impl ResourceKind {
+    pub(crate) const ALL: [ResourceKind; 4] = [ResourceKind::Workload, ResourceKind::Asset, ResourceKind::Release, ResourceKind::Execution];
 
     fn name(self) -> &'static str {
         match self {
-            Noun::Workload => "workload",
-            Noun::Asset => "asset",
-            Noun::Release => "release",
-            Noun::Execution => "execution",
+            ResourceKind::Workload => "workload",
+            ResourceKind::Asset => "asset",
+            ResourceKind::Release => "release",
+            ResourceKind::Execution => "execution",
         }
     }
 
     /// The path of the read, for a reader in this workspace.
     fn path(self, id: &str, workspace: &str) -> String {
         match self {
-            Noun::Workload => format!("/v1/workloads/{id}"),
-            Noun::Asset => format!("/v1/assets/{id}?workspace_id={workspace}"),
-            Noun::Release => format!("/v1/releases/{id}"),
-            Noun::Execution => format!("/v1/executions/{id}"),
+            ResourceKind::Workload => format!("/v1/workloads/{id}"),
+            ResourceKind::Asset => format!("/v1/assets/{id}?workspace_id={workspace}"),
+            ResourceKind::Release => format!("/v1/releases/{id}"),
+            ResourceKind::Execution => format!("/v1/executions/{id}"),
         }
     }
 
-    fn of(self, things: &Things) -> &str {
+    fn of(self, things: &ResourceIds) -> &str {
         match self {
-            Noun::Workload => &things.workload,
-            Noun::Asset => &things.asset,
-            Noun::Release => &things.release,
-            Noun::Execution => &things.execution,
+            ResourceKind::Workload => &things.workload,
+            ResourceKind::Asset => &things.asset,
+            ResourceKind::Release => &things.release,
+            ResourceKind::Execution => &things.execution,
         }
     }
 }
 
-impl Hidden {
-    pub(crate) const ALL: [Hidden; 2] = [Hidden::Abroad, Hidden::NextDoor];
+impl HiddenBy {
+    pub(crate) const ALL: [HiddenBy; 2] = [HiddenBy::Abroad, HiddenBy::NextDoor];
 
     fn reader(self) -> &'static str {
         match self {
-            Hidden::Abroad => OUTSIDER,
-            Hidden::NextDoor => NEIGHBOUR,
+            HiddenBy::Abroad => OUTSIDER,
+            HiddenBy::NextDoor => NEIGHBOUR,
         }
     }
 
-    fn things(self, furniture: &Furniture) -> &Things {
+    fn things(self, furniture: &Fixtures) -> &ResourceIds {
         match self {
-            Hidden::Abroad => &furniture.abroad,
-            Hidden::NextDoor => &furniture.home,
+            HiddenBy::Abroad => &furniture.abroad,
+            HiddenBy::NextDoor => &furniture.home,
         }
     }
 
     /// The reader's workspace.
-    fn workspace(self, furniture: &Furniture) -> &str {
+    fn workspace(self, furniture: &Fixtures) -> &str {
         match self {
-            Hidden::Abroad => WORKSPACE,
-            Hidden::NextDoor => &furniture.next_door,
+            HiddenBy::Abroad => WORKSPACE,
+            HiddenBy::NextDoor => &furniture.next_door,
         }
     }
 
     fn whose(self) -> &'static str {
         match self {
-            Hidden::Abroad => "of another tenant",
-            Hidden::NextDoor => "of another workspace",
+            HiddenBy::Abroad => "of another tenant",
+            HiddenBy::NextDoor => "of another workspace",
         }
     }
 }
 
-impl Compared {
+impl TimingComparison {
     /// The relative difference of the medians, as a share of the lower one.
     pub(crate) fn apart(&self) -> f64 {
         let (one, other) = (self.foreign.as_secs_f64(), self.random.as_secs_f64());
@@ -128,7 +128,7 @@ impl Compared {
     }
 }
 
-fn name(noun: Noun, hidden: Hidden) -> String {
+fn name(noun: ResourceKind, hidden: HiddenBy) -> String {
     format!("{NAME}: {} {}", noun.name(), hidden.whose())
 }
 
@@ -136,18 +136,18 @@ fn name(noun: Noun, hidden: Hidden) -> String {
 ///
 /// # Errors
 /// When a read does not respond with 404.
-pub(crate) async fn measure(address: SocketAddr, furniture: &Furniture) -> Result<Vec<Compared>> {
+pub(crate) async fn measure(address: SocketAddr, furniture: &Fixtures) -> Result<Vec<TimingComparison>> {
     let mut connection = Connection::open(address).await?;
     let mut compared = Vec::new();
-    for hidden in Hidden::ALL {
-        for noun in Noun::ALL {
+    for hidden in HiddenBy::ALL {
+        for noun in ResourceKind::ALL {
             compared.push(compare(&mut connection, noun, hidden, furniture).await?);
         }
     }
     Ok(compared)
 }
 
-async fn compare(connection: &mut Connection, noun: Noun, hidden: Hidden, furniture: &Furniture) -> Result<Compared> {
+async fn compare(connection: &mut Connection, noun: ResourceKind, hidden: HiddenBy, furniture: &Fixtures) -> Result<TimingComparison> {
     let workspace = hidden.workspace(furniture);
     let theirs = noun.path(noun.of(hidden.things(furniture)), workspace);
     let (mut foreign, mut random) = (Vec::with_capacity(PAIRS), Vec::with_capacity(PAIRS));
@@ -166,7 +166,7 @@ async fn compare(connection: &mut Connection, noun: Noun, hidden: Hidden, furnit
             }
         }
     }
-    Ok(Compared { noun, hidden, foreign: median(foreign), random: median(random) })
+    Ok(TimingComparison { noun, hidden, foreign: median(foreign), random: median(random) })
 }
 
 /// The time of a refused read.
@@ -187,8 +187,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 }
 
 /// The targets for all kinds of read, measured or not.
-pub(crate) fn judge(compared: &[Compared]) -> Vec<Judged> {
-    let kinds = Hidden::ALL.into_iter().flat_map(|hidden| Noun::ALL.map(|noun| (noun, hidden)));
+pub(crate) fn judge(compared: &[TimingComparison]) -> Vec<Judged> {
+    let kinds = HiddenBy::ALL.into_iter().flat_map(|hidden| ResourceKind::ALL.map(|noun| (noun, hidden)));
     kinds
         .map(|(noun, hidden)| {
             let found = compared.iter().find(|one| one.noun == noun && one.hidden == hidden);
@@ -196,7 +196,7 @@ pub(crate) fn judge(compared: &[Compared]) -> Vec<Judged> {
                 what: format!("{}, medians against an unused identifier", name(noun, hidden)),
                 bar: "under 10 % apart".to_owned(),
                 measured: found.map_or_else(|| "n/a".to_owned(), |one| format!("{:.1} %", one.apart() * 100.0)),
-                verdict: found.map_or(Verdict::NotMeasured, |one| Verdict::of(one.apart() < APART)),
+                verdict: found.map_or(Verdict::NotMeasured, |one| Verdict::of(one.apart() < MAX_DIFFERENCE)),
             }
         })
         .collect()
@@ -206,9 +206,9 @@ pub(crate) fn judge(compared: &[Compared]) -> Vec<Judged> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn compared(noun: Noun, foreign: u64, random: u64) -> Compared {
+    pub(crate) fn compared(noun: ResourceKind, foreign: u64, random: u64) -> TimingComparison {
         let of = Duration::from_micros;
-        Compared { noun, hidden: Hidden::Abroad, foreign: of(foreign), random: of(random) }
+        TimingComparison { noun, hidden: HiddenBy::Abroad, foreign: of(foreign), random: of(random) }
     }
 
     #[test]
@@ -216,9 +216,9 @@ pub(crate) mod tests {
         let median_of = |times: &[u64]| median(times.iter().copied().map(Duration::from_micros).collect());
         assert_eq!(median_of(&[900, 100, 300]), Duration::from_micros(300));
         let judged = judge(&[
-            compared(Noun::Workload, 500, 520),
-            compared(Noun::Asset, 560, 500),
-            compared(Noun::Release, 500, 560),
+            compared(ResourceKind::Workload, 500, 520),
+            compared(ResourceKind::Asset, 560, 500),
+            compared(ResourceKind::Release, 500, 560),
         ]);
         let verdicts: Vec<Verdict> = judged.iter().map(|one| one.verdict).collect();
         assert_eq!(verdicts[..4], [Verdict::Met, Verdict::Missed, Verdict::Missed, Verdict::NotMeasured]);

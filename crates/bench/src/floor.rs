@@ -146,7 +146,7 @@ async fn commit(pool: Data<Pool>) -> actix_web::Result<HttpResponse> {
 
 async fn commit_cte(pool: Data<Pool>) -> actix_web::Result<HttpResponse> {
     let rows = Rows::new();
-    rows.commit_at_once(&pool).await.map_err(ErrorInternalServerError)?;
+    rows.commit_in_one_statement(&pool).await.map_err(ErrorInternalServerError)?;
     rows.answer()
 }
 
@@ -181,7 +181,7 @@ impl Rows {
         Ok(())
     }
 
-    async fn commit_at_once(&self, pool: &Pool) -> Result<()> {
+    async fn commit_in_one_statement(&self, pool: &Pool) -> Result<()> {
         let sql = "WITH kept AS (
                 INSERT INTO entry (entry_id, subject_id, body) VALUES ($1, $2, $3) RETURNING entry_id
             )

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 
 use crate::catalogue::Catalogue;
 use crate::connection::{Connection, Ready, get, patch, post, with_header};
-use crate::growth::Grown;
+use crate::growth::StoredRuns;
 
 /// Number of workloads with an active release in [`ENVIRONMENT`].
 pub(crate) const WORKLOADS: usize = 100;
@@ -22,11 +22,11 @@ pub(crate) const ENVIRONMENT: &str = "dev";
 /// Number of assets that get versions; more than clients, so that no two clients share one.
 const ASSETS: usize = 64;
 /// Number of releases that alternate between draft and review; more than clients, for the same reason.
-const DRAFTS: usize = 128;
+const DRAFT_COUNT: usize = 128;
 /// Number of release pairs that compete for a lane; more than clients, for the same reason.
-const RIVALS: usize = 64;
+const COMPETING_PAIRS: usize = 64;
 /// The contested lane.
-pub(crate) const CONTESTED: &str = "guided";
+pub(crate) const CONTESTED_LANE: &str = "guided";
 const OWNER: &str = "team:bench";
 /// The workspace of the fixtures, which the first start creates.
 pub(crate) const WORKSPACE: &str = "00000000-0000-7000-8000-000000000003";
@@ -45,24 +45,24 @@ pub(crate) struct Workload {
 #[derive(Clone)]
 pub(crate) struct Draft {
     pub(crate) id: String,
-    side: Rc<Cell<Side>>,
+    side: Rc<Cell<ReviewState>>,
 }
 
 #[derive(Clone, Copy)]
-enum Side {
+enum ReviewState {
     Draft,
     Review,
 }
 
 /// Two releases of one workload; each keeps one lane, and both compete for the third.
 #[derive(Clone)]
-pub(crate) struct Rivals {
+pub(crate) struct CompetingReleases {
     /// Whether the second release takes the lane next.
     turn: Rc<Cell<bool>>,
     releases: [String; 2],
 }
 
-impl Rivals {
+impl CompetingReleases {
     /// The release to activate next. The caller must send the request, because the state advances.
     pub(crate) fn next(&self) -> &str {
         let second = self.turn.replace(!self.turn.get());
@@ -73,7 +73,7 @@ impl Rivals {
 
 /// One resource of each kind that is read by identifier.
 #[derive(Default)]
-pub(crate) struct Things {
+pub(crate) struct ResourceIds {
     pub(crate) workload: String,
     pub(crate) asset: String,
     pub(crate) release: String,
@@ -81,23 +81,23 @@ pub(crate) struct Things {
 }
 
 /// All fixtures.
-pub(crate) struct Furniture {
+pub(crate) struct Fixtures {
     pub(crate) workloads: Rc<[Workload]>,
     /// A workload whose runs take three steps.
     pub(crate) steps: Workload,
     /// Stored runs, if a scenario reads them.
-    pub(crate) grown: Option<Grown>,
+    pub(crate) grown: Option<StoredRuns>,
     pub(crate) assets: Rc<[String]>,
     pub(crate) drafts: Rc<[Draft]>,
-    pub(crate) rivals: Rc<[Rivals]>,
+    pub(crate) rivals: Rc<[CompetingReleases]>,
     /// Many assets, if a scenario lists them.
     pub(crate) catalogue: Option<Catalogue>,
     /// Resources of the default tenant.
-    pub(crate) home: Things,
+    pub(crate) home: ResourceIds,
     /// The workspace of [`NEIGHBOUR`].
     pub(crate) next_door: String,
     /// Resources of another tenant.
-    pub(crate) abroad: Things,
+    pub(crate) abroad: ResourceIds,
     /// The bindings of every release in the default tenant.
     pub(crate) parts: Parts,
     /// A counter for unique values.
@@ -108,25 +108,25 @@ impl Draft {
     /// The state to request next. The caller must send the request, because the state advances.
     pub(crate) fn toggle(&self) -> &'static str {
         let (state, side) = match self.side.get() {
-            Side::Draft => ("review_ready", Side::Review),
-            Side::Review => ("draft", Side::Draft),
+            ReviewState::Draft => ("review_ready", ReviewState::Review),
+            ReviewState::Review => ("draft", ReviewState::Draft),
         };
         self.side.set(side);
         state
     }
 }
 
-impl Furniture {
+impl Fixtures {
     /// Creates all fixtures on the server at `address`, and the catalogue when its database is given.
     ///
     /// # Errors
     /// When the server refuses a request.
-    pub(crate) async fn make(address: SocketAddr, catalogued: Option<&Client>) -> Result<Furniture> {
+    pub(crate) async fn make(address: SocketAddr, catalogued: Option<&Client>) -> Result<Fixtures> {
         let catalogue = match catalogued {
             Some(database) => Some(Catalogue::make(database, address).await.context("creating the catalogue")?),
             None => None,
         };
-        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
         let parts = maker.parts().await.context("creating the assets")?;
         let mut workloads = Vec::with_capacity(WORKLOADS);
         for number in 0..WORKLOADS {
@@ -141,13 +141,13 @@ impl Furniture {
         for number in 0..ASSETS {
             assets.push(maker.asset(&format!("bench-versions-{number}"), "prompt_template").await?);
         }
-        let mut drafts = Vec::with_capacity(DRAFTS);
-        for workload in workloads.iter().cycle().take(DRAFTS) {
+        let mut drafts = Vec::with_capacity(DRAFT_COUNT);
+        for workload in workloads.iter().cycle().take(DRAFT_COUNT) {
             let id = maker.release(&workload.id, &parts).await.context("drafting a release")?;
-            drafts.push(Draft { id, side: Rc::new(Cell::new(Side::Draft)) });
+            drafts.push(Draft { id, side: Rc::new(Cell::new(ReviewState::Draft)) });
         }
-        let mut rivals = Vec::with_capacity(RIVALS);
-        for number in 0..RIVALS {
+        let mut rivals = Vec::with_capacity(COMPETING_PAIRS);
+        for number in 0..COMPETING_PAIRS {
             rivals.push(
                 maker
                     .rivals(&format!("bench-rivals-{number}"), &parts)
@@ -156,15 +156,15 @@ impl Furniture {
             );
         }
         let steps =
-            maker.of_three_steps("bench-steps", &parts).await.context("creating a workload with three steps")?;
+            maker.three_step_workload("bench-steps", &parts).await.context("creating a workload with three steps")?;
         let home =
             maker.things("bench-home", &parts).await.context("creating the resources hidden from a neighbour")?;
         let next_door = maker.next_door().await.context("creating the workspace of a neighbour")?;
-        maker.go_abroad().await.context("creating another tenant")?;
+        maker.switch_to_new_tenant().await.context("creating another tenant")?;
         let other_parts = maker.parts().await.context("creating the assets of another tenant")?;
         let abroad =
             maker.things("bench-abroad", &other_parts).await.context("creating the resources of another tenant")?;
-        Ok(Furniture {
+        Ok(Fixtures {
             catalogue,
             steps,
             grown: None,
@@ -188,7 +188,7 @@ pub(crate) struct Parts {
     policy_bundle: String,
 }
 
-struct Maker {
+struct FixtureBuilder {
     connection: Connection,
     /// The tenant and workspace for fixtures, unless the defaults apply.
     elsewhere: Option<Elsewhere>,
@@ -199,7 +199,7 @@ struct Elsewhere {
     workspace: String,
 }
 
-impl Maker {
+impl FixtureBuilder {
     async fn post(&mut self, path: &str, body: Value) -> Result<Value> {
         self.send(post(path, &body)).await
     }
@@ -231,7 +231,7 @@ impl Maker {
     }
 
     /// Switches to a new tenant.
-    async fn go_abroad(&mut self) -> Result<()> {
+    async fn switch_to_new_tenant(&mut self) -> Result<()> {
         let made = self.post("/v1/tenants", json!({"slug": "bench-abroad", "name": "Abroad"})).await?;
         let tenant = text(&made, "tenant_id")?;
         self.elsewhere = Some(Elsewhere { tenant: tenant.clone(), workspace: String::new() });
@@ -246,13 +246,13 @@ impl Maker {
     }
 
     /// Creates one resource of each kind, including an execution.
-    async fn things(&mut self, slug: &str, parts: &Parts) -> Result<Things> {
+    async fn things(&mut self, slug: &str, parts: &Parts) -> Result<ResourceIds> {
         let workload = self.workload(slug, parts).await?;
         let release = self.release(&workload.id, parts).await?;
         let asset = self.asset(&format!("{slug}-asset"), "prompt_template").await?;
         let body = json!({"environment": ENVIRONMENT, "inputs": {"text": "I want a refund."}});
         let ran = self.post(&format!("/v1/workloads/by-slug/{}/execute", workload.slug), body).await?;
-        Ok(Things { workload: workload.id, asset, release, execution: text(&ran, "execution_id")? })
+        Ok(ResourceIds { workload: workload.id, asset, release, execution: text(&ran, "execution_id")? })
     }
 
     async fn asset(&mut self, slug: &str, kind: &str) -> Result<String> {
@@ -291,8 +291,8 @@ impl Maker {
     }
 
     /// Creates a workload with a flow that evaluates the policy again before the model call.
-    async fn of_three_steps(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
-        let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_steps())).await?;
+    async fn three_step_workload(&mut self, slug: &str, parts: &Parts) -> Result<Workload> {
+        let flow = self.version(&format!("{slug}-flow"), ("orchestration_flow", three_step_flow())).await?;
         self.workload(slug, &parts.with("orchestration_flow", &flow.version)).await
     }
 
@@ -309,14 +309,14 @@ impl Maker {
     }
 
     /// Creates a workload with two releases; the second holds the contested lane.
-    async fn rivals(&mut self, slug: &str, parts: &Parts) -> Result<Rivals> {
+    async fn rivals(&mut self, slug: &str, parts: &Parts) -> Result<CompetingReleases> {
         let one = self.workload(slug, parts).await?;
         let releases = self.connection.json(get(&format!("/v1/workloads/{}/releases", one.id))).await?;
         let first = text(releases.get(0).context("the workload has no release")?, "release_id")?;
         let second = self.active(&one.id, parts, json!({"to_state": "active", "lane": "standard"})).await?;
-        self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED}))
+        self.post(&format!("/v1/releases/{second}/transition"), json!({"to_state": "active", "lane": CONTESTED_LANE}))
             .await?;
-        Ok(Rivals { turn: Rc::new(Cell::new(false)), releases: [first, second] })
+        Ok(CompetingReleases { turn: Rc::new(Cell::new(false)), releases: [first, second] })
     }
 
     /// Creates a draft with all bindings.
@@ -394,7 +394,7 @@ fn flow() -> Value {
     })
 }
 
-fn three_steps() -> Value {
+fn three_step_flow() -> Value {
     json!({
         "name": "check-and-sort-ticket", "description": "Asks the policy, then the model, and returns what it says.",
         "trigger": {"type": "api_request", "inputs_schema": {"text": "string"}},
@@ -426,7 +426,7 @@ mod tests {
 
     #[test]
     fn draft_alternates_between_states() {
-        let draft = Draft { id: "x".to_owned(), side: Rc::new(Cell::new(Side::Draft)) };
+        let draft = Draft { id: "x".to_owned(), side: Rc::new(Cell::new(ReviewState::Draft)) };
         let same = draft.clone();
         assert_eq!([draft.toggle(), same.toggle(), draft.toggle()], ["review_ready", "draft", "review_ready"]);
     }

@@ -12,29 +12,29 @@ use crate::connection::{Connection, get};
 pub(crate) const RUNS: &str = "1000000";
 /// The initial state: an installation after a few days. Its lists have several pages, and its capped counts reach
 /// their caps as in a large database.
-pub(crate) const YOUNG: Filling = Filling { runs: 24_000, days: 10, name: "young" };
+pub(crate) const SMALL_HISTORY: HistorySize = HistorySize { runs: 24_000, days: 10, name: "young" };
 /// Number of runs whose evidence is read.
 const SAMPLE: i64 = 2_000;
 /// Rows of a page.
 const PAGE: u32 = 50;
 /// The number of the deep page.
-const DEEP: u32 = 10_000;
+const DEEP_PAGE: u32 = 10_000;
 /// Page size for reaching the deep page, the API's maximum.
-const STRIDE: u32 = 200;
+const MAX_PAGE_ROWS: u32 = 200;
 /// The tenant that the first start creates.
 const TENANT: &str = "00000000-0000-7000-8000-000000000001";
 const LIST: &str = "/v1/executions";
 
 /// The amount of data to store.
 #[derive(Clone, Copy)]
-pub(crate) struct Filling {
+pub(crate) struct HistorySize {
     pub(crate) runs: u64,
     pub(crate) days: u32,
     pub(crate) name: &'static str,
 }
 
 /// The stored data that scenarios read.
-pub(crate) struct Grown {
+pub(crate) struct StoredRuns {
     /// Runs of the default tenant from all months.
     pub(crate) executions: Vec<String>,
     /// The release with the most runs.
@@ -43,10 +43,10 @@ pub(crate) struct Grown {
     pub(crate) deep: Option<String>,
 }
 
-impl Filling {
+impl HistorySize {
     /// A year with this number of runs.
-    pub(crate) const fn year(runs: u64) -> Filling {
-        Filling { runs, days: 364, name: "grown" }
+    pub(crate) const fn year(runs: u64) -> HistorySize {
+        HistorySize { runs, days: 364, name: "grown" }
     }
 
     /// Stores the data as the owner, and updates statistics and the visibility map as autovacuum would.
@@ -54,7 +54,7 @@ impl Filling {
     /// # Errors
     /// When PostgreSQL refuses.
     pub(crate) async fn store(&self, database: &Client) -> Result<()> {
-        let Filling { runs, days, name } = self;
+        let HistorySize { runs, days, name } = self;
         let set = format!(
             "SET fairway_fill.runs = '{runs}'; SET fairway_fill.days = '{days}'; SET fairway_fill.name = '{name}'"
         );
@@ -66,12 +66,12 @@ impl Filling {
     }
 }
 
-impl Grown {
+impl StoredRuns {
     /// Selects the data to read, and follows cursors to the deep page if requested.
     ///
     /// # Errors
     /// When PostgreSQL or the server refuses.
-    pub(crate) async fn find(database: &Client, walk: Option<SocketAddr>) -> Result<Grown> {
+    pub(crate) async fn find(database: &Client, walk: Option<SocketAddr>) -> Result<StoredRuns> {
         let sql = format!(
             "SELECT execution_id::text FROM execution WHERE tenant_id = '{TENANT}' AND status = 'completed'
              ORDER BY sha256(uuid_send(execution_id)) LIMIT {SAMPLE}"
@@ -86,7 +86,7 @@ impl Grown {
             Some(address) => Some(walked(address).await.context("following cursors to the deep page")?),
             None => None,
         };
-        Ok(Grown { executions, release, deep })
+        Ok(StoredRuns { executions, release, deep })
     }
 
     /// The first page of the list of runs.
@@ -98,16 +98,16 @@ impl Grown {
 /// The path of the deep page, or of the last full page. A cursor does not depend on the page size.
 async fn walked(address: SocketAddr) -> Result<String> {
     let mut connection = Connection::open(address).await?;
-    let (mut rows, mut path) = (0, format!("{LIST}?limit={STRIDE}"));
-    while rows < (DEEP - 1) * PAGE {
-        let wanted = ((DEEP - 1) * PAGE - rows).min(STRIDE);
-        path = path.replace(&format!("limit={STRIDE}"), &format!("limit={wanted}"));
+    let (mut rows, mut path) = (0, format!("{LIST}?limit={MAX_PAGE_ROWS}"));
+    while rows < (DEEP_PAGE - 1) * PAGE {
+        let wanted = ((DEEP_PAGE - 1) * PAGE - rows).min(MAX_PAGE_ROWS);
+        path = path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={wanted}"));
         let answer = connection.send(get(&path)).await?;
         anyhow::ensure!(answer.is_success(), "{path} answered {answer}");
         let Some(link) = answer.link else { break };
         let target = link.strip_prefix('<').and_then(|link| link.split_once('>')).context("the link has no target")?.0;
-        path = target.replace(&format!("limit={wanted}"), &format!("limit={STRIDE}"));
+        path = target.replace(&format!("limit={wanted}"), &format!("limit={MAX_PAGE_ROWS}"));
         rows += wanted;
     }
-    Ok(path.replace(&format!("limit={STRIDE}"), &format!("limit={PAGE}")))
+    Ok(path.replace(&format!("limit={MAX_PAGE_ROWS}"), &format!("limit={PAGE}")))
 }

@@ -25,7 +25,7 @@ pub(crate) struct Script {
 
 /// Duration of the warm-up and of the measurement.
 #[derive(Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct LoadDuration {
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Tally {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Phase {
+enum LoadPhase {
     WarmUp,
     Measured,
     Over,
@@ -69,10 +69,10 @@ struct Seen {
 pub(crate) async fn run(
     target: SocketAddr,
     scripts: Vec<Script>,
-    span: Span,
+    span: LoadDuration,
     (meter, program): (&Meter, u32),
 ) -> Result<Tally> {
-    let phase = Rc::new(Cell::new(Phase::WarmUp));
+    let phase = Rc::new(Cell::new(LoadPhase::WarmUp));
     let failures = Rc::new(RefCell::new(Failures::default()));
     let mut clients: Vec<JoinHandle<Result<Seen>>> = Vec::new();
     for script in scripts {
@@ -81,10 +81,10 @@ pub(crate) async fn run(
     }
     sleep(span.warm_up).await;
     let before = meter.read(program).await?;
-    phase.set(Phase::Measured);
+    phase.set(LoadPhase::Measured);
     let since = Instant::now();
     sleep(span.time).await;
-    phase.set(Phase::Over);
+    phase.set(LoadPhase::Over);
     let elapsed = since.elapsed();
     let after = meter.read(program).await?;
 
@@ -113,29 +113,29 @@ pub(crate) async fn run(
 async fn client(
     mut connection: Connection,
     mut script: Script,
-    phase: Rc<Cell<Phase>>,
+    phase: Rc<Cell<LoadPhase>>,
     failures: Rc<RefCell<Failures>>,
 ) -> Result<Seen> {
     let mut seen = Seen { total: 0, latency: histogram()? };
-    while phase.get() != Phase::Over {
+    while phase.get() != LoadPhase::Over {
         let request = (script.next)();
         let since = Instant::now();
         let answer = connection.send(request).await?;
         let took = since.elapsed();
         seen.total = seen.total.saturating_add(1);
-        if !is_good(&answer, script.expects) {
+        if !is_expected_response(&answer, script.expects) {
             let mut failures = failures.borrow_mut();
             failures.count = failures.count.saturating_add(1);
             failures.first.get_or_insert_with(|| answer.to_string());
         }
-        if phase.get() == Phase::Measured {
+        if phase.get() == LoadPhase::Measured {
             seen.latency.saturating_record(u64::try_from(took.as_micros()).unwrap_or(LONGEST));
         }
     }
     Ok(seen)
 }
 
-fn is_good(answer: &Answer, expects: &str) -> bool {
+fn is_expected_response(answer: &Answer, expects: &str) -> bool {
     let expected = expects.as_bytes();
     answer.is_success() && (expected.is_empty() || answer.body.windows(expected.len()).any(|window| window == expected))
 }
@@ -161,11 +161,11 @@ pub(crate) mod tests {
     fn good_responses_are_2xx_with_the_expected_content() {
         let answer =
             |status, body: &'static str| Answer { status, body: body.into(), link: None, has_retry_after: false };
-        assert!(is_good(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
-        assert!(is_good(&answer(201, ""), ""));
-        assert!(!is_good(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));
-        assert!(!is_good(&answer(409, "completed"), "completed"));
-        assert!(!is_good(&answer(200, ""), "completed"));
+        assert!(is_expected_response(&answer(200, r#"{"status":"completed"}"#), r#""status":"completed""#));
+        assert!(is_expected_response(&answer(201, ""), ""));
+        assert!(!is_expected_response(&answer(200, r#"{"status":"failed"}"#), r#""status":"completed""#));
+        assert!(!is_expected_response(&answer(409, "completed"), "completed"));
+        assert!(!is_expected_response(&answer(200, ""), "completed"));
     }
 
     #[test]

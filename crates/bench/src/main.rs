@@ -130,7 +130,7 @@ fn finish(outcome: &Outcome) -> ExitCode {
 }
 
 fn measure(plan: &Plan) -> Result<Outcome> {
-    let home = stage::Home::new()?;
+    let home = stage::RunDirectory::new()?;
     // Started outside the runtime: the start blocks, and the processes must outlive the runtime.
     let postgres = stage::Postgres::start(&home, &plan.postgres)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -138,7 +138,7 @@ fn measure(plan: &Plan) -> Result<Outcome> {
     let report = tasks.block_on(&runtime, async {
         tokio::select! {
             report = run::everything(plan, &home, &postgres) => report,
-            signal = child::asked_to_stop() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
+            signal = child::wait_for_stop_signal() => Err(signal.map_or_else(Into::into, |name| anyhow::anyhow!("{name}"))),
         }
     })?;
     print!("{}", report.markdown());

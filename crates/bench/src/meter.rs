@@ -9,18 +9,18 @@ use anyhow::{Context, Result};
 use tokio_postgres::types::PgLsn;
 use tokio_postgres::{Client, NoTls};
 
-pub(crate) use process::{most_resident, resident};
+pub(crate) use process::{peak_resident, resident};
 
 /// Reads all counters, over a connection that is otherwise idle.
 pub(crate) struct Meter {
     client: Client,
     postmaster: u32,
-    contents: LogReading,
+    contents: LogInspection,
 }
 
 /// Whether PostgreSQL can report the contents of its write-ahead log.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LogReading {
+enum LogInspection {
     Possible,
     Unavailable,
 }
@@ -71,9 +71,9 @@ impl Meter {
     pub(crate) async fn open(url: &str, postmaster: u32) -> Result<Meter> {
         let client = connect(url).await?;
         let contents = match client.batch_execute("CREATE EXTENSION IF NOT EXISTS pg_walinspect").await {
-            Ok(()) => LogReading::Possible,
+            Ok(()) => LogInspection::Possible,
             // A build without contributed extensions reports only totals.
-            Err(_) => LogReading::Unavailable,
+            Err(_) => LogInspection::Unavailable,
         };
         Ok(Meter { client, postmaster, contents })
     }
@@ -101,9 +101,9 @@ impl Meter {
         let log = match self.contents {
             // PostgreSQL fails when the range starts at a page boundary without a following record. The contents are
             // then omitted, instead of failing a run of half an hour.
-            LogReading::Possible if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
-            LogReading::Possible => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
-            LogReading::Unavailable => None,
+            LogInspection::Possible if from.log < to.log => self.log_contents(from.log, to.log).await.ok(),
+            LogInspection::Possible => Some(LogContents { record_bytes: 0, image_bytes: 0, commits: 0 }),
+            LogInspection::Unavailable => None,
         };
         Ok(Cost { log, ..to - from })
     }

@@ -13,7 +13,7 @@ use tokio_postgres::Client;
 use crate::bar::{Judged, Verdict};
 use crate::child::Running;
 use crate::connection::{Connection, get, post};
-use crate::furniture::{ENVIRONMENT, Furniture, WORKSPACE, Workload};
+use crate::furniture::{ENVIRONMENT, Fixtures, WORKSPACE, Workload};
 use crate::load::histogram;
 
 /// The name for `--only`.
@@ -100,7 +100,7 @@ impl Looked {
 }
 
 /// The result.
-pub(crate) struct Million {
+pub(crate) struct RetrievalLatency {
     pub(crate) pieces: u64,
     /// Run times in microseconds by kind of query.
     pub(crate) looks: Vec<(Looked, Histogram<u64>)>,
@@ -112,7 +112,7 @@ pub(crate) struct Million {
 ///
 /// # Errors
 /// When the server or PostgreSQL refuses.
-pub(crate) async fn fill(server: &Running, furniture: &Furniture, database: &Client, pieces: u64) -> Result<Workload> {
+pub(crate) async fn fill(server: &Running, furniture: &Fixtures, database: &Client, pieces: u64) -> Result<Workload> {
     let base = json!({"source_type": "inline", "access_contract": {
         "contract_id": "bench", "version": "1", "default_decision": "deny", "allowed_principals": ["user:local"],
         "allowed_workspaces": [WORKSPACE], "allowed_access_modes": ["retrieve"],
@@ -139,7 +139,7 @@ pub(crate) async fn fill(server: &Running, furniture: &Furniture, database: &Cli
 ///
 /// # Errors
 /// When a run does not complete, or returns too few chunks.
-pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) -> Result<Million> {
+pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) -> Result<RetrievalLatency> {
     let mut connection = Connection::open(server.address).await?;
     let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
     let mut looks: Vec<(Looked, Histogram<u64>)> = Vec::new();
@@ -166,13 +166,13 @@ pub(crate) async fn measure(server: &Running, workload: &Workload, pieces: u64) 
     }
     let mut told = 0;
     for (looked, run) in last {
-        told += usize::from(is_said_capped(&mut connection, &run).await? == looked.is_capped());
+        told += usize::from(is_reported_capped(&mut connection, &run).await? == looked.is_capped());
     }
-    Ok(Million { pieces, looks, told })
+    Ok(RetrievalLatency { pieces, looks, told })
 }
 
 /// Whether the evidence of a run reports capped candidates.
-async fn is_said_capped(connection: &mut Connection, run: &str) -> Result<bool> {
+async fn is_reported_capped(connection: &mut Connection, run: &str) -> Result<bool> {
     let graph = connection.json(get(&format!("/v1/executions/{run}/evidence-graph"))).await?;
     let artifacts =
         graph.get("evidence_artifacts").and_then(Value::as_array).context("the evidence has no artifacts")?;
@@ -187,7 +187,7 @@ async fn is_said_capped(connection: &mut Connection, run: &str) -> Result<bool> 
         .context("the retrieval event does not report capping")
 }
 
-impl Million {
+impl RetrievalLatency {
     fn all(&self) -> Option<Histogram<u64>> {
         let mut all = histogram().ok()?;
         for (_, times) in &self.looks {
@@ -228,9 +228,9 @@ impl Million {
 }
 
 /// The targets, measured or not.
-pub(crate) fn judge(seen: Option<&Million>) -> Vec<Judged> {
+pub(crate) fn judge(seen: Option<&RetrievalLatency>) -> Vec<Judged> {
     let seen = seen.filter(|seen| seen.pieces >= PIECES);
-    let p95 = seen.and_then(Million::p95);
+    let p95 = seen.and_then(RetrievalLatency::p95);
     vec![
         Judged {
             what: format!("{NAME}: p95 of a run that looks up the best {TOP}"),
@@ -254,18 +254,18 @@ pub(crate) fn judge(seen: Option<&Million>) -> Vec<Judged> {
 mod tests {
     use super::*;
 
-    fn seen(pieces: u64, micros: u64, told: usize) -> Million {
+    fn seen(pieces: u64, micros: u64, told: usize) -> RetrievalLatency {
         let looks = Looked::ALL.into_iter().map(|looked| {
             let mut times = histogram().unwrap();
             times.record_n(micros, 100).unwrap();
             (looked, times)
         });
-        Million { pieces, looks: looks.collect(), told }
+        RetrievalLatency { pieces, looks: looks.collect(), told }
     }
 
     #[test]
     fn judges_each_target_and_skips_small_corpora() {
-        let verdicts = |seen: &Million| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
+        let verdicts = |seen: &RetrievalLatency| judge(Some(seen)).into_iter().map(|one| one.verdict).collect::<Vec<_>>();
         assert_eq!(verdicts(&seen(PIECES, 49_000, 6)), [Verdict::Met; 2]);
         assert_eq!(verdicts(&seen(PIECES, 51_000, 5)), [Verdict::Missed; 2]);
         assert_eq!(verdicts(&seen(PIECES - 1, 1_000, 6)), [Verdict::NotMeasured; 2]);

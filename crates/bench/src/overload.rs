@@ -22,9 +22,9 @@ use tokio::time::{sleep, sleep_until};
 
 use crate::bar::{CLIENTS, Judged, Verdict, mebibytes};
 use crate::connection::{Connection, Ready, get, post_bytes, with_header};
-use crate::furniture::{Furniture, OUTSIDER};
+use crate::furniture::{Fixtures, OUTSIDER};
 use crate::load::histogram;
-use crate::meter::most_resident;
+use crate::meter::peak_resident;
 use crate::row::ticket;
 
 /// The name for `--only`.
@@ -36,21 +36,21 @@ const CROWD: usize = 400;
 /// Number of client threads.
 const THREADS: usize = 8;
 /// Duration of the capacity measurement, and of the overload.
-const NORMAL: Duration = Duration::from_secs(5);
-const TOO_MUCH: Duration = Duration::from_secs(15);
+const CAPACITY_DURATION: Duration = Duration::from_secs(5);
+const OVERLOAD_DURATION: Duration = Duration::from_secs(15);
 /// Pause between two requests of the other caller.
-const OTHERS_PAUSE: Duration = Duration::from_millis(20);
+const OTHER_CALLER_PAUSE: Duration = Duration::from_millis(20);
 /// Consecutive successful and fast responses that mark the end of the recovery.
-const WELL: u32 = 20;
+const RECOVERED_STREAK: u32 = 20;
 /// Timeout of the recovery.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Maximum slowdown of an accepted request.
-const SLOWER: f64 = 2.0;
+const MAX_SLOWDOWN: f64 = 2.0;
 /// Maximum memory in bytes.
 const MEMORY: u64 = 512 << 20;
 /// Maximum recovery time.
-const RECOVERY: Duration = Duration::from_secs(10);
+const MAX_RECOVERY: Duration = Duration::from_secs(10);
 /// Minimum share of the other caller's requests that succeed.
 const OTHERS: f64 = 0.8;
 
@@ -84,7 +84,7 @@ struct Question {
 }
 
 impl Question {
-    fn of(furniture: &Furniture) -> Result<Question> {
+    fn of(furniture: &Fixtures) -> Result<Question> {
         let workload = furniture.workloads.first().context("no workload was created")?;
         let path = format!("/v1/workloads/by-slug/{}/execute", workload.slug);
         Ok(Question { path, body: Bytes::from(ticket(0).to_string()) })
@@ -149,16 +149,16 @@ async fn apart<T: Send + 'static>(work: impl AsyncFnOnce() -> Result<T> + Send +
 ///
 /// # Errors
 /// When a connection fails, or the server does not recover within a minute.
-pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Furniture) -> Result<Overload> {
+pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &Fixtures) -> Result<Overload> {
     let question = Question::of(furniture)?;
     // The first measurement is a warm-up.
     drop(closed(address, &question).await?);
     let asked = question.clone();
     let usual = apart(async move || closed(address, &asked).await).await?;
-    let rate = usual.len() as f64 / NORMAL.as_secs_f64();
+    let rate = usual.len() as f64 / CAPACITY_DURATION.as_secs_f64();
     let usual_p99 = usual.value_at_quantile(0.99);
 
-    let until = Instant::now() + TOO_MUCH;
+    let until = Instant::now() + OVERLOAD_DURATION;
     let pause = Duration::from_secs_f64(CROWD as f64 / (TIMES * rate).max(1.0));
     let others = spawn_local(others(address, until));
     let threads = (0..THREADS).map(|thread| {
@@ -176,20 +176,20 @@ pub(crate) async fn measure((address, process): (SocketAddr, u32), furniture: &F
     let recovery = recovered(address, &question, (ended, Duration::from_micros(usual_p99))).await?;
     Ok(Overload {
         usual: (rate, usual_p99),
-        offered: all.sent as f64 / TOO_MUCH.as_secs_f64(),
-        accepted: (all.accepted.len() as f64 / TOO_MUCH.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
+        offered: all.sent as f64 / OVERLOAD_DURATION.as_secs_f64(),
+        accepted: (all.accepted.len() as f64 / OVERLOAD_DURATION.as_secs_f64(), all.accepted.value_at_quantile(0.99)),
         refused: all.refused,
         strange: all.strange,
         closed: all.closed,
         others,
-        memory: most_resident(process)?,
+        memory: peak_resident(process)?,
         recovery,
     })
 }
 
 /// The capacity measurement with closed-loop clients.
 async fn closed(address: SocketAddr, question: &Question) -> Result<Histogram<u64>> {
-    let until = Instant::now() + NORMAL;
+    let until = Instant::now() + CAPACITY_DURATION;
     let mut clients: Vec<JoinHandle<Result<Histogram<u64>>>> = Vec::new();
     for _ in 0..CLIENTS {
         let mut connection = Connection::open(address).await?;
@@ -276,7 +276,7 @@ async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
         let answer = connection.send(with_header(get("/v1/workspaces"), "x-actor-ref", OUTSIDER)).await?;
         asked += 1;
         got += u64::from(answer.status == 200);
-        sleep(OTHERS_PAUSE).await;
+        sleep(OTHER_CALLER_PAUSE).await;
     }
     Ok((asked, got))
 }
@@ -284,7 +284,7 @@ async fn others(address: SocketAddr, until: Instant) -> Result<(u64, u64)> {
 async fn recovered(address: SocketAddr, question: &Question, (ended, usual): (Instant, Duration)) -> Result<Duration> {
     let mut connection = Connection::open(address).await?;
     let (mut well, mut since) = (0, ended);
-    while well < WELL {
+    while well < RECOVERED_STREAK {
         if ended.elapsed() > PATIENCE {
             bail!("the server has not recovered {} s after the overload", PATIENCE.as_secs());
         }
@@ -309,7 +309,7 @@ impl Overload {
         self.accepted.1 as f64 / (self.usual.1 as f64).max(1.0)
     }
 
-    fn others_served(&self) -> f64 {
+    fn other_caller_share(&self) -> f64 {
         self.others.1 as f64 / (self.others.0 as f64).max(1.0)
     }
 
@@ -344,9 +344,9 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
     vec![
         judged(
             "p99 of accepted requests of all clients against the usual one",
-            format!("at most {SLOWER} times"),
+            format!("at most {MAX_SLOWDOWN} times"),
             seen.map(|seen| format!("{:.2}", seen.slower())),
-            seen.map(|seen| seen.slower() <= SLOWER),
+            seen.map(|seen| seen.slower() <= MAX_SLOWDOWN),
         ),
         judged(
             "all other requests are refused with 429 or 503 and `Retry-After`",
@@ -362,15 +362,15 @@ pub(crate) fn judge(seen: Option<&Overload>) -> Vec<Judged> {
         ),
         judged(
             "recovery",
-            format!("within {} s", RECOVERY.as_secs()),
+            format!("within {} s", MAX_RECOVERY.as_secs()),
             seen.map(|seen| format!("{:.2} s", seen.recovery.as_secs_f64())),
-            seen.map(|seen| seen.recovery <= RECOVERY),
+            seen.map(|seen| seen.recovery <= MAX_RECOVERY),
         ),
         judged(
             "share of another caller's requests that succeed",
             format!("at least {OTHERS}"),
-            seen.map(|seen| format!("{:.2} of {}", seen.others_served(), seen.others.0)),
-            seen.map(|seen| seen.others_served() >= OTHERS),
+            seen.map(|seen| format!("{:.2} of {}", seen.other_caller_share(), seen.others.0)),
+            seen.map(|seen| seen.other_caller_share() >= OTHERS),
         ),
     ]
 }

@@ -57,7 +57,7 @@ async fn ready() -> HttpResponse {
 }
 
 async fn complete(question: web::Json<Value>) -> HttpResponse {
-    if question.get("stream").and_then(Value::as_bool) == Some(true) { in_parts() } else { at_once() }
+    if question.get("stream").and_then(Value::as_bool) == Some(true) { streamed_answer() } else { at_once() }
 }
 
 fn at_once() -> HttpResponse {
@@ -67,7 +67,7 @@ fn at_once() -> HttpResponse {
     HttpResponse::Ok().content_type(ContentType::json()).body(ANSWER)
 }
 
-fn in_parts() -> HttpResponse {
+fn streamed_answer() -> HttpResponse {
     let parts = stream::unfold(Some(Part::First), async |next| {
         let part = next?;
         let (bytes, next) = match part {

@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 use crate::bar::{Judged, Verdict};
 use crate::child::Running;
 use crate::connection::{Connection, post, with_header};
-use crate::furniture::Furniture;
+use crate::furniture::Fixtures;
 use crate::load::histogram;
 use crate::row::ticket;
 
@@ -26,7 +26,7 @@ pub(crate) const NAME: &str = "queued";
 /// Number of worker processes.
 pub(crate) const WORKERS: usize = 2;
 /// Runs of the single client, with this pause between them.
-const LEISURELY: u32 = 300;
+const SAMPLES: u32 = 300;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Poll interval for the end of the last run.
 const LOOK: Duration = Duration::from_millis(5);
@@ -36,9 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Minimum throughput as a share of the baseline's commits.
 const SHARE: f64 = 0.25;
 /// Maximum queueing time at low load.
-const IN_LINE: Duration = Duration::from_millis(20);
+const MAX_QUEUEING: Duration = Duration::from_millis(20);
 /// Maximum delay from a run's end to its follower.
-const HEARD: Duration = Duration::from_millis(5);
+const MAX_FOLLOWER_DELAY: Duration = Duration::from_millis(5);
 
 /// The result.
 pub(crate) struct Queued {
@@ -67,7 +67,7 @@ impl Queued {
 /// When a response is not 202, a run does not complete, or the queue is not empty after a minute.
 pub(crate) async fn drained(
     server: SocketAddr,
-    furniture: &Furniture,
+    furniture: &Fixtures,
     database: &Client,
     (clients, runs): (usize, u64),
 ) -> Result<f64> {
@@ -108,14 +108,14 @@ pub(crate) async fn drained(
 ///
 /// # Errors
 /// When a run fails, or PostgreSQL does not respond.
-pub(crate) async fn at_leisure(server: &Running, furniture: &Furniture, database: &Client) -> Result<(u64, u64)> {
+pub(crate) async fn single_client_latencies(server: &Running, furniture: &Fixtures, database: &Client) -> Result<(u64, u64)> {
     let mut connection = Connection::open(server.address).await?;
     let slug = &furniture.workloads.first().context("no workload was created")?.slug;
     let path = format!("/v1/workloads/by-slug/{slug}/execute");
     let body = ticket(0);
     let (mut heard, mut in_line) = (histogram()?, histogram()?);
     let mut runs = Vec::new();
-    for _ in 0..LEISURELY {
+    for _ in 0..SAMPLES {
         let answer = connection.send(with_header(post(&path, &body), "accept", "text/event-stream")).await?;
         let arrived = OffsetDateTime::now_utc();
         let text = std::str::from_utf8(&answer.body)?;
@@ -181,15 +181,15 @@ pub(crate) fn judge(seen: Option<&Queued>) -> Vec<Judged> {
         ),
         judged(
             "p99 queueing time at low load",
-            format!("under {} ms", IN_LINE.as_millis()),
+            format!("under {} ms", MAX_QUEUEING.as_millis()),
             seen.map(|seen| millis(seen.in_line)),
-            seen.map(|seen| within(seen.in_line, IN_LINE)),
+            seen.map(|seen| within(seen.in_line, MAX_QUEUEING)),
         ),
         judged(
             "p99 from a run's end to its follower, including persistence",
-            format!("under {} ms", HEARD.as_millis()),
+            format!("under {} ms", MAX_FOLLOWER_DELAY.as_millis()),
             seen.map(|seen| millis(seen.heard)),
-            seen.map(|seen| within(seen.heard, HEARD)),
+            seen.map(|seen| within(seen.heard, MAX_FOLLOWER_DELAY)),
         ),
     ]
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::connection::{Connection, Ready, delete, get, post, with_header};
-use crate::furniture::{ENVIRONMENT, Furniture};
+use crate::furniture::{ENVIRONMENT, Fixtures};
 
 /// The reading actor. No other scenario uses this name, so it has no other bindings.
 const READER: &str = "user:bench-reader";
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
 ///
 /// # Errors
 /// When a role cannot be granted or revoked.
-pub(crate) async fn check(address: SocketAddr, furniture: &Furniture) -> Result<Seen> {
+pub(crate) async fn check(address: SocketAddr, furniture: &Fixtures) -> Result<Seen> {
     let mut connection = Connection::open(address).await?;
     let workload = furniture.workloads.first().context("there is no workload to read")?;
     let path = format!("/v1/workloads/{}/active-release?environment={ENVIRONMENT}", workload.id);

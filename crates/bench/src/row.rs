@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::connection::{Ready, get, post, post_bytes, with_header};
 use crate::floor;
-use crate::furniture::{CONTESTED, ENVIRONMENT, Furniture, WORKSPACE, prompt};
-use crate::growth::Grown;
+use crate::furniture::{CONTESTED_LANE, ENVIRONMENT, Fixtures, WORKSPACE, prompt};
+use crate::growth::StoredRuns;
 use crate::load::Script;
 
 /// A scenario.
@@ -172,7 +172,7 @@ impl Row {
     }
 
     /// Whether its data exists. The deep page exists only after a year of runs was stored.
-    pub(crate) fn is_there(self, furniture: &Furniture) -> bool {
+    pub(crate) fn is_there(self, furniture: &Fixtures) -> bool {
         let deep = || furniture.grown.as_ref().is_some_and(|grown| grown.deep.is_some());
         self != Row::RunList { which: Runs::Deep } || deep()
     }
@@ -181,11 +181,11 @@ impl Row {
     ///
     /// # Errors
     /// When there are more clients than fixtures.
-    pub(crate) fn scripts(self, furniture: &Furniture, clients: usize) -> Result<Vec<Script>> {
+    pub(crate) fn scripts(self, furniture: &Fixtures, clients: usize) -> Result<Vec<Script>> {
         (0..clients).map(|client| self.script(furniture, client, clients)).collect()
     }
 
-    fn script(self, furniture: &Furniture, client: usize, clients: usize) -> Result<Script> {
+    fn script(self, furniture: &Fixtures, client: usize, clients: usize) -> Result<Script> {
         let counter = Rc::clone(&furniture.counter);
         let number = move || counter.replace(counter.get().wrapping_add(1));
         match self {
@@ -216,7 +216,7 @@ impl Row {
                 let mut rivals = Turns::of(own.cloned().collect(), 0)?;
                 let next = move || {
                     let path = format!("/v1/releases/{}/transition", rivals.next().next());
-                    post(&path, &json!({"to_state": "active", "lane": CONTESTED}))
+                    post(&path, &json!({"to_state": "active", "lane": CONTESTED_LANE}))
                 };
                 Ok(Script { next: Box::new(next), expects: "\"lane\":\"guided\"" })
             }
@@ -243,9 +243,9 @@ impl Row {
             }
             Row::RunList { which } => {
                 let (path, expects) = match which {
-                    Runs::Newest => (Grown::first(), "\"execution_id\":"),
+                    Runs::Newest => (StoredRuns::first(), "\"execution_id\":"),
                     Runs::Deep => (grown(furniture)?.deep.clone().context("no year was stored")?, "\"execution_id\":"),
-                    Runs::Failed => (format!("{}&status=failed", Grown::first()), "\"status\":\"failed\""),
+                    Runs::Failed => (format!("{}&status=failed", StoredRuns::first()), "\"status\":\"failed\""),
                 };
                 Ok(Script { next: Box::new(move || get(&path)), expects })
             }
@@ -295,7 +295,7 @@ impl Row {
     }
 }
 
-fn grown(furniture: &Furniture) -> Result<&Grown> {
+fn grown(furniture: &Fixtures) -> Result<&StoredRuns> {
     furniture.grown.as_ref().context("no runs were stored")
 }
 
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn keyed_requests_never_repeat_a_key() {
-        let furniture = crate::furniture::Furniture {
+        let furniture = crate::furniture::Fixtures {
             workloads: [crate::furniture::Workload { slug: "w".to_owned(), id: "i".to_owned() }].into(),
             steps: crate::furniture::Workload { slug: "s".to_owned(), id: "j".to_owned() },
             grown: None,
@@ -396,9 +396,9 @@ mod tests {
             drafts: [].into(),
             rivals: [].into(),
             catalogue: None,
-            home: crate::furniture::Things::default(),
+            home: crate::furniture::ResourceIds::default(),
             next_door: String::new(),
-            abroad: crate::furniture::Things::default(),
+            abroad: crate::furniture::ResourceIds::default(),
             parts: crate::furniture::Parts::default(),
             counter: Rc::default(),
         };

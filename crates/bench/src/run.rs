@@ -12,40 +12,40 @@ use crate::asking::{self, Asking};
 use crate::bar::CLIENTS;
 use crate::beside::{Beside, ROUNDS};
 use crate::child::Running;
-use crate::code_mode::{self, CodeMode};
+use crate::code_mode::{self, ScriptLatency};
 use crate::cold_start::{self, ColdStart};
-use crate::existence::{self, Compared};
-use crate::furniture::{Furniture, Workload};
-use crate::growth::{self, Filling, Grown};
-use crate::load::{self, Script, Span, Tally};
+use crate::existence::{self, TimingComparison};
+use crate::furniture::{Fixtures, Workload};
+use crate::growth::{self, HistorySize, StoredRuns};
+use crate::load::{self, Script, LoadDuration, Tally};
 use crate::meter::{Cost, Meter, resident};
-use crate::million::{self, Million};
+use crate::million::{self, RetrievalLatency};
 use crate::overload::{self, Overload};
 use crate::queued::{self, Queued};
 use crate::report::{Machine, Report};
 use crate::revocation::{self, Seen};
 use crate::row::{Floor, Keys, Row, Workloads};
 use crate::stage::{
-    DATABASE, Home, Postgres, YOUNG_DATABASE, start_asking, start_floor, start_gateway, start_queue, start_server,
+    DATABASE, RunDirectory, Postgres, SMALL_DATABASE, start_asking, start_floor, start_gateway, start_queue, start_server,
 };
 
 /// Warm-up before a measurement, for connections, prepared statements and caches.
 const WARM_UP: Duration = Duration::from_millis(600);
 /// Unmeasured queued runs of each client before the measured ones.
-const UNMEASURED: u64 = 20;
+const WARM_UP_RUNS: u64 = 20;
 /// Queued runs of each client for each second of a scenario.
-const QUEUED_A_SECOND: u64 = 60;
+const QUEUED_RUNS_PER_SECOND: u64 = 60;
 /// Duration of counting statements for a scenario.
 const COUNTED: Duration = Duration::from_millis(1_500);
 /// A single client, because concurrent requests share statements.
 const COUNTING_CLIENTS: usize = 1;
 /// Duration of one alternating measurement on each of two databases.
-const TURN: Duration = Duration::from_millis(1_200);
+const INTERLEAVED_DURATION: Duration = Duration::from_millis(1_200);
 /// Duration of observing the idle server.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// One measurement under load.
-pub(crate) struct Stretch {
+pub(crate) struct Measurement {
     pub(crate) tally: Tally,
     pub(crate) cost: Cost,
 }
@@ -54,8 +54,8 @@ pub(crate) struct Stretch {
 pub(crate) struct Measured {
     pub(crate) row: Row,
     pub(crate) clients: usize,
-    pub(crate) fairway: Stretch,
-    pub(crate) floors: Vec<(Floor, Stretch)>,
+    pub(crate) fairway: Measurement,
+    pub(crate) floors: Vec<(Floor, Measurement)>,
 }
 
 /// The idle server.
@@ -79,17 +79,17 @@ pub(crate) struct Findings {
     /// Whether changed permissions applied at once, if the active-release scenario was measured.
     pub(crate) rights: Option<Seen>,
     /// Timing of reads of hidden resources; empty when not selected.
-    pub(crate) existence: Vec<Compared>,
+    pub(crate) existence: Vec<TimingComparison>,
     /// The overload benchmark, if selected.
     pub(crate) overload: Option<Overload>,
     /// Queued runs, if selected.
     pub(crate) queued: Option<Queued>,
     /// Scripts, if selected.
-    pub(crate) code_mode: Option<CodeMode>,
+    pub(crate) code_mode: Option<ScriptLatency>,
     /// Runs with an HTTP model provider, if selected.
     pub(crate) asking: Option<Asking>,
     /// Document retrieval from a million chunks, if selected.
-    pub(crate) million: Option<Million>,
+    pub(crate) million: Option<RetrievalLatency>,
     /// Resident memory of the server after all load, in bytes.
     pub(crate) memory_after: u64,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Findings {
 ///
 /// # Errors
 /// When a process does not start, a response is unexpected, or a counter cannot be read.
-pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) -> Result<Report> {
+pub(crate) async fn everything(plan: &Plan, home: &RunDirectory, postgres: &Postgres) -> Result<Report> {
     let machine = Machine::here(postgres.major());
     let rows: Vec<Row> = Row::ALL.into_iter().filter(|row| is_asked_for(*row, plan)).collect();
     let parts = [
@@ -107,15 +107,15 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
         queued::NAME,
         code_mode::NAME,
         asking::NAME,
-        asking::FIRST_PART,
+        asking::FIRST_PART_NAME,
         million::NAME,
     ];
-    if rows.is_empty() && !parts.iter().any(|name| part_is_asked_for(name, plan)) {
+    if rows.is_empty() && !parts.iter().any(|name| is_part_selected(name, plan)) {
         bail!("no scenario has such a name");
     }
     let meter = Meter::open(&postgres.url(), postgres.process_id()).await?;
     let accounting = Accounting::open(meter.client()).await?;
-    postgres.make_databases(meter.client()).await?;
+    postgres.create_databases(meter.client()).await?;
     say("cold starts");
     let cold_start = cold_start::measure(home, postgres, &plan.server).await?;
     let floor = start_floor(home, postgres).await?;
@@ -127,9 +127,9 @@ pub(crate) async fn everything(plan: &Plan, home: &Home, postgres: &Postgres) ->
     let databases = postgres.databases(DATABASE).await?;
     let [fairway, _] = &databases;
     let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(fairway);
-    let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
+    let furniture = Fixtures::make(server.address, catalogued).await.with_context(|| server.log_tail())?;
     let young = match plan.fill {
-        Some(_) => Some(Young::start(home, postgres, (plan, &rows)).await?),
+        Some(_) => Some(SmallDatabase::start(home, postgres, (plan, &rows)).await?),
         None => None,
     };
     let bench = Bench { plan, meter, databases, accounting, floor, server, furniture, young, home, postgres };
@@ -164,31 +164,31 @@ struct Bench<'a> {
     accounting: Accounting,
     floor: Running,
     server: Running,
-    furniture: Furniture,
+    furniture: Fixtures,
     /// The small database and its server for the same scenarios.
-    young: Option<Young>,
-    home: &'a Home,
+    young: Option<SmallDatabase>,
+    home: &'a RunDirectory,
     postgres: &'a Postgres,
 }
 
 /// A server with a small database.
-struct Young {
+struct SmallDatabase {
     server: Running,
     database: tokio_postgres::Client,
-    furniture: Furniture,
+    furniture: Fixtures,
 }
 
-impl Young {
-    async fn start(home: &Home, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<Young> {
-        let (server, _) = start_server(home, (postgres, YOUNG_DATABASE), &plan.server).await?;
+impl SmallDatabase {
+    async fn start(home: &RunDirectory, postgres: &Postgres, (plan, rows): (&Plan, &[Row])) -> Result<SmallDatabase> {
+        let (server, _) = start_server(home, (postgres, SMALL_DATABASE), &plan.server).await?;
         say("creating workloads and releases in the small database");
-        let [database, _] = postgres.databases(YOUNG_DATABASE).await?;
+        let [database, _] = postgres.databases(SMALL_DATABASE).await?;
         let catalogued = rows.iter().any(|row| row.needs_catalogue()).then_some(&database);
-        let furniture = Furniture::make(server.address, catalogued).await.with_context(|| server.end_of_log())?;
-        let mut young = Young { server, database, furniture };
+        let furniture = Fixtures::make(server.address, catalogued).await.with_context(|| server.log_tail())?;
+        let mut young = SmallDatabase { server, database, furniture };
         say("storing the runs of the small database");
-        growth::YOUNG.store(&young.database).await?;
-        young.furniture.grown = Some(Grown::find(&young.database, None).await?);
+        growth::SMALL_HISTORY.store(&young.database).await?;
+        young.furniture.grown = Some(StoredRuns::find(&young.database, None).await?);
         Ok(young)
     }
 }
@@ -196,15 +196,15 @@ impl Young {
 impl Bench<'_> {
     async fn rows(mut self, rows: &[Row], mut findings: Findings) -> Result<Report> {
         if self.plan.fill.is_some() || rows.iter().any(|row| row.needs_runs()) {
-            self.grow(growth::YOUNG, None).await?;
+            self.grow(growth::SMALL_HISTORY, None).await?;
         }
         if let Some(runs) = self.plan.fill {
             let address = self.server.address;
-            self.grow(Filling::year(runs), Some(address)).await?;
+            self.grow(HistorySize::year(runs), Some(address)).await?;
         }
         if let Some(mut young) = self.young.take() {
             for row in rows {
-                findings.beside.extend(self.in_turn(&young, *row).await?);
+                findings.beside.extend(self.measure_interleaved(&young, *row).await?);
             }
             young.server.stop().await?;
         }
@@ -220,15 +220,15 @@ impl Bench<'_> {
                 findings.rights = Some(revocation::check(self.server.address, &self.furniture).await?);
             }
         }
-        if part_is_asked_for(existence::NAME, self.plan) {
+        if is_part_selected(existence::NAME, self.plan) {
             say("reads of hidden resources");
             findings.existence = existence::measure(self.server.address, &self.furniture).await?;
         }
-        if part_is_asked_for(code_mode::NAME, self.plan) {
+        if is_part_selected(code_mode::NAME, self.plan) {
             say("scripts");
             findings.code_mode = Some(code_mode::measure(&self.server, &self.furniture).await?);
         }
-        if part_is_asked_for(overload::NAME, self.plan) {
+        if is_part_selected(overload::NAME, self.plan) {
             say("five times the capacity");
             let server = (self.server.address, self.server.id());
             findings.overload = Some(overload::measure(server, &self.furniture).await?);
@@ -238,16 +238,16 @@ impl Bench<'_> {
         if !ended.success() {
             bail!("the server exited with {ended}");
         }
-        if part_is_asked_for(queued::NAME, self.plan) {
+        if is_part_selected(queued::NAME, self.plan) {
             say("queued runs");
             findings.queued = Some(self.queued().await?);
         }
-        if [asking::NAME, asking::FIRST_PART].iter().any(|name| part_is_asked_for(name, self.plan)) {
+        if [asking::NAME, asking::FIRST_PART_NAME].iter().any(|name| is_part_selected(name, self.plan)) {
             say("runs with an HTTP model provider");
             findings.asking = Some(self.asking().await?);
         }
         // Skipped by default, because storing the chunks takes minutes.
-        if part_is_asked_for(million::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
+        if is_part_selected(million::NAME, self.plan) && (self.plan.only.is_some() || self.plan.fill.is_some()) {
             findings.million = Some(self.million().await?);
         }
         self.floor.stop().await?;
@@ -260,13 +260,13 @@ impl Bench<'_> {
         let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
         let [fairway, _] = &self.databases;
         let half = self.plan.time() / 2;
-        queued::drained(server.address, &self.furniture, fairway, (CLIENTS, UNMEASURED)).await?;
+        queued::drained(server.address, &self.furniture, fairway, (CLIENTS, WARM_UP_RUNS)).await?;
         let before = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
-        let each = QUEUED_A_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
+        let each = QUEUED_RUNS_PER_SECOND.saturating_mul(self.plan.time().as_secs().max(1));
         let drained = queued::drained(server.address, &self.furniture, fairway, (CLIENTS, each)).await?;
         let after = self.stretch(&self.floor, Floor::Commit.scripts(CLIENTS)?, half).await?;
         let runs = self.stretch(&server, row.scripts(&self.furniture, CLIENTS)?, self.plan.time()).await?;
-        let (in_line, heard) = queued::at_leisure(&server, &self.furniture, fairway).await?;
+        let (in_line, heard) = queued::single_client_latencies(&server, &self.furniture, fairway).await?;
         for process in workers.iter_mut().chain([&mut server]) {
             process.stop().await?;
         }
@@ -282,20 +282,20 @@ impl Bench<'_> {
     /// Uses a separate server, because the other scenarios run without a provider account.
     async fn asking(&self) -> Result<Asking> {
         let (mut provider, mut server) = start_asking(self.home, self.postgres, &self.plan.server).await?;
-        let workload = self.furniture.asking_elsewhere(server.address, "bench-asking").await?;
+        let workload = self.furniture.workload_with_account(server.address, "bench-asking").await?;
         let mut asking = Asking { rounds: Vec::new(), first_part: None };
-        if part_is_asked_for(asking::FIRST_PART, self.plan) {
-            asking.first_part = Some(asking::first_parts(&server, &workload).await?);
+        if is_part_selected(asking::FIRST_PART_NAME, self.plan) {
+            asking.first_part = Some(asking::measure_first_parts(&server, &workload).await?);
         }
-        if part_is_asked_for(asking::NAME, self.plan) {
-            asking.rounds = self.asking_rounds(&server, &workload).await?;
+        if is_part_selected(asking::NAME, self.plan) {
+            asking.rounds = self.measure_provider_rounds(&server, &workload).await?;
         }
         server.stop().await?;
         provider.stop().await?;
         Ok(asking)
     }
 
-    async fn asking_rounds(&self, server: &Running, workload: &Workload) -> Result<Vec<asking::Round>> {
+    async fn measure_provider_rounds(&self, server: &Running, workload: &Workload) -> Result<Vec<asking::ProviderRates>> {
         let mut gateway = match &self.plan.gateway {
             Some(python) => {
                 say("starting a gateway");
@@ -312,10 +312,10 @@ impl Bench<'_> {
             let by_local = self.stretch(server, scripts(local), time).await?;
             let by_openai = self.stretch(server, scripts(workload), time).await?;
             let by_gateway = match &gateway {
-                Some(gateway) => Some(self.stretch(&gateway.0, asking::asking_gateway(CLIENTS), time).await?),
+                Some(gateway) => Some(self.stretch(&gateway.0, asking::gateway_scripts(CLIENTS), time).await?),
                 None => None,
             };
-            rounds.push(asking::Round::of(&by_local, &by_openai, by_gateway.as_ref()));
+            rounds.push(asking::ProviderRates::of(&by_local, &by_openai, by_gateway.as_ref()));
         }
         if let Some(gateway) = &mut gateway {
             gateway.0.stop().await?;
@@ -323,24 +323,24 @@ impl Bench<'_> {
         Ok(rounds)
     }
 
-    async fn million(&self) -> Result<Million> {
+    async fn million(&self) -> Result<RetrievalLatency> {
         let pieces = self.plan.pieces;
         say(&format!("storing {pieces} document chunks"));
         let (mut server, _) = start_server(self.home, (self.postgres, DATABASE), &self.plan.server).await?;
         let [fairway, _] = &self.databases;
         let workload = million::fill(&server, &self.furniture, fairway, pieces).await?;
         say("retrieving documents");
-        let million = million::measure(&server, &workload, pieces).await.with_context(|| server.end_of_log())?;
+        let million = million::measure(&server, &workload, pieces).await.with_context(|| server.log_tail())?;
         server.stop().await?;
         Ok(million)
     }
 
     /// Stores runs, and selects those to read.
-    async fn grow(&mut self, filling: Filling, walk: Option<SocketAddr>) -> Result<()> {
+    async fn grow(&mut self, filling: HistorySize, walk: Option<SocketAddr>) -> Result<()> {
         say(&format!("storing {} runs of {} days", filling.runs, filling.days));
         let [fairway, _] = &self.databases;
         filling.store(fairway).await?;
-        self.furniture.grown = Some(Grown::find(fairway, walk).await?);
+        self.furniture.grown = Some(StoredRuns::find(fairway, walk).await?);
         Ok(())
     }
 
@@ -356,15 +356,15 @@ impl Bench<'_> {
     }
 
     /// Measures a scenario on the small and the large database in alternating rounds.
-    async fn in_turn(&self, young: &Young, row: Row) -> Result<Vec<Beside>> {
+    async fn measure_interleaved(&self, young: &SmallDatabase, row: Row) -> Result<Vec<Beside>> {
         let mut all = Vec::new();
         for clients in self.plan.clients.iter().filter(|_| row.is_there(&young.furniture)) {
             say(&format!("{}, {clients} clients, alternating with the small database", row.name()));
             let mut rounds = Vec::new();
             for _ in 0..ROUNDS {
                 let of = |furniture| row.scripts(furniture, *clients);
-                let here = self.stretch(&young.server, of(&young.furniture)?, TURN).await?;
-                rounds.push((here, self.stretch(&self.server, of(&self.furniture)?, TURN).await?));
+                let here = self.stretch(&young.server, of(&young.furniture)?, INTERLEAVED_DURATION).await?;
+                rounds.push((here, self.stretch(&self.server, of(&self.furniture)?, INTERLEAVED_DURATION).await?));
             }
             all.push(Beside { row, clients: *clients, rounds });
         }
@@ -397,13 +397,13 @@ impl Bench<'_> {
     }
 
     /// Starts with a checkpoint, so that every measurement has a comparable share of full-page images.
-    async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Stretch> {
+    async fn stretch(&self, target: &Running, scripts: Vec<Script>, time: Duration) -> Result<Measurement> {
         self.meter.client().batch_execute("CHECKPOINT").await?;
-        let span = Span { warm_up: WARM_UP, time };
+        let span = LoadDuration { warm_up: WARM_UP, time };
         let tally = load::run(target.address, scripts, span, (&self.meter, target.id())).await?;
         let (before, after) = tally.readings;
         let cost = self.meter.cost(before, after).await?;
-        Ok(Stretch { tally, cost })
+        Ok(Measurement { tally, cost })
     }
 
     async fn account(&self, row: Row) -> Result<Option<Account>> {
@@ -411,7 +411,7 @@ impl Bench<'_> {
         if !self.accounting.start(admin).await? {
             return Ok(None);
         }
-        let span = Span { warm_up: Duration::ZERO, time: COUNTED };
+        let span = LoadDuration { warm_up: Duration::ZERO, time: COUNTED };
         let scripts = row.scripts(&self.furniture, COUNTING_CLIENTS)?;
         let tally = load::run(self.server.address, scripts, span, (&self.meter, self.server.id())).await?;
         Ok(Some(self.accounting.stop(admin, tally.total).await?))
@@ -431,7 +431,7 @@ fn is_asked_for(row: Row, plan: &Plan) -> bool {
 }
 
 /// Whether a benchmark outside the table of scenarios is selected.
-fn part_is_asked_for(name: &str, plan: &Plan) -> bool {
+fn is_part_selected(name: &str, plan: &Plan) -> bool {
     plan.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
 }
 

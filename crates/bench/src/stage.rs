@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use fairway_private_postgres::deathbound::{self, Farewell};
-use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, StartError, state};
-use nix::sys::signal::{Signal, killpg};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
+use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, StartError, state};
+use nix::sys::signal::{Wakeup, killpg};
 use nix::unistd::Pid;
 
 use crate::asking::GATEWAY_KEY;
@@ -26,21 +26,21 @@ use crate::queued::WORKERS;
 /// The database of the measured server.
 pub(crate) const DATABASE: &str = "fairway";
 /// The small database, which stays small while the other one is filled.
-pub(crate) const YOUNG_DATABASE: &str = "young";
+pub(crate) const SMALL_DATABASE: &str = "young";
 /// The baseline's database.
-const FLOOR_DATABASE: &str = "floor";
+const BASELINE_DATABASE: &str = "floor";
 /// Connections of each worker thread of the baseline, as in the server.
 pub(crate) const CONNECTIONS: usize = 8;
 
 /// The directory of one run; removed when dropped.
-pub(crate) struct Home {
+pub(crate) struct RunDirectory {
     path: PathBuf,
     state: PathBuf,
 }
 
-impl Home {
+impl RunDirectory {
     /// Creates a directory below the state directory, and removes those of killed runs.
-    pub(crate) fn new() -> Result<Home> {
+    pub(crate) fn new() -> Result<RunDirectory> {
         let state = state::directory().context("finding the state directory")?;
         let parent = state.join("bench");
         fs::create_dir_all(&parent).with_context(|| format!("creating {}", parent.display()))?;
@@ -52,7 +52,7 @@ impl Home {
         }
         let path = parent.join(std::process::id().to_string());
         fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
-        Ok(Home { path, state })
+        Ok(RunDirectory { path, state })
     }
 
     fn join(&self, name: &str) -> PathBuf {
@@ -60,7 +60,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for RunDirectory {
     fn drop(&mut self) {
         // The next run retries the removal.
         let _ = fs::remove_dir_all(&self.path);
@@ -69,13 +69,13 @@ impl Drop for Home {
 
 /// The private PostgreSQL of a run with default durability; stopped when dropped.
 pub(crate) struct Postgres {
-    server: PrivateServer,
+    server: ManagedServer,
     major: u32,
 }
 
 impl Postgres {
     /// Starts PostgreSQL, with pg_stat_statements if the build has it.
-    pub(crate) fn start(home: &Home, settings: &[String]) -> Result<Postgres> {
+    pub(crate) fn start(home: &RunDirectory, settings: &[String]) -> Result<Postgres> {
         let binaries = Binaries::find(&home.state)?;
         let major = binaries.major();
         // The library can only be loaded at start, so tracking is enabled later.
@@ -92,8 +92,8 @@ impl Postgres {
                 .collect(),
             durability: Durability::Default,
         };
-        let server = match PrivateServer::start(options(&counting)) {
-            Err(StartError::Ended(log)) if log.contains("pg_stat_statements") => PrivateServer::start(options(&[])),
+        let server = match ManagedServer::start(options(&counting)) {
+            Err(StartError::Ended(log)) if log.contains("pg_stat_statements") => ManagedServer::start(options(&[])),
             started => started,
         }?;
         Ok(Postgres { server, major })
@@ -113,16 +113,16 @@ impl Postgres {
     }
 
     /// Creates all databases, and fills the baseline's.
-    pub(crate) async fn make_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
-        for name in [DATABASE, YOUNG_DATABASE, FLOOR_DATABASE] {
+    pub(crate) async fn create_databases(&self, admin: &tokio_postgres::Client) -> Result<()> {
+        for name in [DATABASE, SMALL_DATABASE, BASELINE_DATABASE] {
             admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
         }
-        floor::prepare(&connect(&self.server.url(FLOOR_DATABASE)).await?).await
+        floor::prepare(&connect(&self.server.url(BASELINE_DATABASE)).await?).await
     }
 
     /// Connections to a Fairway database and to the baseline's.
     pub(crate) async fn databases(&self, fairway: &str) -> Result<[tokio_postgres::Client; 2]> {
-        Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(FLOOR_DATABASE)).await?])
+        Ok([connect(&self.server.url(fairway)).await?, connect(&self.server.url(BASELINE_DATABASE)).await?])
     }
 }
 
@@ -132,13 +132,13 @@ pub(crate) fn workers() -> usize {
 }
 
 /// Starts this program as the baseline.
-pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Running> {
+pub(crate) async fn start_floor(home: &RunDirectory, postgres: &Postgres) -> Result<Running> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
-    let mut command = deathbound::command(own, Farewell::Terminate);
+    let mut command = deathbound::command(own, DeathSignal::Terminate);
     command.arg("floor").arg("--bind").arg(address.to_string());
     command.arg("--workers").arg(workers().to_string()).arg("--connections").arg(CONNECTIONS.to_string());
-    command.env(floor::URL_VARIABLE, postgres.server.url(FLOOR_DATABASE));
+    command.env(floor::URL_VARIABLE, postgres.server.url(BASELINE_DATABASE));
     let mut floor = Running::start(command, address, home.join("floor.log"))?;
     floor.answers(&floor::path_of(1), Instant::now()).await.context("starting the baseline")?;
     Ok(floor)
@@ -146,7 +146,7 @@ pub(crate) async fn start_floor(home: &Home, postgres: &Postgres) -> Result<Runn
 
 /// Time from a server's start to its first responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FirstAnswers {
+pub(crate) struct FirstResponseTimes {
     /// Time to the health check.
     pub(crate) health: Duration,
     /// Time to a read from the database.
@@ -155,10 +155,10 @@ pub(crate) struct FirstAnswers {
 
 /// Starts a server over a database, and waits for its first responses.
 pub(crate) async fn start_server(
-    home: &Home,
+    home: &RunDirectory,
     (postgres, database): (&Postgres, &str),
     program: &Path,
-) -> Result<(Running, FirstAnswers)> {
+) -> Result<(Running, FirstResponseTimes)> {
     let address = free_address()?;
     let mut command = fairway(home, (postgres, database), program, address);
     command.arg("serve");
@@ -166,11 +166,11 @@ pub(crate) async fn start_server(
     let mut server = Running::start(command, address, home.join(&format!("server-{database}.log")))?;
     let health = server.answers("/healthz", since).await.context("starting the server")?;
     let read = server.answers("/v1/workspaces?limit=1", since).await.context("reading from the server")?;
-    Ok((server, FirstAnswers { health, read }))
+    Ok((server, FirstResponseTimes { health, read }))
 }
 
 /// Starts a server without a worker, and separate workers.
-pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Vec<Running>)> {
+pub(crate) async fn start_queue(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(Running, Vec<Running>)> {
     let start = |arguments: &[&str], log: &str| -> Result<Running> {
         let address = free_address()?;
         let mut command = fairway(home, (postgres, DATABASE), program, address);
@@ -184,10 +184,10 @@ pub(crate) async fn start_queue(home: &Home, postgres: &Postgres, program: &Path
 }
 
 /// Starts this program as a model provider, and a server with an account for it.
-pub(crate) async fn start_asking(home: &Home, postgres: &Postgres, program: &Path) -> Result<(Running, Running)> {
+pub(crate) async fn start_asking(home: &RunDirectory, postgres: &Postgres, program: &Path) -> Result<(Running, Running)> {
     let address = free_address()?;
     let own = std::env::current_exe().context("finding this program")?;
-    let mut command = deathbound::command(own, Farewell::Terminate);
+    let mut command = deathbound::command(own, DeathSignal::Terminate);
     command.arg("provider").arg("--bind").arg(address.to_string());
     let mut provider = Running::start(command, address, home.join("provider.log"))?;
     provider.answers(provider::READY, Instant::now()).await.context("starting the provider")?;
@@ -207,13 +207,13 @@ pub(crate) async fn start_asking(home: &Home, postgres: &Postgres, program: &Pat
 }
 
 /// Starts a LiteLLM gateway with this number of workers and these settings.
-pub(crate) async fn start_gateway(home: &Home, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
+pub(crate) async fn start_gateway(home: &RunDirectory, python: &Path, (settings, workers): (&str, usize)) -> Result<Gateway> {
     let folder = home.join("gateway");
     fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let file = folder.join("settings.yaml");
     fs::write(&file, settings).with_context(|| format!("writing {}", file.display()))?;
     let address = free_address()?;
-    let mut command = deathbound::command(python, Farewell::Terminate);
+    let mut command = deathbound::command(python, DeathSignal::Terminate);
     command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &address.port().to_string()]);
     command.arg("--config").arg(file).arg("--num_workers").arg(workers.to_string());
     // Prevents a download of model prices.
@@ -231,15 +231,15 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let Ok(group) = i32::try_from(self.0.id()) else { return };
         // The call fails if the group has ended, which is harmless.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+        let _ = killpg(Pid::from_raw(group), Wakeup::SIGKILL);
     }
 }
 
 /// The server command with the settings of this run and one of its databases.
-fn fairway(home: &Home, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
-    let mut command = deathbound::command(program, Farewell::Terminate);
+fn fairway(home: &RunDirectory, (postgres, database): (&Postgres, &str), program: &Path, address: SocketAddr) -> Command {
+    let mut command = deathbound::command(program, DeathSignal::Terminate);
     command.current_dir(&home.path);
-    without_settings(&mut command);
+    remove_settings(&mut command);
     command.envs(BTreeMap::from([
         ("FAIRWAY_BIND", OsString::from(address.to_string())),
         ("FAIRWAY_DATABASE_URL", OsString::from(postgres.server.url(database))),
@@ -249,7 +249,7 @@ fn fairway(home: &Home, (postgres, database): (&Postgres, &str), program: &Path,
 }
 
 /// Removes settings from the environment, so that the server runs with defaults.
-fn without_settings(command: &mut Command) {
+fn remove_settings(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"FAIRWAY_") || name.as_encoded_bytes().starts_with(b"OTEL_") {
             command.env_remove(name);

@@ -3,7 +3,7 @@
 mod check;
 mod create;
 
-pub(crate) use check::{Offline, check, content_problems};
+pub(crate) use check::{OfflineCommand, check, content_problems};
 
 use crate::{
     failure::Failure,
@@ -11,7 +11,7 @@ use crate::{
     output::{Column, Output, say},
     server::{Server, text, word},
     session::Session,
-    text::plain_lines,
+    text::sanitize_lines,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         Command::Show { slug } => output.one(&named(&server, slug)?),
         Command::Versions { slug } => output.list(&versions(&server, &named(&server, slug)?)?, &VERSION_COLUMNS),
         Command::Content { version } => {
-            let (_, version) = version_named(&server, version)?;
+            let (_, version) = resolve_version(&server, version)?;
             output.value(version.get("content").unwrap_or(&Value::Null))
         }
         Command::Create { slug, kind, owner, content, version } => {
@@ -171,7 +171,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let (from, to) = (id(from)?, id(to)?);
             let path = ["assets", text(&asset, "asset_id")?, "versions", from, "diff", to];
             let diff = server.get(&path, &[("workspace_id", server.workspace()?)])?;
-            if output.is_for_people() { say(&plain_lines(text(&diff, "readable")?)) } else { output.one(&diff) }
+            if output.is_for_people() { say(&sanitize_lines(text(&diff, "readable")?)) } else { output.one(&diff) }
         }
         Command::Impact { slug } => {
             let asset = named(&server, slug)?;
@@ -218,7 +218,7 @@ pub(crate) fn versions(server: &Server, asset: &Value) -> Result<Vec<Value>, Fai
 }
 
 /// Resolves `SLUG[@LABEL]` to an asset and a version.
-pub(crate) fn version_named(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
+pub(crate) fn resolve_version(server: &Server, name: &str) -> Result<(Value, Value), Failure> {
     let (slug, label) = name.split_once('@').map_or((name, None), |(slug, label)| (slug, Some(label)));
     let asset = named(server, slug)?;
     let version = version_of(&versions(server, &asset)?, label)?.clone();

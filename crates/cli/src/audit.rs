@@ -27,6 +27,6 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let (output, server) = session.open()?;
     match command {
-        Command::List { limit } => output.list(&server.list_some(&["audit", "events"], &[], *limit)?, &COLUMNS),
+        Command::List { limit } => output.list(&server.list_first(&["audit", "events"], &[], *limit)?, &COLUMNS),
     }
 }

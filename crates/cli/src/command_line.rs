@@ -84,13 +84,13 @@ enum Command {
     Policy(policy::Command),
     /// Check a flow without a server
     #[command(subcommand)]
-    Flow(flow::Offline),
+    Flow(flow::OfflineCommand),
     /// Render a prompt without a server
     #[command(subcommand)]
     Prompt(prompt::Command),
     /// Check content of any kind without a server
     #[command(subcommand)]
-    Asset(asset::Offline),
+    Asset(asset::OfflineCommand),
     /// Print shell completions
     Completions(page::Completions),
     /// Write manual pages to a directory

@@ -65,10 +65,10 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             query.extend(release.as_deref().map(|id| ("release_id", id)));
             query.extend(status.as_deref().map(|status| ("status", status)));
-            output.list(&server.list_some(&["executions"], &query, *limit)?, &COLUMNS)
+            output.list(&server.list_first(&["executions"], &query, *limit)?, &COLUMNS)
         }
         Command::Show { id } => output.one(&server.get(&["executions", id], &[])?),
-        Command::Wait { id, patience } => run::wait_for(&server, output, id, patience),
+        Command::Wait { id, patience } => run::wait_for_run(&server, output, id, patience),
         Command::Cancel { id } => output.one(&server.post(&["executions", id, "cancel"], &json!({}))?),
     }
 }

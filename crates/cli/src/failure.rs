@@ -157,7 +157,7 @@ impl Refusal {
 }
 
 /// Lists in the details of a refusal, with the field that locates each item. Each item becomes one line.
-const LISTS: [(&str, &str); 4] =
+const DETAIL_LISTS: [(&str, &str); 4] =
     [("fields", "path"), ("errors", "line"), ("missing", ""), ("blocking_releases", "release_id")];
 
 impl fmt::Display for Refusal {
@@ -166,7 +166,7 @@ impl fmt::Display for Refusal {
         if let Some(id) = &self.request_id {
             write!(out, " (request {})", plain(id))?;
         }
-        for (list, place) in LISTS {
+        for (list, place) in DETAIL_LISTS {
             for item in self.detail.get(list).and_then(Value::as_array).into_iter().flatten() {
                 let text = |name: &str| match item.get(name) {
                     Some(Value::String(text)) => Some(plain(text)),

@@ -17,7 +17,7 @@ use std::{
 /// Maximum size of a file: content of 4 MiB and its envelope.
 pub(crate) const LONGEST: u64 = 5 << 20;
 /// Maximum size of a YAML file. YAML parses much slower than JSON.
-const LONGEST_YAML: usize = 1 << 20;
+const MAX_YAML_BYTES: usize = 1 << 20;
 
 /// The name of standard input on the command line and in messages.
 const STANDARD_INPUT: &str = "-";
@@ -33,7 +33,7 @@ pub(crate) struct Source {
 
 /// The value of a file, with the position of each part.
 #[derive(Debug, Default)]
-pub(crate) struct Located {
+pub(crate) struct LocatedValue {
     /// The file.
     pub(crate) name: String,
     /// The parsed value.
@@ -47,17 +47,17 @@ impl Source {
     /// # Errors
     /// When the file cannot be read, is not a regular file, is too large, or is not UTF-8 text.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        Self::open_within(path, LONGEST)
+        Self::open_limited(path, LONGEST)
     }
 
     /// Like [`Self::open`], with a maximum size in bytes.
-    pub(crate) fn open_within(path: &Path, longest: u64) -> Result<Self, Failure> {
+    pub(crate) fn open_limited(path: &Path, longest: u64) -> Result<Self, Failure> {
         Self::named(path, longest).map_err(Failure::file)
     }
 
-    /// Like [`Self::open_within`], with the finding as the error.
+    /// Like [`Self::open_limited`], with the finding as the error.
     pub(crate) fn named(path: &Path, longest: u64) -> Result<Self, Finding> {
-        if path == Path::new(STANDARD_INPUT) { standard_input(longest) } else { read(path, longest) }
+        if path == Path::new(STANDARD_INPUT) { read_standard_input(longest) } else { read(path, longest) }
     }
 
     /// Reads a file of a directory.
@@ -82,27 +82,27 @@ impl Source {
     }
 
     /// Parses the text as JSON or YAML.
-    pub(crate) fn value(&self) -> Result<Located, Failure> {
+    pub(crate) fn value(&self) -> Result<LocatedValue, Failure> {
         self.parsed().map_err(Failure::file)
     }
 
     /// Like [`Self::value`], with the finding as the error.
-    pub(crate) fn parsed(&self) -> Result<Located, Finding> {
+    pub(crate) fn parsed(&self) -> Result<LocatedValue, Finding> {
         let name = self.name.clone();
         if self.is_json() {
             let value = strict::json(&self.text).map_err(|fault| fault.of(&name))?;
             // JSON that is not valid YAML has no positions. Its findings still have paths.
-            let small = self.text.len() <= LONGEST_YAML;
+            let small = self.text.len() <= MAX_YAML_BYTES;
             let places = if small { Places::of(&self.text).unwrap_or_default() } else { Places::default() };
-            return Ok(Located { name, value, places });
+            return Ok(LocatedValue { name, value, places });
         }
-        if self.text.len() > LONGEST_YAML {
+        if self.text.len() > MAX_YAML_BYTES {
             return Err(Finding::whole(name, "file_too_large", "a YAML file has at most 1 MiB"));
         }
         // This check bounds alias expansion before the YAML reader expands anything.
         let places = Places::of(&self.text).map_err(|fault| fault.of(&name))?;
         let value = strict::yaml(&self.text).map_err(|fault| fault.of(&name))?;
-        Ok(Located { name, value, places })
+        Ok(LocatedValue { name, value, places })
     }
 }
 
@@ -114,7 +114,7 @@ fn place_in(text: &str, offset: usize) -> (u32, u32) {
     (number(before.matches('\n').count() + 1), number(column + 1))
 }
 
-impl Located {
+impl LocatedValue {
     /// The position of the value at a JSON pointer, or of its nearest existing ancestor.
     pub(crate) fn place(&self, pointer: &str) -> Option<(u32, u32)> {
         self.places.nearest(pointer)
@@ -127,10 +127,10 @@ impl Located {
 }
 
 /// Maximum number of files and folders in a directory, so that a mistaken argument such as `/` is not traversed.
-const MOST_FILES: usize = 20_000;
+const MAX_DIRECTORY_ENTRIES: usize = 20_000;
 /// Maximum total size of a directory's files. All files are in memory before the first request, and parsed values
 /// take several times their size.
-pub(crate) const MOST_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_DIRECTORY_BYTES: u64 = 64 << 20;
 
 /// The YAML and JSON files below a directory, sorted by path. Skips hidden files.
 ///
@@ -150,7 +150,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         for entry in fs::read_dir(&folder).map_err(unreadable)? {
             let path = entry.map_err(unreadable)?.path();
             seen += 1;
-            if seen > MOST_FILES {
+            if seen > MAX_DIRECTORY_ENTRIES {
                 return Err(wrong(directory, "directory_too_large", "the directory holds more than 20 000 files"));
             }
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -169,7 +169,7 @@ pub(crate) fn below(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
                 folders.push(path);
             } else if is_ours(&path) {
                 bytes = bytes.saturating_add(fs::metadata(&path).map_or(0, |found| found.len()));
-                if bytes > MOST_BYTES {
+                if bytes > MAX_DIRECTORY_BYTES {
                     return Err(wrong(
                         directory,
                         "directory_too_large",
@@ -204,7 +204,7 @@ fn read(path: &Path, longest: u64) -> Result<Source, Finding> {
 }
 
 /// Reads standard input. A second read would return nothing, so it is refused.
-fn standard_input(longest: u64) -> Result<Source, Finding> {
+fn read_standard_input(longest: u64) -> Result<Source, Finding> {
     static IS_READ: AtomicBool = AtomicBool::new(false);
     if IS_READ.swap(true, Ordering::Relaxed) {
         let message = "standard input is read once: pass a file for the other argument";

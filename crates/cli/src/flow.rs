@@ -7,7 +7,7 @@ use crate::{
     output::{Column, say},
     server::text,
     session::Session,
-    text::plain_lines,
+    text::sanitize_lines,
 };
 use clap::Subcommand;
 use fairway_domain::flow::{self, FlowProblem};
@@ -56,7 +56,7 @@ pub(crate) enum Command {
 
 /// Offline flow commands.
 #[derive(Subcommand)]
-pub(crate) enum Offline {
+pub(crate) enum OfflineCommand {
     /// Report every error in a flow by the server's rules
     #[command(after_help = "Example:\n  fairway flow validate demo/flows/ticket-flow.yaml")]
     Validate {
@@ -74,7 +74,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             let path = ["flows", text(&found, "asset_id")?];
             let flow = server.get(&path, &[("workspace_id", server.workspace()?)])?;
             match (output.is_for_people(), flow.get("content_yaml").and_then(Value::as_str)) {
-                (true, Some(yaml)) => say(plain_lines(yaml).trim_end()),
+                (true, Some(yaml)) => say(sanitize_lines(yaml).trim_end()),
                 (true, None) => output.value(flow.pointer("/version/content").unwrap_or(&Value::Null)),
                 (false, _) => output.one(&flow),
             }
@@ -112,8 +112,8 @@ fn sound(file: &std::path::Path) -> Result<String, Failure> {
     }
 }
 
-pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure> {
-    let Offline::Validate { file } = command;
+pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), Failure> {
+    let OfflineCommand::Validate { file } = command;
     let found = match Source::named(file, LONGEST) {
         Ok(source) => problems(&source),
         Err(finding) => vec![finding],

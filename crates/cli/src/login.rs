@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
         // unknown.
         profile = Profile { output: profile.output, ..Profile::default() };
     }
-    let token = if arguments.token_stdin { Some(from_standard_input()?) } else { given.token.clone() };
+    let token = if arguments.token_stdin { Some(read_token()?) } else { given.token.clone() };
     profile.token = token.or(profile.token);
     profile.actor = given.actor.clone().or(profile.actor);
     profile.tenant = given.tenant.clone().or(profile.tenant);
@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let server = Server::new(&address, identity, profile.workspace.as_deref())?;
     if !arguments.unchecked {
         // The request needs the fewest permissions, so any known caller succeeds.
-        server.list_some(&["workspaces"], &[], 1)?;
+        server.list_first(&["workspaces"], &[], 1)?;
     }
     configuration.keep(&name, profile);
     let path = configuration.write()?;
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     say(&format!("profile `{name}` uses {address} and is now the default; saved in {}", path.display()))
 }
 
-fn from_standard_input() -> Result<String, Failure> {
+fn read_token() -> Result<String, Failure> {
     let mut text = String::new();
     let read = io::stdin().take(LONGEST + 1).read_to_string(&mut text);
     read.map_err(|_| Failure::Usage("standard input is not UTF-8 text".to_owned()))?;

@@ -2,7 +2,7 @@
 
 use crate::{
     failure::Failure,
-    text::{escaped, is_plain, plain, plain_lines},
+    text::{escaped, is_plain, plain, sanitize_lines},
 };
 use comfy_table::{ContentArrangement, Table};
 use serde_json::Value;
@@ -92,7 +92,7 @@ fn json(value: &Value) -> Result<String, Failure> {
 
 fn table() -> Table {
     let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING);
+    table.load_style(comfy_table::presets::UNKNOWN_ID);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table
 }
@@ -113,14 +113,14 @@ fn cell(value: Option<&Value>) -> String {
 }
 
 /// Whether the reader closed standard output.
-static LEFT: AtomicBool = AtomicBool::new(false);
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 /// Prints lines on standard output, without characters that a terminal would interpret.
 ///
 /// # Errors
 /// Those of [`write`].
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
-    write(&format!("{}\n", plain_lines(text)))
+    write(&format!("{}\n", sanitize_lines(text)))
 }
 
 /// Writes text to standard output unchanged. After the reader has closed standard output, the function discards the
@@ -140,7 +140,7 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
 pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(cause) if cause.kind() == ErrorKind::BrokenPipe => {
-            LEFT.store(true, Ordering::Relaxed);
+            STDOUT_CLOSED.store(true, Ordering::Relaxed);
             Ok(())
         }
         written => written.map_err(|cause| Failure::Io { path: "standard output".into(), cause }),
@@ -149,12 +149,12 @@ pub(crate) fn heard(written: io::Result<()>) -> Result<(), Failure> {
 
 /// Whether the reader may still read standard output.
 pub(crate) fn is_heard() -> bool {
-    !LEFT.load(Ordering::Relaxed)
+    !STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
 /// Prints progress on standard error. Ignores write errors.
 pub(crate) fn tell(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", plain_lines(text));
+    let _ = writeln!(io::stderr(), "{}", sanitize_lines(text));
 }
 
 /// Whether standard error is a terminal.

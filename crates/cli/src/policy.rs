@@ -60,7 +60,7 @@ struct RuleCoverage {
 
 /// The consequence of a rule without coverage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Coverage {
+enum CoveragePolicy {
     /// A failure.
     Required,
     /// A warning.
@@ -101,7 +101,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     let Command::Test { directory, junit, require_coverage } = command;
     let report = suite::report(directory)?;
     if let Some(path) = junit {
-        junit::write(&report, if *require_coverage { Coverage::Required } else { Coverage::Told }, path)?;
+        junit::write(&report, if *require_coverage { CoveragePolicy::Required } else { CoveragePolicy::Told }, path)?;
     }
     let output = session.offline();
     if output.is_for_people() {

@@ -2,16 +2,16 @@
 
 use crate::{
     failure::{Failure, Finding},
-    file::{Located, Source},
+    file::{LocatedValue, Source},
     output::say,
-    text::plain_lines,
+    text::sanitize_lines,
 };
 use clap::Subcommand;
 use fairway_domain::{
     asset::kind::AssetKind,
     prompt::{
         AssetReference, PromptRefusal, PromptTemplate, VariableKind,
-        composition::{Body, BodyRefusal},
+        composition::{Body, IncludeRefusal},
     },
 };
 use serde_json::{Map, Value};
@@ -66,16 +66,16 @@ pub(crate) fn run(command: &Command) -> Result<(), Failure> {
         bodies.insert(reference.clone(), body);
     }
     let composed = template.compose(|reference| bodies.get(reference).cloned()).map_err(refused)?;
-    say(plain_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
+    say(sanitize_lines(&composed.render(&arguments).map_err(refused)?).trim_end_matches('\n'))
 }
 
-fn token(located: &Located, pointer: &str, refusal: PromptRefusal) -> Finding {
+fn token(located: &LocatedValue, pointer: &str, refusal: PromptRefusal) -> Finding {
     let finding = located.finding(&format!("{pointer}/system_prompt"), refusal.code(), refusal.to_string());
     finding.with_offset(refusal.offset()).with_path("content.system_prompt")
 }
 
 /// The body of an included asset from the template's folder, or none when the file is missing.
-fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Body, BodyRefusal>>, Failure> {
+fn body(template: &Path, reference: &AssetReference) -> Result<Option<Result<Body, IncludeRefusal>>, Failure> {
     let folder = template.parent().unwrap_or_else(|| Path::new("."));
     let beside = ["yaml", "json"].map(|extension| folder.join(format!("{}.{extension}", reference.slug.as_str())));
     let Some(found) = beside.iter().find(|path| path.is_file()) else { return Ok(None) };
@@ -98,7 +98,7 @@ fn arguments(template: &PromptTemplate, single: &[String], all: Option<&Path>) -
             continue;
         }
         if let Some(path) = text.strip_prefix('@') {
-            let text = Source::open_within(Path::new(path), LONGEST)?.text;
+            let text = Source::open_limited(Path::new(path), LONGEST)?.text;
             arguments.insert(name.to_owned(), Value::String(text));
             continue;
         }

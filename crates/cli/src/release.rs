@@ -192,7 +192,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             }
             query.extend(env.as_deref().map(|env| ("environment", env)));
             query.extend(state.as_deref().map(|state| ("state", state)));
-            output.list(&server.list_some(&["releases"], &query, *limit)?, &COLUMNS)
+            output.list(&server.list_first(&["releases"], &query, *limit)?, &COLUMNS)
         }
         Command::Show(release) => output.one(&server.get(&["releases", &release.id], &[])?),
         Command::Create { workload, env, target_lane, policy, bind } => {
@@ -201,7 +201,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
         }
         Command::Bind { release, versions } => {
             for version in versions {
-                let (asset, version) = asset::version_named(server, version)?;
+                let (asset, version) = asset::resolve_version(server, version)?;
                 bind_version(server, &release.id, text(&asset, "asset_kind")?, text(&version, "asset_version_id")?)?;
             }
             output.one(&server.get(&["releases", &release.id], &[])?)
@@ -245,7 +245,7 @@ fn create(
 ) -> Result<Value, Failure> {
     // All lookups precede the first write.
     let workload = workload::named(server, workload)?;
-    let bound = bind.iter().map(|version| asset::version_named(server, version)).collect::<Result<Vec<_>, _>>()?;
+    let bound = bind.iter().map(|version| asset::resolve_version(server, version)).collect::<Result<Vec<_>, _>>()?;
     let is_bundle = |asset: &&Value| word(asset, "asset_kind") == AssetKind::PolicyBundle.as_str();
     let policy = match policy {
         Some(slug) => Some(asset::named(server, slug)?),

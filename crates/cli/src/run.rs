@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
     let path = ["workloads", "by-slug", &arguments.slug, "execute"];
     let key = arguments.idempotency_key.clone().unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     if arguments.no_wait {
-        let queued = Asking::under(&key, || server.post_in_line(&path, &key, &body)).once()?;
+        let queued = Asking::under(&key, || server.post_queued(&path, &key, &body)).once()?;
         return if output.is_for_people() { say(text(&queued, "execution_id")?) } else { output.one(&queued) };
     }
     let wait = Wait::of(&arguments.patience).with_interrupts()?;
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: &Arguments, session: &Session) -> Result<(), Failur
 }
 
 /// Waits for an existing run.
-pub(crate) fn wait_for(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
+pub(crate) fn wait_for_run(server: &Server, output: Output, run: &str, patience: &Patience) -> Result<(), Failure> {
     let wait = Wait::of(patience);
     wait.note(run);
     wait.with_interrupts()?.follow(server, output, Begun::before(run))

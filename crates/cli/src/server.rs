@@ -28,7 +28,7 @@ const PAGE: usize = 200;
 /// Maximum size of a response, and of all pages of a list: 200 versions of 4 MiB each, and overhead.
 const LONGEST: u64 = 1 << 30;
 /// Maximum number of pages of a list: a million items.
-const MOST_PAGES: usize = 5_000;
+const MAX_PAGES: usize = 5_000;
 
 /// The caller's identity at a server.
 #[derive(Clone, Default)]
@@ -117,7 +117,7 @@ impl Server {
         self.read(self.send(&self.request(&Method::GET, &url, &[])?)?)
     }
 
-    /// Reads a resource with its entity tag, for [`Self::change_at`].
+    /// Reads a resource with its entity tag, for [`Self::update_if_match`].
     pub(crate) fn tagged(&self, path: &[&str]) -> Result<(String, Value), Failure> {
         let url = self.url(path, &[])?;
         let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
@@ -136,22 +136,22 @@ impl Server {
 
     /// Reads all items of a list, page by page.
     pub(crate) fn list(&self, path: &[&str], query: Query<'_>) -> Result<Vec<Value>, Failure> {
-        self.list_some(path, query, usize::MAX)
+        self.list_first(path, query, usize::MAX)
     }
 
     /// Reads the first items of a list.
     ///
     /// # Errors
     /// When a page is not a list, a link leads to another origin, or the list exceeds its page limit.
-    pub(crate) fn list_some(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
+    pub(crate) fn list_first(&self, path: &[&str], query: Query<'_>, most: usize) -> Result<Vec<Value>, Failure> {
         let mut items = Vec::new();
         let mut url = self.url(path, query)?;
         url.query_pairs_mut().append_pair("limit", &most.clamp(1, PAGE).to_string());
         let mut room = LONGEST;
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let answer = self.send(&self.request(&Method::GET, &url, &[])?)?;
             let link = answer.headers().get(header::LINK).and_then(|link| link.to_str().ok()).and_then(next_of);
-            let (page, length) = self.read_within(answer, room)?;
+            let (page, length) = self.read_limited(answer, room)?;
             let Value::Array(page) = page else { return Err(self.strange()) };
             room = room.saturating_sub(length);
             items.extend(page);
@@ -170,16 +170,16 @@ impl Server {
     /// Posts a body and returns the resource in the response. A fresh idempotency key makes the request safe to retry
     /// after a lost response.
     pub(crate) fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.post_keyed(path, body, &uuid::Uuid::new_v4().to_string(), &[])
+        self.post_with_headers(path, body, &uuid::Uuid::new_v4().to_string(), &[])
     }
 
     /// Posts a body under an idempotency key. A second request with the key returns the first one's response, also in
     /// another process.
-    pub(crate) fn post_once(&self, path: &[&str], body: &Value, key: &str) -> Result<Value, Failure> {
-        self.post_keyed(path, body, key, &[])
+    pub(crate) fn post_with_key(&self, path: &[&str], body: &Value, key: &str) -> Result<Value, Failure> {
+        self.post_with_headers(path, body, key, &[])
     }
 
-    fn post_keyed(&self, path: &[&str], body: &Value, key: &str, headers: &[(&str, &str)]) -> Result<Value, Failure> {
+    fn post_with_headers(&self, path: &[&str], body: &Value, key: &str, headers: &[(&str, &str)]) -> Result<Value, Failure> {
         let headers = [headers, &[("Idempotency-Key", key)]].concat();
         let request = self.request(&Method::POST, &self.url(path, &[])?, &headers)?.map(|()| body.to_string());
         let ask = || self.read(self.send(&request)?);
@@ -197,7 +197,7 @@ impl Server {
     }
 
     /// Patches a resource if its entity tag still matches.
-    pub(crate) fn change_at(&self, tag: &str, path: &[&str], body: &Value) -> Result<Value, Failure> {
+    pub(crate) fn update_if_match(&self, tag: &str, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let url = self.url(path, &[])?;
         let request = self.request(&Method::PATCH, &url, &[(header::IF_MATCH.as_str(), tag)])?;
         self.read(self.send(&request.map(|()| body.to_string()))?)
@@ -246,11 +246,11 @@ impl Server {
 
     /// The body of a successful response.
     fn read(&self, answer: Response<Body>) -> Result<Value, Failure> {
-        Ok(self.read_within(answer, LONGEST)?.0)
+        Ok(self.read_limited(answer, LONGEST)?.0)
     }
 
     /// Like [`Self::read`] with a maximum size in bytes; also returns the size.
-    fn read_within(&self, mut answer: Response<Body>, longest: u64) -> Result<(Value, u64), Failure> {
+    fn read_limited(&self, mut answer: Response<Body>, longest: u64) -> Result<(Value, u64), Failure> {
         let status = answer.status();
         let body =
             answer.body_mut().with_config().limit(longest).read_to_vec().map_err(|error| self.unreachable(&error))?;
@@ -310,7 +310,7 @@ fn agent(base: &Url) -> Agent {
 
 fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Domain(name)) => name == "localhost" || name.record(".localhost"),
         Some(Host::Ipv4(address)) => IpAddr::V4(address).is_loopback(),
         Some(Host::Ipv6(address)) => IpAddr::V6(address).is_loopback(),
         None => false,

@@ -20,12 +20,12 @@ use crate::{
 };
 use clap::Subcommand;
 use directory::Directory;
-use estate::Estate;
+use estate::RemoteState;
 use plan::Plan;
 use std::{fs, path::PathBuf};
 
 /// Maximum size of a plan file in bytes; a plan contains the diff of every changed content.
-const LONGEST_PLAN: u64 = 256 << 20;
+const MAX_PLAN_BYTES: u64 = 256 << 20;
 
 /// Directory commands.
 #[derive(Subcommand)]
@@ -79,7 +79,7 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
     match command {
         Command::Plan { directory, prune, out } => {
             let Planned { wanted, estate, plan } = planned(&server, directory, Rest::of(*prune))?;
-            let plan = plan.with_differences(&wanted, &estate);
+            let plan = plan.with_diffs(&wanted, &estate);
             if let Some(path) = out {
                 let text = serde_json::to_string_pretty(&plan).map_err(|error| Failure::Unfit(error.to_string()))?;
                 fs::write(path, text).map_err(|cause| Failure::Io { path: path.clone(), cause })?;
@@ -88,11 +88,11 @@ pub(crate) fn run(command: &Command, session: &Session) -> Result<(), Failure> {
             plan.refuse_if_blocked()
         }
         Command::Apply { directory, prune, plan } => {
-            let agreed = plan.as_ref().map(|path| Source::open_within(path, LONGEST_PLAN)?.json()).transpose()?;
+            let agreed = plan.as_ref().map(|path| Source::open_limited(path, MAX_PLAN_BYTES)?.json()).transpose()?;
             let Planned { wanted, estate, mut plan } = planned(&server, directory, Rest::of(*prune))?;
             if let Some(agreed) = agreed {
-                plan = plan.with_differences(&wanted, &estate);
-                plan.refuse_if_other(&agreed)?;
+                plan = plan.with_diffs(&wanted, &estate);
+                plan.refuse_if_different(&agreed)?;
             }
             plan.refuse_if_blocked()?;
             apply::apply(&server, output, (&wanted, &estate), &plan)
@@ -131,14 +131,14 @@ impl Rest {
 /// A plan and its inputs.
 struct Planned {
     wanted: Directory,
-    estate: Estate,
+    estate: RemoteState,
     plan: Plan,
 }
 
 fn planned(server: &Server, directory: &std::path::Path, rest: Rest) -> Result<Planned, Failure> {
     // Files are validated before the first request.
     let wanted = Directory::read(directory)?;
-    let estate = Estate::read(server, &wanted)?;
+    let estate = RemoteState::read(server, &wanted)?;
     let plan = plan::plan(server, &wanted, &estate, rest)?;
     Ok(Planned { wanted, estate, plan })
 }

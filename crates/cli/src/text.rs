@@ -8,21 +8,21 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Maximum number of characters of a message.
-const LONGEST_TOLD: usize = 400;
+const MAX_MESSAGE_CHARS: usize = 400;
 
 /// Shortens a text to its start and end. Messages quote names from files, which can be as long as the file.
 pub(crate) fn brief(text: &str) -> Cow<'_, str> {
     let letter = |number: usize| text.char_indices().nth(number).map_or(text.len(), |(offset, _)| offset);
-    if letter(LONGEST_TOLD) == text.len() {
+    if letter(MAX_MESSAGE_CHARS) == text.len() {
         return Cow::Borrowed(text);
     }
-    let last = text.char_indices().rev().nth(LONGEST_TOLD / 2).map_or(0, |(offset, _)| offset);
-    let (first, last) = (text.get(..letter(LONGEST_TOLD / 2)), text.get(last..));
+    let last = text.char_indices().rev().nth(MAX_MESSAGE_CHARS / 2).map_or(0, |(offset, _)| offset);
+    let (first, last) = (text.get(..letter(MAX_MESSAGE_CHARS / 2)), text.get(last..));
     Cow::Owned(format!("{} … {}", first.unwrap_or_default(), last.unwrap_or_default()))
 }
 
 /// Like [`plain`], but keeps line breaks and tabs.
-pub(crate) fn plain_lines(text: &str) -> String {
+pub(crate) fn sanitize_lines(text: &str) -> String {
     text.chars().map(|letter| if obeyed(letter) && letter != '\n' && letter != '\t' { ' ' } else { letter }).collect()
 }
 
@@ -66,11 +66,11 @@ mod tests {
     #[test]
     fn sanitize_removes_terminal_controls() {
         assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
-        assert_eq!(plain_lines("a\n\tb\u{7}"), "a\n\tb ");
+        assert_eq!(sanitize_lines("a\n\tb\u{7}"), "a\n\tb ");
         for letter in
             ["\u{1b}", "\u{7f}", "\u{85}", "\u{9b}", "\u{61c}", "\u{200f}", "\u{2028}", "\u{202e}", "\u{2069}"]
         {
-            assert_eq!((plain(letter).as_str(), plain_lines(letter).as_str()), (" ", " "), "{letter:?}");
+            assert_eq!((plain(letter).as_str(), sanitize_lines(letter).as_str()), (" ", " "), "{letter:?}");
             assert!(!is_plain(letter), "{letter:?}");
         }
         assert!(is_plain("für آ 漢字 😀\n"));
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(brief("für"), "für");
         assert_eq!(brief(&"é".repeat(400)), "é".repeat(400));
         let short = brief(&format!("unknown field `{}`, expected one of a, b", "é".repeat(900_000))).into_owned();
-        assert!(short.starts_with("unknown field `é") && short.ends_with("é`, expected one of a, b"), "{short}");
+        assert!(short.starts_with("unknown field `é") && short.record("é`, expected one of a, b"), "{short}");
         assert!(short.chars().count() < 420, "{short}");
     }
 

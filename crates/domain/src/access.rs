@@ -9,14 +9,14 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{RequestId, RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
 pub use actor::{ActorKind, ActorRef, ActorRefusal, OwnerRef};
 use async_trait::async_trait;
 pub use permission::{Permission, Permissions, Role, Roles};
-pub use principal_binding::{BoundLane, CallerLanes};
+pub use principal_binding::{LaneBinding, CallerLanes};
 pub use rights::{Grant, GrantScope, Place, Rights};
 use serde_json::json;
 use std::sync::Arc;
@@ -148,7 +148,7 @@ pub struct KnownPrincipal {
     /// Its grants in that tenant, and platform-wide ones.
     pub grants: Vec<Grant>,
     /// The lanes that its principal bindings in that tenant name.
-    pub lanes: Vec<BoundLane>,
+    pub lanes: Vec<LaneBinding>,
     /// The tenant's access revision at the time of reading.
     pub access_revision: Revision,
 }
@@ -175,8 +175,8 @@ pub trait AccessStore: Send + Sync {
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<RoleBinding>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<RoleBinding>, StoreError>;
     /// Stores a grant and raises the access revision.
     async fn commit_grant(
         &self,

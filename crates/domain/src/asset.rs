@@ -169,7 +169,7 @@ impl Serialize for VersionLabel {
 }
 
 /// Maximum length of a change note, in characters.
-pub const MAX_CHANGE_NOTE: usize = 2_000;
+pub const MAX_CHANGE_NOTE_CHARS: usize = 2_000;
 
 /// The author's explanation of a version. It is stored apart from the version, because it is free text and may have to
 /// be erased.
@@ -181,7 +181,7 @@ impl ChangeNote {
     /// characters that it may contain.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        is_prose(text, MAX_CHANGE_NOTE).then(|| Self(text.to_owned()))
+        is_prose(text, MAX_CHANGE_NOTE_CHARS).then(|| Self(text.to_owned()))
     }
 
     /// Restores a stored note without validation; the rules may have changed since it was accepted.
@@ -421,7 +421,7 @@ impl Asset {
 
     /// Whether the asset is visible from the workspaces of a namespace.
     #[must_use]
-    pub fn is_seen_from(&self, namespace: Option<NamespaceId>) -> bool {
+    pub fn is_visible_from(&self, namespace: Option<NamespaceId>) -> bool {
         match self.ownership_tier {
             OwnershipTier::PlatformBuiltin => true,
             OwnershipTier::Workspace => namespace == Some(self.namespace_id),
@@ -466,8 +466,8 @@ mod tests {
 
     #[test]
     fn limits_change_notes_by_characters() {
-        assert!(ChangeNote::parse(&"ä".repeat(MAX_CHANGE_NOTE)).is_some());
-        assert!(ChangeNote::parse(&"a".repeat(MAX_CHANGE_NOTE + 1)).is_none());
+        assert!(ChangeNote::parse(&"ä".repeat(MAX_CHANGE_NOTE_CHARS)).is_some());
+        assert!(ChangeNote::parse(&"a".repeat(MAX_CHANGE_NOTE_CHARS + 1)).is_none());
         assert!(ChangeNote::parse("a\0").is_none());
     }
 

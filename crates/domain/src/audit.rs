@@ -4,7 +4,7 @@ use crate::{
     access::{ActorRef, rights::Reach},
     id::{FactId, RequestId, TenantId, WorkspaceId},
     notification::Category,
-    store::{CommitError, Listed, Paging, StoreError},
+    store::{CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -325,8 +325,8 @@ pub trait AuditStore: Send + Sync {
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
         reach: Option<&Reach>,
-        page: Paging,
-    ) -> Result<Listed<AuditEvent>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<AuditEvent>, StoreError>;
     /// Stores a fact without any other change, such as a refusal or a read.
     async fn commit_alone(&self, scope: TenantScope, fact: Fact) -> Result<(), CommitError>;
 }

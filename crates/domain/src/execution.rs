@@ -208,18 +208,18 @@ pub struct Acceptance {
     /// The inputs.
     pub inputs: Payload,
     /// The request context, for the worker that runs it.
-    pub sender: dispatch::Sender,
+    pub sender: dispatch::RequestContext,
     /// The time of acceptance.
     pub started_at: Timestamp,
     /// The lease, the queue slot, or the denial that ends the run at once.
     pub admission: Admission,
     /// The access other than the submitter's own rights that admitted the run.
-    pub guest: Guest,
+    pub guest: DelegatedAccess,
 }
 
 /// Access to a run other than the submitter's own rights.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Guest {
+pub struct DelegatedAccess {
     /// The share link; the accept counts one use of it.
     pub share_link: Option<ShareLinkId>,
     /// The hash of the token that reads the run when its submitter is anonymous.
@@ -228,7 +228,7 @@ pub struct Guest {
     pub delegate: Option<ActorRef>,
 }
 
-impl Guest {
+impl DelegatedAccess {
     /// Whether the submitter's own rights suffice.
     #[must_use]
     pub const fn is_nobody(&self) -> bool {

@@ -3,7 +3,7 @@
 /// The field path of a JSON pointer (RFC 6901) below a field: `content` and `/rules/0/outcome` give
 /// `content.rules[0].outcome`. An all-digit reference token counts as an index.
 #[must_use]
-pub fn of_pointer(field: &str, pointer: &str) -> String {
+pub fn from_pointer(field: &str, pointer: &str) -> String {
     let mut path = field.to_owned();
     for token in pointer.split('/').skip(1) {
         if !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -42,7 +42,7 @@ mod tests {
             ("", "/name", "name"),
             ("", "/0/name", "[0].name"),
         ] {
-            assert_eq!(of_pointer(field, pointer), path);
+            assert_eq!(from_pointer(field, pointer), path);
         }
     }
 }

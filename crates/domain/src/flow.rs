@@ -259,7 +259,7 @@ pub fn parse_yaml(text: &str) -> Result<Flow, Vec<FlowProblem>> {
     let located: Vec<FlowProblem> = findings.into_iter().filter_map(located).collect();
     let mut problems = document.problems;
     problems.extend(located);
-    problems.truncate(finding::MAX_FINDINGS);
+    problems.truncate(finding::MAX_PROBLEMS);
     Err(problems)
 }
 
@@ -305,7 +305,7 @@ impl Flow {
 
     /// Makes every step lead to the entry step: a cycle that validation would reject.
     #[cfg(test)]
-    pub(crate) fn leading_back_to_its_entry(mut self) -> Self {
+    pub(crate) fn with_cycle_to_entry(mut self) -> Self {
         let entry = self.entry_step.clone();
         for step in &mut self.steps {
             step.on_success = Some(Successor::Next(entry.clone()));

@@ -14,9 +14,9 @@ pub const LABEL: &str = "v1";
 /// The maximum length of a description, in characters.
 pub const MAX_DESCRIPTION: usize = 4_000;
 /// The minimum number of words in a description.
-pub const FEWEST_WORDS: usize = 4;
+pub const MIN_WORDS: usize = 4;
 /// The maximum length of an answer, in bytes.
-pub const MAX_ANSWER: usize = 256 << 10;
+pub const MAX_ANSWER_BYTES: usize = 256 << 10;
 
 /// Its system prompt. The built-in provider reads the line `Draft:`; a model reads it as part of the prompt.
 const INSTRUCTIONS: &str = "\
@@ -67,7 +67,7 @@ impl Description {
             return Err(DescriptionRefusal::Text);
         }
         let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
-        if words < FEWEST_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
+        if words < MIN_WORDS { Err(DescriptionRefusal::TooShort) } else { Ok(Self(text.to_owned())) }
     }
 
     /// The text.
@@ -104,8 +104,8 @@ pub fn keeps(slug: &str) -> bool {
 /// Parses the JSON object of an answer as strictly as a request body, optionally inside a Markdown fence; `None` for
 /// any other answer.
 #[must_use]
-pub fn object_of(answer: &str) -> Option<Value> {
-    if answer.len() > MAX_ANSWER {
+pub fn parse_answer(answer: &str) -> Option<Value> {
+    if answer.len() > MAX_ANSWER_BYTES {
         return None;
     }
     let text = answer.trim();
@@ -144,11 +144,11 @@ mod tests {
         for text in
             [r#"{"system_prompt":"x"}"#, "```json\n{\"system_prompt\":\"x\"}\n```", " ```{\"system_prompt\":\"x\"}``` "]
         {
-            assert_eq!(object_of(text), Some(object.clone()), "{text}");
+            assert_eq!(parse_answer(text), Some(object.clone()), "{text}");
         }
-        let long = format!(r#"{{"system_prompt":"{}"}}"#, "x".repeat(MAX_ANSWER));
+        let long = format!(r#"{{"system_prompt":"{}"}}"#, "x".repeat(MAX_ANSWER_BYTES));
         for text in ["", "[]", "Sure: {\"system_prompt\":\"x\"}", r#"{"a":1} {"b":2}"#, &long, &"{\"a\":".repeat(500)] {
-            assert_eq!(object_of(text), None);
+            assert_eq!(parse_answer(text), None);
         }
     }
 }

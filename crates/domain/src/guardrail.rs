@@ -21,7 +21,7 @@ pub use look::{Finding, Looked, Looking, Verdict};
 
 /// Maximum bytes that the guardrails of one run inspect, summed over the guardrails: four times the room for values of
 /// a run. Beyond it a detector fails and its `on_error` applies.
-pub const LOOK_BYTES: usize = 64 << 20;
+pub const MAX_INSPECTED_BYTES: usize = 64 << 20;
 
 /// The value that a guardrail inspects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -112,12 +112,12 @@ pub enum OnError {
 /// The guardrails of a release, in the order of its bindings.
 #[derive(Clone, Debug, Default)]
 pub struct Guardrails {
-    rails: Vec<Rail>,
+    rails: Vec<Guardrail>,
 }
 
 /// One guardrail.
 #[derive(Clone, Debug)]
-struct Rail {
+struct Guardrail {
     /// Slug of the asset that configures it.
     asset: Arc<str>,
     id: String,
@@ -129,7 +129,7 @@ struct Rail {
     reason_code: Option<String>,
 }
 
-impl Rail {
+impl Guardrail {
     fn may(&self, wanted: Action) -> bool {
         self.effect == Effect::Acts && (self.action == wanted || self.detector.may(wanted))
     }
@@ -155,7 +155,7 @@ struct Said {
 }
 
 #[derive(Deserialize)]
-struct SaidTogether {
+struct ConfigContent {
     guardrails: Vec<Said>,
 }
 
@@ -185,15 +185,15 @@ impl Guardrails {
 
     /// Whether any guardrail inspects this stage.
     #[must_use]
-    pub fn look_at(&self, stage: Stage) -> bool {
+    pub fn inspects(&self, stage: Stage) -> bool {
         self.at(stage).next().is_some()
     }
 
     /// Whether a response must not be streamed before the run ends, because a guardrail may mask it, block it, or
     /// require review.
     #[must_use]
-    pub fn hold_answers_back(&self) -> bool {
-        let holds = |rail: &Rail| match rail.stage {
+    pub fn requires_buffering(&self) -> bool {
+        let holds = |rail: &Guardrail| match rail.stage {
             Stage::Output => {
                 let unsettled = rail.effect == Effect::Acts && rail.on_error == OnError::FailClosed;
                 unsettled || rail.may(Action::Block) || rail.may(Action::Mask)
@@ -209,7 +209,7 @@ impl Guardrails {
         self.rails.iter().map(|rail| rail.detector.bytes()).fold(0, usize::saturating_add)
     }
 
-    fn at(&self, stage: Stage) -> impl Iterator<Item = &Rail> {
+    fn at(&self, stage: Stage) -> impl Iterator<Item = &Guardrail> {
         self.rails.iter().filter(move |rail| rail.stage == stage)
     }
 }
@@ -221,7 +221,7 @@ impl Guardrails {
 /// Returns an error when the content is not a guardrail configuration.
 pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     let mut pointers = Vec::new();
-    for (index, config) in said(content)?.into_iter().enumerate().filter(|(_, config)| config.is_on()) {
+    for (index, config) in said(content)?.into_iter().enumerate().filter(|(_, config)| config.is_active()) {
         let pointer = |field: &str| format!("/guardrails/{index}/{field}");
         match config.detector() {
             Detector::Unavailable { field } => pointers.push(pointer(field)),
@@ -238,7 +238,7 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
 
 impl Said {
     /// Whether the guardrail is active.
-    fn is_on(&self) -> bool {
+    fn is_active(&self) -> bool {
         self.default_on != Some(false)
     }
 
@@ -266,12 +266,12 @@ impl Said {
 }
 
 fn said(content: &Value) -> Result<Vec<Said>, Malformed> {
-    SaidTogether::deserialize(content).map(|config| config.guardrails).map_err(|_| Malformed)
+    ConfigContent::deserialize(content).map(|config| config.guardrails).map_err(|_| Malformed)
 }
 
 /// Builds a guardrail; `None` for an inactive one.
-fn rail(asset: &Arc<str>, config: Said) -> Option<Rail> {
-    if !config.is_on() {
+fn rail(asset: &Arc<str>, config: Said) -> Option<Guardrail> {
+    if !config.is_active() {
         return None;
     }
     let effect = match config.mode {
@@ -284,7 +284,7 @@ fn rail(asset: &Arc<str>, config: Said) -> Option<Rail> {
         (Detector::JsonSchema(_), Action::Mask) => Action::Block,
         (_, action) => action,
     };
-    Some(Rail {
+    Some(Guardrail {
         asset: Arc::clone(asset),
         id: config.id,
         stage: config.stage,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 
-pub use answer::{Decision, HookAnswer, HookError};
+pub use answer::{Decision, HookResponse, HookError};
 
 /// Default timeout of an `http` handler, in milliseconds.
 pub const DEFAULT_TIMEOUT_MS: u64 = 5_000;
@@ -144,7 +144,7 @@ struct Said {
     matcher: Option<String>,
     #[serde(rename = "if")]
     condition: Option<String>,
-    handler: SaidHandler,
+    handler: HandlerContent,
     timeout_ms: Option<u64>,
     #[serde(default)]
     order: u32,
@@ -156,7 +156,7 @@ struct Said {
 }
 
 #[derive(Deserialize)]
-struct SaidHandler {
+struct HandlerContent {
     #[serde(rename = "type")]
     kind: String,
     #[serde(rename = "ref")]
@@ -170,7 +170,7 @@ pub struct Malformed;
 
 /// Result of a hook's condition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Applies {
+pub enum Applicability {
     /// The hook applies.
     Yes,
     /// The hook does not apply.
@@ -198,7 +198,7 @@ impl Hook {
         let condition = match definition.condition.as_deref() {
             None => Condition::Always,
             Some(source) => {
-                let compiled = CompiledPolicy::compile(&condition_content(source));
+                let compiled = CompiledPolicy::compile(&condition_bundle(source));
                 compiled.map_or(Condition::Unreadable, |compiled| Condition::If(Box::new(compiled)))
             }
         };
@@ -226,18 +226,18 @@ impl Hook {
     }
 
     /// Evaluates the condition; `decide` evaluates its policy.
-    pub fn applies(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applies {
+    pub fn applies(&self, decide: impl FnOnce(&CompiledPolicy) -> crate::policy::PolicyDecision) -> Applicability {
         use crate::policy::{NO_MATCHING_RULE, Outcome};
         let condition = match &self.condition {
-            Condition::Always => return Applies::Yes,
-            Condition::Unreadable => return Applies::Unknown,
+            Condition::Always => return Applicability::Yes,
+            Condition::Unreadable => return Applicability::Unknown,
             Condition::If(condition) => condition,
         };
         let decision = decide(condition);
         match decision.outcome {
-            Outcome::Allow | Outcome::AllowWithObligations => Applies::Yes,
-            Outcome::Deny if decision.reason_code == NO_MATCHING_RULE => Applies::No,
-            Outcome::Deny => Applies::Unknown,
+            Outcome::Allow | Outcome::AllowWithObligations => Applicability::Yes,
+            Outcome::Deny if decision.reason_code == NO_MATCHING_RULE => Applicability::No,
+            Outcome::Deny => Applicability::Unknown,
         }
     }
 
@@ -312,7 +312,7 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
     if definition.matcher.is_some_and(|pattern| !matches!(pattern.as_str(), "" | "*") && whole(&pattern).is_none()) {
         pointers.push("/matcher".to_owned());
     }
-    if definition.condition.is_some_and(|source| CompiledPolicy::compile(&condition_content(&source)).is_err()) {
+    if definition.condition.is_some_and(|source| CompiledPolicy::compile(&condition_bundle(&source)).is_err()) {
         pointers.push("/if".to_owned());
     }
     Ok(pointers)
@@ -320,7 +320,7 @@ pub fn unavailable(content: &Value) -> Result<Vec<String>, Malformed> {
 
 /// A policy bundle with the condition as its only rule: hooks and policies share the condition language.
 #[must_use]
-pub fn condition_content(source: &str) -> Value {
+pub fn condition_bundle(source: &str) -> Value {
     json!({ "rules": [{ "id": "if", "condition": source, "outcome": "allow", "reason_code": "if" }] })
 }
 

@@ -6,26 +6,26 @@ mod estimate;
 
 pub use estimate::max_heap_bytes;
 
-use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, RuntimeClient};
 use serde_json::{Map, Number, Value};
 use std::{cell::Cell, fmt};
 
 /// Maximum nesting of arrays and objects.
 const DEEPEST: usize = 64;
 /// Maximum number of values; members and items count at every depth.
-const MOST_VALUES: usize = 100_000;
+const MAX_VALUES: usize = 100_000;
 /// Maximum memory of the values, in bytes. A value takes many times the length of its text, `{"a":1}` a hundred times,
 /// so a bound of the text length alone is useless. At its peak a request holds its values more than once.
-const MOST_ROOM: usize = 8 << 20;
+const MAX_HEAP_BYTES: usize = 8 << 20;
 /// Memory of a value without its heap allocations, in bytes.
 const VALUE: usize = size_of::<Value>();
 /// Overhead of an allocation, in bytes.
-const PIECE: usize = 16;
+const ALLOCATION_BYTES: usize = 16;
 /// Magnitude from which the parser may turn an integer into a float: 2^63, the bound of negative integers.
-const BEYOND_INTEGERS: f64 = 9_223_372_036_854_775_808.0;
+const INTEGER_BOUND: f64 = 9_223_372_036_854_775_808.0;
 /// Memory of a node of an object's map: room for eleven members, of which six are used when keys arrive in order.
-const NODE: usize = 11 * (size_of::<String>() + VALUE) + PIECE;
-const NODE_MEMBERS: usize = 6;
+const MAP_NODE_BYTES: usize = 11 * (size_of::<String>() + VALUE) + ALLOCATION_BYTES;
+const MAP_NODE_MEMBERS: usize = 6;
 
 /// Why a text is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -54,20 +54,20 @@ pub fn read_measured(bytes: &[u8]) -> Result<(Value, usize), JsonRefusal> {
     let text = std::str::from_utf8(bytes).map_err(|_| JsonRefusal::Malformed)?;
     let mut reader = serde_json::Deserializer::from_str(text);
     let left =
-        Allowance { values: Cell::new(MOST_VALUES), room: Cell::new(MOST_ROOM), may_be_rounded: Cell::new(false) };
+        Allowance { values: Cell::new(MAX_VALUES), room: Cell::new(MAX_HEAP_BYTES), may_be_rounded: Cell::new(false) };
     let value = Strict { depth: DEEPEST, left: &left }
         .deserialize(&mut reader)
         .map_err(|_| if left.is_spent() { JsonRefusal::TooLarge } else { JsonRefusal::Malformed })?;
     reader.end().map_err(|_| JsonRefusal::Malformed)?;
     // A float from an integer has lost its last digits; only the text shows that it was an integer.
-    if left.may_be_rounded.get() && holds_wide_integer(text) {
+    if left.may_be_rounded.get() && contains_wide_integer(text) {
         return Err(JsonRefusal::Malformed);
     }
-    Ok((value, MOST_ROOM.saturating_sub(left.room.get())))
+    Ok((value, MAX_HEAP_BYTES.saturating_sub(left.room.get())))
 }
 
 /// Whether this well-formed JSON text contains an integer beyond 64 bits.
-fn holds_wide_integer(text: &str) -> bool {
+fn contains_wide_integer(text: &str) -> bool {
     let mut quoted = false;
     for piece in text.split('"') {
         if !quoted && numbers(piece).any(is_wide_integer) {
@@ -126,7 +126,7 @@ impl Strict<'_> {
     }
 }
 
-fn without_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
+fn reject_nul<E: serde::de::Error>(text: &str) -> Result<(), E> {
     if text.contains('\0') { Err(E::custom("a text contains NUL")) } else { Ok(()) }
 }
 
@@ -139,7 +139,7 @@ impl<'de> DeserializeSeed<'de> for Strict<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Strict<'_> {
+impl<'de> RuntimeClient<'de> for Strict<'_> {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -163,15 +163,15 @@ impl<'de> Visitor<'de> for Strict<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        if value.abs() >= BEYOND_INTEGERS {
+        if value.abs() >= INTEGER_BOUND {
             self.left.may_be_rounded.set(true);
         }
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
-        without_nul(text)?;
-        self.left.take(0, text.len() + PIECE)?;
+        reject_nul(text)?;
+        self.left.take(0, text.len() + ALLOCATION_BYTES)?;
         Ok(Value::String(text.to_owned()))
     }
 
@@ -189,9 +189,9 @@ impl<'de> Visitor<'de> for Strict<'_> {
         let mut object = Map::new();
         // Keys arrive unescaped, so `"a"` and `"\u0061"` are equal.
         while let Some(key) = members.next_key::<String>()? {
-            without_nul(&key)?;
-            let node = if object.len().is_multiple_of(NODE_MEMBERS) { NODE } else { 0 };
-            self.left.take(0, key.len() + PIECE + node)?;
+            reject_nul(&key)?;
+            let node = if object.len().is_multiple_of(MAP_NODE_MEMBERS) { MAP_NODE_BYTES } else { 0 };
+            self.left.take(0, key.len() + ALLOCATION_BYTES + node)?;
             let value = members.next_value_seed(inside)?;
             if object.insert(key, value).is_some() {
                 return Err(A::Error::custom("duplicate name in an object"));
@@ -208,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     /// JSON values with texts that need escapes, empty containers, and objects of several map nodes.
-    pub(super) fn values() -> impl Strategy<Value = Value> {
+    pub(super) fn values() -> impl RetrievalStrategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),
@@ -275,9 +275,9 @@ mod tests {
     #[test]
     fn bounds_the_number_of_values() {
         let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
-        assert!(read(list(MOST_VALUES - 2).as_bytes()).is_ok());
-        assert_eq!(read(list(MOST_VALUES).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
-        let members: Vec<String> = (0..MOST_VALUES).map(|index| format!("\"{index}\":0")).collect();
+        assert!(read(list(MAX_VALUES - 2).as_bytes()).is_ok());
+        assert_eq!(read(list(MAX_VALUES).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
+        let members: Vec<String> = (0..MAX_VALUES).map(|index| format!("\"{index}\":0")).collect();
         let object = format!("{{{}}}", members.join(","));
         assert_eq!(read(object.as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
         assert_eq!(read(b"[1,").unwrap_err(), JsonRefusal::Malformed);
@@ -292,7 +292,7 @@ mod tests {
         for (item, count) in [("{\"a\":1}", 20_000), ("{\"a\":{}}", 20_000), ("[\"a\",{\"a\":\"\"}]", 20_000)] {
             assert_eq!(read(list(item, count).as_bytes()).unwrap_err(), JsonRefusal::TooLarge, "{item}");
         }
-        assert_eq!(read(format!("\"{}\"", "x".repeat(MOST_ROOM)).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
+        assert_eq!(read(format!("\"{}\"", "x".repeat(MAX_HEAP_BYTES)).as_bytes()).unwrap_err(), JsonRefusal::TooLarge);
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub mod retrieval;
 pub mod revocation;
 
 use crate::id::{AssetId, TenantId};
-use contract::{AccessContract, Asked, ContractDecision, ContractStanding, MalformedContract};
+use contract::{AccessContract, Asked, ContractDecision, ContractState, MalformedContract};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -122,7 +122,7 @@ impl ChunkStrategy {
 
 /// Search strategy of a retrieval.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Strategy {
+pub enum RetrievalStrategy {
     /// Full-text search.
     Lexical,
     /// Vector search.
@@ -131,7 +131,7 @@ pub enum Strategy {
     Hybrid,
 }
 
-impl Strategy {
+impl RetrievalStrategy {
     /// Every strategy.
     pub const ALL: [Self; 3] = [Self::Lexical, Self::Vector, Self::Hybrid];
 
@@ -161,7 +161,7 @@ impl Strategy {
     }
 }
 
-impl Strategy {
+impl RetrievalStrategy {
     /// Whether chunks need vectors.
     #[must_use]
     pub const fn needs_vectors(self) -> bool {
@@ -185,7 +185,7 @@ pub struct Chunking {
 #[derive(Clone, PartialEq, Debug)]
 pub struct RetrievalSettings {
     /// Search strategy.
-    pub strategy: Strategy,
+    pub strategy: RetrievalStrategy,
     /// Maximum number of chunks of one retrieval.
     pub top_k: u32,
     /// Minimum score of a chunk, 0 to 1.
@@ -215,14 +215,14 @@ pub struct KnowledgeBase {
 /// The content is not that of a knowledge base. Validation accepted it earlier, so the stored content is corrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the content is not that of a knowledge base")]
-pub struct MalformedBase;
+pub struct MalformedKnowledgeBase;
 
 impl KnowledgeBase {
     /// Parses content.
     ///
     /// # Errors
     /// Returns an error when a field other than the contract violates the schema.
-    pub fn parse(content: &Value) -> Result<Self, MalformedBase> {
+    pub fn parse(content: &Value) -> Result<Self, MalformedKnowledgeBase> {
         let source_type = content.get("source_type").and_then(Value::as_str).and_then(SourceType::parse);
         let retrieval = content.get("retrieval").unwrap_or(&Value::Null);
         let chunking = Chunking {
@@ -231,10 +231,10 @@ impl KnowledgeBase {
         };
         let filters = match retrieval.get("filters") {
             None => Map::new(),
-            Some(filters) => filters.as_object().ok_or(MalformedBase)?.clone(),
+            Some(filters) => filters.as_object().ok_or(MalformedKnowledgeBase)?.clone(),
         };
         let retrieval = RetrievalSettings {
-            strategy: word(retrieval, "strategy", Strategy::parse)?.unwrap_or(Strategy::Lexical),
+            strategy: word(retrieval, "strategy", RetrievalStrategy::parse)?.unwrap_or(RetrievalStrategy::Lexical),
             top_k: number(retrieval, "top_k")?.unwrap_or(DEFAULT_TOP_K),
             score_threshold: share(retrieval, "score_threshold")?.unwrap_or(0.0),
             filters,
@@ -242,7 +242,7 @@ impl KnowledgeBase {
             max_context_tokens: number(retrieval, "max_context_tokens")?,
         };
         Ok(Self {
-            source_type: source_type.ok_or(MalformedBase)?,
+            source_type: source_type.ok_or(MalformedKnowledgeBase)?,
             chunking,
             retrieval,
             contract: AccessContract::parse(content.get("access_contract").unwrap_or(&Value::Null)),
@@ -257,7 +257,7 @@ impl KnowledgeBase {
 
     /// Decides an access request and gives every reason. A malformed contract denies every request.
     #[must_use]
-    pub fn decide(&self, request: &Asked<'_>, state: ContractStanding) -> ContractDecision {
+    pub fn decide(&self, request: &Asked<'_>, state: ContractState) -> ContractDecision {
         match &self.contract {
             Ok(contract) => contract.decide(request, state),
             Err(malformed) => ContractDecision::malformed(*malformed, request.mode),
@@ -265,15 +265,15 @@ impl KnowledgeBase {
     }
 }
 
-fn word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, MalformedBase> {
-    let read = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedBase);
+fn word<T>(object: &Value, field: &str, parse: fn(&str) -> Option<T>) -> Result<Option<T>, MalformedKnowledgeBase> {
+    let read = |value: &Value| value.as_str().and_then(parse).ok_or(MalformedKnowledgeBase);
     object.get(field).map(read).transpose()
 }
 
-fn number(object: &Value, field: &str) -> Result<Option<u32>, MalformedBase> {
+fn number(object: &Value, field: &str) -> Result<Option<u32>, MalformedKnowledgeBase> {
     let read = |value: &Value| match value.as_u64().and_then(|number| u32::try_from(number).ok()) {
         // The schema accepts a float without a fraction as an integer.
-        None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(whole).ok_or(MalformedBase),
+        None => value.as_f64().filter(|number| number.fract() == 0.0).and_then(whole).ok_or(MalformedKnowledgeBase),
         Some(number) => Ok(number),
     };
     object.get(field).map(read).transpose()
@@ -283,8 +283,8 @@ fn whole(number: f64) -> Option<u32> {
     format!("{number}").parse().ok()
 }
 
-fn share(object: &Value, field: &str) -> Result<Option<f64>, MalformedBase> {
-    let read = |value: &Value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)).ok_or(MalformedBase);
+fn share(object: &Value, field: &str) -> Result<Option<f64>, MalformedKnowledgeBase> {
+    let read = |value: &Value| value.as_f64().filter(|share| (0.0..=1.0).contains(share)).ok_or(MalformedKnowledgeBase);
     object.get(field).map(read).transpose()
 }
 

@@ -20,13 +20,13 @@ use std::fmt;
 use uuid::Uuid;
 
 /// Maximum length of a session id, in characters.
-pub const MAX_SESSION: usize = 128;
+pub const MAX_SESSION_CHARS: usize = 128;
 /// Maximum length of a turn, question and response together, in bytes. A longer turn is not stored.
 pub const MAX_TURN_BYTES: usize = 32 << 10;
 /// Maximum bytes of earlier turns that a run receives.
 pub const MAX_REPLAY_BYTES: usize = 64 << 10;
 /// Upper bound of stored turns per session, or per user with user scope, regardless of the asset.
-pub const MOST_TURNS: u32 = 200;
+pub const MAX_TURNS: u32 = 200;
 /// Default number of stored turns.
 pub const DEFAULT_TURNS: u32 = 50;
 /// Default retention of a turn in days, equal to that of responses.
@@ -53,7 +53,7 @@ impl SessionId {
     pub fn parse(text: &str) -> Result<Self, MalformedSession> {
         let begins = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         let continues = |byte: u8| begins(byte) || matches!(byte, b'.' | b':' | b'@' | b'+' | b'=' | b'~');
-        let valid = text.len() <= MAX_SESSION && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
+        let valid = text.len() <= MAX_SESSION_CHARS && text.bytes().next().is_some_and(begins) && text.bytes().all(continues);
         valid.then(|| Self(text.to_owned())).ok_or(MalformedSession)
     }
 
@@ -157,7 +157,7 @@ pub enum OnRevoke {
 
 /// Memory settings of an asset version.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Remembering {
+pub struct MemoryConfig {
     /// Scope of the replayed turns.
     pub scope: Scope,
     /// Maximum number of stored and replayed turns.
@@ -172,7 +172,7 @@ pub struct Remembering {
     pub on_revoke: OnRevoke,
 }
 
-impl Remembering {
+impl MemoryConfig {
     /// Parses a version's content.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ impl Remembering {
         }
         Ok(Self {
             scope,
-            most: number("max_items").unwrap_or(DEFAULT_TURNS).min(MOST_TURNS),
+            most: number("max_items").unwrap_or(DEFAULT_TURNS).min(MAX_TURNS),
             days: number("ttl_days").unwrap_or(DEFAULT_DAYS),
             write_policy,
             // The default is the cautious choice.
@@ -239,12 +239,12 @@ pub struct BoundMemory {
     /// Slug.
     pub slug: String,
     /// Settings of the bound version.
-    pub remembering: Remembering,
+    pub remembering: MemoryConfig,
 }
 
 /// A stored turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct KeptTurn {
+pub struct StoredTurn {
     /// Run that produced the turn.
     pub execution_id: ExecutionId,
     /// Question.
@@ -261,17 +261,17 @@ pub struct KeptTurn {
 
 /// Earlier turns of a run's conversation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Recalled {
+pub struct RecalledTurns {
     /// Latest erasure of the conversation within retention, if any. A run that started before a newer erasure writes no
     /// turn.
     pub erasure: Option<Uuid>,
     /// Earlier turns, oldest first.
-    pub turns: Vec<KeptTurn>,
+    pub turns: Vec<StoredTurn>,
 }
 
 /// A turn that a run submits to memory after it ended with a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OfferedTurn {
+pub struct CandidateTurn {
     /// Memory asset.
     pub memory: BoundMemory,
     /// Latest erasure that the run has seen.
@@ -282,7 +282,7 @@ pub struct OfferedTurn {
     pub answered: String,
 }
 
-impl OfferedTurn {
+impl CandidateTurn {
     /// Length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -296,7 +296,7 @@ pub struct Writeback {
     /// Conversation.
     pub place: MemoryPlace,
     /// Turn.
-    pub turn: OfferedTurn,
+    pub turn: CandidateTurn,
     /// Salt of its digest, erased with the turn.
     pub salt: [u8; 16],
     /// Access contracts of the turn. It is not stored if one of them is revoked by then.

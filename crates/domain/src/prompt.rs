@@ -12,9 +12,9 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Maximum length of a rendered prompt, in bytes. A short template can repeat a long value many times.
-pub const MAX_RENDERED: usize = 4 << 20;
+pub const MAX_RENDERED_BYTES: usize = 4 << 20;
 /// Maximum number of distinct assets that a template includes; creating a version looks up each of them.
-pub const MAX_INCLUDED: usize = 32;
+pub const MAX_INCLUDED_ASSETS: usize = 32;
 
 /// A parsed prompt template.
 #[derive(Clone, PartialEq, Debug)]
@@ -203,7 +203,7 @@ impl PromptTemplate {
                 }
                 Piece::Asset { reference, offset } => {
                     included.insert(reference);
-                    if included.len() > MAX_INCLUDED {
+                    if included.len() > MAX_INCLUDED_ASSETS {
                         return Err(PromptRefusal::TooLarge { offset: *offset });
                     }
                 }

@@ -18,7 +18,7 @@ mod phone;
 mod place;
 
 use crate::number;
-use disguise::{Rewriting, undisguised};
+use disguise::{Replacer, undisguised};
 use place::Place;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -175,11 +175,11 @@ impl Redactor {
     /// Masks the matches in one view of a text.
     fn pass(&self, text: &str, sight: Sight, found: &mut Counts) -> String {
         let seen = sight.of(text);
-        let mut rewriting = Rewriting::of(text, &seen);
+        let mut rewriting = Replacer::of(text, &seen);
         email::find(&seen, |range| self.take((Class::Email, range), sight, &mut rewriting, found));
         let text = rewriting.finish();
         let seen = sight.of(&text);
-        let mut rewriting = Rewriting::of(&text, &seen);
+        let mut rewriting = Replacer::of(&text, &seen);
         self.find_words(&seen, |class, range| self.take((class, range), sight, &mut rewriting, found));
         rewriting.finish()
     }
@@ -190,7 +190,7 @@ impl Redactor {
         &self,
         (class, range): (Class, Range<usize>),
         sight: Sight,
-        rewriting: &mut Rewriting<'_>,
+        rewriting: &mut Replacer<'_>,
         found: &mut Counts,
     ) {
         let mask = (!self.spared.contains(&class)).then(|| class.mask());
@@ -211,16 +211,16 @@ impl Redactor {
     /// Two keys may get the same mask. A suffix keeps both members: the second becomes `[email] 2`.
     pub fn redact(&self, value: &mut Value) -> Counts {
         let mut found = Counts::default();
-        self.redact_under(None, value, &mut found);
+        self.redact_value(None, value, &mut found);
         found
     }
 
-    fn redact_under(&self, key: Option<&str>, value: &mut Value, found: &mut Counts) {
+    fn redact_value(&self, key: Option<&str>, value: &mut Value, found: &mut Counts) {
         match value {
             Value::Null | Value::Bool(_) => {}
             Value::Number(number) => {
                 let Some(digits) = digits(number) else { return };
-                let redaction = self.redact_told(key, &digits);
+                let redaction = self.redact_with_key(key, &digits);
                 if let Some((class, _)) = redaction.found.iter().find(|(class, _)| class.mask() == redaction.text) {
                     *value = Value::String(redaction.text);
                     found.count(class);
@@ -230,20 +230,20 @@ impl Redactor {
                 }
             }
             Value::String(text) => {
-                let redaction = self.redact_told(key, text);
+                let redaction = self.redact_with_key(key, text);
                 *text = redaction.text;
                 found.add(&redaction.found);
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_under(key, item, found)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_value(key, item, found)),
             Value::Object(members) => {
-                members.iter_mut().for_each(|(key, member)| self.redact_under(Some(key), member, found));
+                members.iter_mut().for_each(|(key, member)| self.redact_value(Some(key), member, found));
                 self.redact_keys(members, found);
             }
         }
     }
 
     /// Masks a text, with the class that its key implies.
-    fn redact_told(&self, key: Option<&str>, text: &str) -> Redaction {
+    fn redact_with_key(&self, key: Option<&str>, text: &str) -> Redaction {
         if key.is_some_and(|key| phone::is_named(&undisguised(key))) && phone::is_bare(text) {
             let mut found = Counts::default();
             found.count(Class::Phone);
@@ -297,7 +297,7 @@ impl Redactor {
 
     /// The class and end of a match at this position. The first match wins; patterns with stricter checks come first.
     fn begins(&self, place: Place<'_>) -> Option<(Class, usize)> {
-        if !place.may_begin() {
+        if !place.may_start_match() {
             return None;
         }
         let national = || self.national_ids.iter().find_map(|scheme| scheme.begins(place));

@@ -351,7 +351,7 @@ impl Release {
             StateName::Draft => vec![StateName::ReviewReady, StateName::Retired],
             StateName::ReviewReady => vec![StateName::Approved, StateName::Draft, StateName::Retired],
             StateName::Approved => vec![StateName::Active, StateName::Retired],
-            StateName::Active if deployment.lanes_left_for(self).is_empty() => vec![StateName::Retired],
+            StateName::Active if deployment.untaken_lanes(self).is_empty() => vec![StateName::Retired],
             StateName::Active => vec![StateName::Active, StateName::Retired],
             StateName::Superseded => vec![StateName::Retired],
             StateName::Retired => Vec::new(),
@@ -380,7 +380,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => Err(self.no_way_from(deployment)),
+            | State::Retired => Err(self.invalid_transition(deployment)),
         }
     }
 
@@ -395,11 +395,11 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => Err(self.no_way_from(deployment)),
+            | State::Retired => Err(self.invalid_transition(deployment)),
         }
     }
 
-    fn no_way_from(&self, deployment: &Deployment) -> ReleaseRefusal {
+    fn invalid_transition(&self, deployment: &Deployment) -> ReleaseRefusal {
         ReleaseRefusal::InvalidTransition { from: self.state.name(), valid: self.valid_transitions(deployment) }
     }
 

@@ -4,7 +4,7 @@ mod hold;
 pub mod ports;
 
 use crate::{release::lane::Lane, store::Revision, time::Timestamp};
-pub use hold::{Hold, LaneRecord, NextLane, Observed};
+pub use hold::{HoldReason, SoakStatus, NextLaneGates, LaneMetrics};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ pub struct Rollout {
     /// The soak start of the current lane, by the database's clock.
     pub soak_started_at: Timestamp,
     /// The hold reasons recorded for the current lane, without duplicates.
-    pub held: Vec<Hold>,
+    pub held: Vec<HoldReason>,
 }
 
 impl Rollout {
@@ -158,13 +158,13 @@ impl Rollout {
 
     /// Sets the soak start of the current lane, if the store reports one.
     #[must_use]
-    pub fn soaking_since(self, moment: Option<Timestamp>) -> Self {
+    pub fn with_soak_start(self, moment: Option<Timestamp>) -> Self {
         Self { soak_started_at: moment.unwrap_or(self.soak_started_at), ..self }
     }
 
     /// Whether the rollout is in progress.
     #[must_use]
-    pub fn in_progress(&self) -> bool {
+    pub fn is_in_progress(&self) -> bool {
         self.status == RolloutStatus::InProgress
     }
 
@@ -178,7 +178,7 @@ impl Rollout {
     /// progress.
     #[must_use]
     pub fn next_lane(&self) -> Option<Lane> {
-        if self.in_progress() { self.plan.next(self.current) } else { None }
+        if self.is_in_progress() { self.plan.next(self.current) } else { None }
     }
 
     /// The soak end of the current lane, by the database's clock.
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(begun.soak_ends_at().micros(), 300_000_000);
         let last = begun.advanced(Revision::new(7), now);
         assert_eq!((last.current_lane(), last.next_lane(), last.since), (Lane::Standard, None, Revision::new(7)));
-        assert!(last.in_progress());
+        assert!(last.is_in_progress());
         let complete = last.advanced(Revision::new(8), now);
         assert_eq!((complete.status, complete.current), (RolloutStatus::Completed, 1));
         assert_eq!(complete.stopped(), complete, "a completed rollout stays completed");

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use unicode_normalization::UnicodeNormalization as _;
 
 /// The maximum length of a query, in characters.
-pub const MAX_QUESTION: usize = 256;
+pub const MAX_QUERY_CHARS: usize = 256;
 /// The maximum length of a word, in characters; longer words are truncated.
-const LONGEST_WORD: usize = 64;
+const MAX_WORD_CHARS: usize = 64;
 
 /// Passes each word of a text to `give`, lower-cased and in Unicode compatibility form (NFKC).
-fn each_word(text: &str, mut give: impl FnMut(String)) {
+fn for_each_word(text: &str, mut give: impl FnMut(String)) {
     let plain: String = text.nfkc().flat_map(char::to_lowercase).nfkc().collect();
     let parts = plain.split(|character: char| !character.is_alphanumeric());
-    parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(LONGEST_WORD).collect()));
+    parts.filter(|part| !part.is_empty()).for_each(|part| give(part.chars().take(MAX_WORD_CHARS).collect()));
 }
 
 /// The frequency of each word in the texts.
@@ -23,7 +23,7 @@ fn each_word(text: &str, mut give: impl FnMut(String)) {
 pub fn counted<'t>(texts: impl IntoIterator<Item = &'t str>) -> BTreeMap<String, u32> {
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for text in texts {
-        each_word(text, |word| {
+        for_each_word(text, |word| {
             let count = counts.entry(word).or_default();
             *count = count.saturating_add(1);
         });
@@ -42,7 +42,7 @@ impl Words {
     pub fn of<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let mut words = BTreeSet::new();
         for text in texts {
-            each_word(text, |word| words.extend([word]));
+            for_each_word(text, |word| words.extend([word]));
         }
         Self(words)
     }

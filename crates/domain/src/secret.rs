@@ -9,7 +9,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 /// Maximum length of a reference, in characters.
-pub const MAX_SECRET_REF: usize = 512;
+pub const MAX_SECRET_REF_CHARS: usize = 512;
 
 /// Value of a secret.
 #[derive(Clone)]
@@ -88,7 +88,7 @@ impl SecretRef {
     /// Returns an error when the text has another form.
     pub fn parse(text: &str) -> Result<Self, SecretRefRefusal> {
         match parts(text)? {
-            ("env", name) if is_variable(name) => Ok(Self::Env(name.to_owned())),
+            ("env", name) if is_variable_name(name) => Ok(Self::Env(name.to_owned())),
             ("file", name) if is_segment(name, is_first_of_file) => Ok(Self::File(name.to_owned())),
             ("vault", place) => entry(place).map(|(path, key)| Self::Vault { path, key }),
             _ => Err(SecretRefRefusal),
@@ -124,13 +124,13 @@ impl ServerSecretRef {
 }
 
 fn parts(text: &str) -> Result<(&str, &str), SecretRefRefusal> {
-    let fits = text.chars().count() <= MAX_SECRET_REF;
+    let fits = text.chars().count() <= MAX_SECRET_REF_CHARS;
     text.split_once(':').filter(|_| fits).ok_or(SecretRefRefusal)
 }
 
 /// Matches `[A-Z][A-Z0-9]*(_[A-Z0-9]+)*`. A double underscore separates the tenant from the name, so names contain
 /// none.
-fn is_variable(name: &str) -> bool {
+fn is_variable_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
     name.starts_with(|letter: char| letter.is_ascii_uppercase())
         && name.split('_').all(|part| !part.is_empty() && part.bytes().all(inner))
@@ -200,7 +200,7 @@ impl SecretError {
 
 /// Reads secrets at the time of use.
 #[async_trait]
-pub trait Secrets: Send + Sync {
+pub trait SecretReader: Send + Sync {
     /// Reads a tenant's secret.
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError>;
 
@@ -264,7 +264,7 @@ mod tests {
     fn accepts_the_same_references_as_the_schemas() {
         let schema: Value = serde_json::from_str(include_str!("asset/schemas/model_config.json")).unwrap();
         let described = &schema["$defs"]["secret_ref"];
-        assert_eq!(described["maxLength"], MAX_SECRET_REF);
+        assert_eq!(described["maxLength"], MAX_SECRET_REF_CHARS);
         let pattern = Regex::new(described["pattern"].as_str().unwrap()).unwrap();
         for good in GOOD {
             assert!(SecretRef::parse(good).is_ok() && pattern.is_match(good), "{good}");
@@ -272,7 +272,7 @@ mod tests {
         for bad in BAD {
             assert!(SecretRef::parse(bad).is_err() && !pattern.is_match(bad), "{bad:?}");
         }
-        let long = format!("file:{}", "a".repeat(MAX_SECRET_REF - 5));
+        let long = format!("file:{}", "a".repeat(MAX_SECRET_REF_CHARS - 5));
         assert!(SecretRef::parse(&long).is_ok());
         assert_eq!(SecretRef::parse(&format!("{long}a")), Err(SecretRefRefusal));
     }

@@ -8,7 +8,7 @@ use crate::{
     id::{ExecutionId, ShareLinkId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     text::is_name,
     time::Timestamp,
@@ -24,11 +24,11 @@ pub const TTL_HOURS: RangeInclusive<u32> = 1..=720;
 /// The default lifetime, in hours.
 pub const DEFAULT_TTL_HOURS: u32 = 24;
 /// The allowed number of runs per link.
-pub const MAX_USES: RangeInclusive<u32> = 1..=10_000;
+pub const USE_LIMITS: RangeInclusive<u32> = 1..=10_000;
 /// The default number of runs.
 pub const DEFAULT_MAX_USES: u32 = 1;
 /// The maximum length of a label, in characters.
-pub const LONGEST_LABEL: usize = 200;
+pub const MAX_LABEL_CHARS: usize = 200;
 
 /// A stored share link, without its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -86,10 +86,10 @@ pub struct ShareTerms {
 impl ShareTerms {
     /// All problems of the terms.
     pub fn refusals(&self) -> impl Iterator<Item = ShareTermsRefusal> {
-        let label = self.label.as_deref().is_some_and(|label| !is_name(label, LONGEST_LABEL));
+        let label = self.label.as_deref().is_some_and(|label| !is_name(label, MAX_LABEL_CHARS));
         let refusals = [
             (!TTL_HOURS.contains(&self.ttl_hours), ShareTermsRefusal::TtlHours),
-            (!MAX_USES.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
+            (!USE_LIMITS.contains(&self.max_uses), ShareTermsRefusal::MaxUses),
             (label, ShareTermsRefusal::Label),
         ];
         refusals.into_iter().filter_map(|(is_wrong, refusal)| is_wrong.then_some(refusal))
@@ -167,7 +167,7 @@ impl TokenRefusal {
 
 /// A share link as of one read; it is valid only within the current request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SeenLink {
+pub struct ShareLinkSnapshot {
     /// The link.
     pub link: ShareLink,
     /// Whether it had expired, by the database's clock.
@@ -176,7 +176,7 @@ pub struct SeenLink {
     pub hash: TokenHash,
 }
 
-impl SeenLink {
+impl ShareLinkSnapshot {
     /// Checks whether the link opens its workload.
     ///
     /// # Errors
@@ -290,16 +290,16 @@ pub trait ShareLinkStore: Send + Sync {
         scope: TenantScope,
         workload: WorkloadId,
         id: ShareLinkId,
-    ) -> Result<Option<SeenLink>, StoreError>;
+    ) -> Result<Option<ShareLinkSnapshot>, StoreError>;
     /// Finds a link by the hash of its token.
-    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<SeenLink>, StoreError>;
+    async fn find_by_token(&self, scope: TenantScope, hash: &TokenHash) -> Result<Option<ShareLinkSnapshot>, StoreError>;
     /// A page of a workload's links, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<ShareLink>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<ShareLink>, StoreError>;
     /// Stores a link with its token hash, and returns its expiry. Stale when the workload is retired.
     async fn commit_new(
         &self,
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    fn seen(revoked: bool, expired: bool, use_count: u32) -> SeenLink {
+    fn seen(revoked: bool, expired: bool, use_count: u32) -> ShareLinkSnapshot {
         let at = Timestamp::new(time::OffsetDateTime::UNIX_EPOCH);
         let link = ShareLink {
             share_link_id: Uuid::from_u128(1).into(),
@@ -335,7 +335,7 @@ mod tests {
             created_at: at,
             created_by: ActorRef::local(),
         };
-        SeenLink { link, expired, hash: TokenHash::new([0; 32]) }
+        ShareLinkSnapshot { link, expired, hash: TokenHash::new([0; 32]) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 /// An event that other processes wait for, in order of urgency: under overload only the first ones are sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Signal {
+pub enum Wakeup {
     /// All workers should recheck their leases.
     LookAtAll,
     /// The worker of a run should recheck its lease.
@@ -19,7 +19,7 @@ pub enum Signal {
     Progress(ExecutionId),
 }
 
-impl Signal {
+impl Wakeup {
     /// The wire form, at most 37 characters.
     #[must_use]
     pub fn spelled(self) -> String {
@@ -49,11 +49,11 @@ impl Signal {
 
 /// The channel between the processes of an installation.
 #[async_trait]
-pub trait SignalLine: Send + Sync {
+pub trait WakeupBus: Send + Sync {
     /// Sends wakeups to all processes, including this one.
-    async fn tell(&self, signals: &[Signal]) -> Result<(), StoreError>;
+    async fn tell(&self, signals: &[Wakeup]) -> Result<(), StoreError>;
     /// Waits for wakeups. After an error the channel reconnects, and wakeups sent in between are lost.
-    async fn hear(&self) -> Result<Vec<Signal>, StoreError>;
+    async fn hear(&self) -> Result<Vec<Wakeup>, StoreError>;
 }
 
 #[cfg(test)]
@@ -63,12 +63,12 @@ mod tests {
     #[test]
     fn wakeups_round_trip_and_unknown_ones_are_ignored() {
         let id = ExecutionId::from(Uuid::from_u128(7));
-        for signal in [Signal::LookAtAll, Signal::Look(id), Signal::Work, Signal::Ended(id), Signal::Progress(id)] {
+        for signal in [Wakeup::LookAtAll, Wakeup::Look(id), Wakeup::Work, Wakeup::Ended(id), Wakeup::Progress(id)] {
             assert!(signal.spelled().len() <= 37);
-            assert_eq!(Signal::parse(&signal.spelled()), Some(signal));
+            assert_eq!(Wakeup::parse(&signal.spelled()), Some(signal));
         }
         for text in ["", "x", "w1", "p", "pp", "e", "a ", "\u{e9}"] {
-            assert_eq!(Signal::parse(text), None, "{text:?}");
+            assert_eq!(Wakeup::parse(text), None, "{text:?}");
         }
     }
 }

@@ -60,7 +60,7 @@ impl Slug {
             && text.len() <= MAX_SLUG
             && text.bytes().all(inner)
             && !text.starts_with('-')
-            && !text.ends_with('-');
+            && !text.record('-');
         if !shaped {
             return Err(SlugRefusal::Shape);
         }
@@ -78,7 +78,7 @@ impl Slug {
 
     /// The slug as a default display name: `ticket-classifier` gives `Ticket classifier`.
     #[must_use]
-    pub fn in_words(&self) -> String {
+    pub fn to_display_name(&self) -> String {
         let mut words = self.0.replace('-', " ");
         if let Some(first) = words.get_mut(0..1) {
             first.make_ascii_uppercase();
@@ -124,6 +124,6 @@ mod tests {
 
     #[test]
     fn converts_to_display_name() {
-        assert_eq!(Slug::parse("ticket-classifier").unwrap().in_words(), "Ticket classifier");
+        assert_eq!(Slug::parse("ticket-classifier").unwrap().to_display_name(), "Ticket classifier");
     }
 }

@@ -59,7 +59,7 @@ impl<T> Change<T> {
 
 /// A request for a page, newest first: at most `limit` rows from `start`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Paging {
+pub struct PageRequest {
     /// 1 to 200.
     pub limit: u32,
     /// The start of the page.
@@ -72,15 +72,15 @@ pub enum Start {
     /// After a number of rows, 0 to 10 000; the store skips them.
     Skip(u32),
     /// After the row of this cursor; the store seeks it directly at any depth.
-    Behind(Mark),
+    Behind(Cursor),
 }
 
 /// The position of a row in its list: the sort key. Each sort key is unique and immutable, so a cursor stays valid when
 /// rows are inserted or deleted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mark(u128);
+pub struct Cursor(u128);
 
-impl Mark {
+impl Cursor {
     /// Wraps a cursor value that was returned to a client.
     #[must_use]
     pub const fn new(number: u128) -> Self {
@@ -106,13 +106,13 @@ impl Mark {
     }
 }
 
-impl From<Uuid> for Mark {
+impl From<Uuid> for Cursor {
     fn from(id: Uuid) -> Self {
         Self(id.as_u128())
     }
 }
 
-impl Paging {
+impl PageRequest {
     /// The first `limit` rows.
     #[must_use]
     pub const fn first(limit: u32) -> Self {
@@ -122,28 +122,28 @@ impl Paging {
 
 /// A page of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Listed<T> {
+pub struct Page<T> {
     /// The rows, newest first.
     pub rows: Vec<T>,
     /// The total number of rows, exact up to 10 000; a larger value means more than 10 000.
     pub total: u64,
     /// The cursor of the last row, if more rows follow.
-    pub next: Option<Mark>,
+    pub next: Option<Cursor>,
 }
 
-impl<T> Listed<T> {
+impl<T> Page<T> {
     /// Maps the rows.
-    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Listed<U> {
-        Listed { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
+    pub fn map<U>(self, turn: impl FnMut(T) -> U) -> Page<U> {
+        Page { rows: self.rows.into_iter().map(turn).collect(), total: self.total, next: self.next }
     }
 
     /// Maps the rows with a fallible function.
     ///
     /// # Errors
     /// The first error.
-    pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Listed<U>, E> {
+    pub fn try_map<U, E>(self, turn: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
         let rows = self.rows.into_iter().map(turn).collect::<Result<_, _>>()?;
-        Ok(Listed { rows, total: self.total, next: self.next })
+        Ok(Page { rows, total: self.total, next: self.next })
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     notification::Category,
     share_link::ShareToken,
     slug::{Slug, SlugRefusal},
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     text::is_name,
     time::Timestamp,
     workload::Workload,
@@ -158,22 +158,22 @@ pub enum TenantRefusal {
     DuplicateHost,
 }
 
-fn read_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
+fn parse_slug(field: &'static str, text: &str) -> Result<Slug, TenantRefusal> {
     Slug::parse(text).map_err(|refusal| TenantRefusal::Slug { field, refusal })
 }
 
 /// All problems of the fields of a new tenant.
 pub fn refused_tenant(slug: &str, name: &str) -> impl Iterator<Item = TenantRefusal> {
     let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
-    read_slug("slug", slug).err().into_iter().chain(name)
+    parse_slug("slug", slug).err().into_iter().chain(name)
 }
 
 /// All problems of the fields of a new workspace.
-pub fn refused_workspace(slug: &str, name: &str, namespace: &str) -> impl Iterator<Item = TenantRefusal> {
+pub fn workspace_refusals(slug: &str, name: &str, namespace: &str) -> impl Iterator<Item = TenantRefusal> {
     let too_long = (slug.len() > MAX_WORKSPACE_SLUG).then_some(TenantRefusal::SlugTooLong);
-    let slug = read_slug("slug", slug).err().or(too_long);
+    let slug = parse_slug("slug", slug).err().or(too_long);
     let name = (!is_display_name(name)).then_some(TenantRefusal::Name);
-    [slug, read_slug("namespace", namespace).err(), name].into_iter().flatten()
+    [slug, parse_slug("namespace", namespace).err(), name].into_iter().flatten()
 }
 
 impl TenantRefusal {
@@ -232,7 +232,7 @@ fn is_host_name(text: &str) -> bool {
             && part.len() <= 63
             && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
             && !part.starts_with('-')
-            && !part.ends_with('-')
+            && !part.record('-')
     };
     text.len() <= 253 && !text.is_empty() && text.split('.').all(label)
 }
@@ -241,7 +241,7 @@ fn is_host_name(text: &str) -> bool {
 /// cannot. A name whose last label is a number is an address (WHATWG URL, "ends in a number").
 #[must_use]
 pub fn is_public_host(name: &str) -> bool {
-    let is_loopback = LOOPBACK_NAMES.contains(&name) || name.ends_with(".localhost");
+    let is_loopback = LOOPBACK_NAMES.contains(&name) || name.record(".localhost");
     let last = name.rsplit('.').next().unwrap_or_default();
     let is_decimal = last.bytes().all(|byte| byte.is_ascii_digit());
     let is_hexadecimal = last.strip_prefix("0x").is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -257,7 +257,7 @@ impl Tenant {
         if let Some(refusal) = refused_tenant(slug, name).next() {
             return Err(refusal);
         }
-        let slug = read_slug("slug", slug)?;
+        let slug = parse_slug("slug", slug)?;
         let subject = Subject { kind: "tenant", id: tenant_id.uuid() };
         let fact = Fact::new(FactKind::TenantCreated, subject, None, stamp, json!({ "slug": slug.as_str() }));
         let next = Self {
@@ -327,10 +327,10 @@ impl Workspace {
         namespace: &str,
         stamp: &Stamp,
     ) -> Result<Change<NewWorkspace>, TenantRefusal> {
-        if let Some(refusal) = refused_workspace(slug, name, namespace).next() {
+        if let Some(refusal) = workspace_refusals(slug, name, namespace).next() {
             return Err(refusal);
         }
-        let (slug, namespace) = (read_slug("slug", slug)?, read_slug("namespace", namespace)?);
+        let (slug, namespace) = (parse_slug("slug", slug)?, parse_slug("namespace", namespace)?);
         let (workspace_id, namespace_id, assistant_id) = ids;
         let subject = Subject { kind: "workspace", id: workspace_id.uuid() };
         let detail = json!({
@@ -359,7 +359,7 @@ pub trait TenantStore: Send + Sync {
     /// The tenant that uses this public host, if any.
     async fn of_host(&self, host: &str) -> Result<Option<TenantId>, StoreError>;
     /// All tenants, newest first.
-    async fn list(&self, page: Paging) -> Result<Listed<Tenant>, StoreError>;
+    async fn list(&self, page: PageRequest) -> Result<Page<Tenant>, StoreError>;
     /// Creates a tenant. The fact and the key belong to the creator's tenant.
     async fn commit_new(
         &self,
@@ -377,7 +377,7 @@ pub trait WorkspaceStore: Send + Sync {
     /// Finds a workspace of the tenant.
     async fn find(&self, scope: TenantScope, id: WorkspaceId) -> Result<Option<Workspace>, StoreError>;
     /// The tenant's workspaces, newest first.
-    async fn list(&self, scope: TenantScope, page: Paging) -> Result<Listed<Workspace>, StoreError>;
+    async fn list(&self, scope: TenantScope, page: PageRequest) -> Result<Page<Workspace>, StoreError>;
     /// Creates a workspace with its assistant and, if needed, its namespace; returns the stored workspace.
     async fn commit_new(
         &self,

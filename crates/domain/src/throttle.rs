@@ -102,7 +102,7 @@ pub struct Throttled {
 
 /// Stores rate limits for all processes.
 #[async_trait]
-pub trait ThrottleStore: Send + Sync {
+pub trait RateLimitStore: Send + Sync {
     /// Counts a request if the quota allows it, by the database's clock.
     async fn take(&self, scope: TenantScope, counted: &Counted, quota: Quota) -> Result<Taken, StoreError>;
     /// Deletes clients without pending intervals; returns their number.

@@ -4,7 +4,7 @@
 mod arguments;
 mod manifest;
 
-pub use arguments::{EvidenceForm, ToolCall};
+pub use arguments::{EvidenceFormat, ToolCall};
 pub use manifest::{ToolDescription, of_workload, workload_of};
 
 use crate::asset::content::{ContentProblem, PublishedSchema};
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 /// A built-in tool. Source: specification, execution; contract, sections 5 and 12.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BuiltIn {
+pub enum BuiltinTool {
     /// Runs a workload.
     ExecuteFlow,
     /// Searches a knowledge base.
@@ -31,7 +31,7 @@ pub enum Effect {
     Runs,
 }
 
-impl BuiltIn {
+impl BuiltinTool {
     /// Every tool.
     pub const ALL: [Self; 3] = [Self::ExecuteFlow, Self::QueryKnowledgeBase, Self::InspectEvidence];
 

@@ -317,7 +317,7 @@ impl Workload {
     fn registered(new: NewWorkload, management_source: Option<ManagementSource>, stamp: &Stamp) -> Self {
         Self {
             workload_id: new.workload_id,
-            name: new.name.unwrap_or_else(|| new.slug.in_words()),
+            name: new.name.unwrap_or_else(|| new.slug.to_display_name()),
             description: new.description.unwrap_or_default(),
             slug: new.slug,
             owner_ref: new.owner_ref,
@@ -406,7 +406,7 @@ impl Workload {
 
     /// Whether a patch changes the access mode.
     #[must_use]
-    pub fn is_exposed_by(&self, patch: &WorkloadPatch) -> bool {
+    pub fn is_access_mode_changed_by(&self, patch: &WorkloadPatch) -> bool {
         patch.interface_config.as_ref().is_some_and(|config| {
             let mode = config.as_ref().map_or(AccessMode::Authenticated, InterfaceConfig::access_mode);
             mode != self.access_mode()
@@ -415,7 +415,7 @@ impl Workload {
 
     /// The description to display: the interface's own, else the workload's.
     #[must_use]
-    pub fn shown_description(&self) -> &str {
+    pub fn display_description(&self) -> &str {
         let own = self.interface_config.as_ref().map(InterfaceConfig::description);
         own.filter(|text| !text.is_empty()).unwrap_or(&self.description)
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 /// One line of the corpus.
 #[derive(Deserialize)]
-struct Recorded {
+struct CorpusEntry {
     /// A JSON document in any spelling.
     source: String,
     /// Its canonical form; `None` if it contains an integer beyond 2^53 - 1.
@@ -19,7 +19,7 @@ struct Recorded {
 fn canonical_bytes_match_the_recorded_oracle() {
     let (mut written, mut refused) = (0, 0);
     for line in include_str!("canonical/corpus.jsonl").lines() {
-        let recorded: Recorded = serde_json::from_str(line).unwrap();
+        let recorded: CorpusEntry = serde_json::from_str(line).unwrap();
         let document = serde_json::from_str(&recorded.source).unwrap();
         match (Canonical::of(&document), recorded.canonical) {
             (Ok(ours), Some(theirs)) => {

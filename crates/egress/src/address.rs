@@ -4,7 +4,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Non-public IPv4 networks (IANA IPv4 Special-Purpose Address Registry), and one cloud's internal address.
-const CLOSED: [Ipv4Net; 17] = [
+const NON_PUBLIC_V4: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),          // this network
     v4([10, 0, 0, 0], 8),         // private
     v4([100, 64, 0, 0], 10),      // carrier-grade NAT; metadata services of some clouds
@@ -26,10 +26,10 @@ const CLOSED: [Ipv4Net; 17] = [
 
 /// The globally allocated part of IPv6. Mapped (`::ffff:0:0/96`), translated (`64:ff9b::/96`), unique local
 /// (`fc00::/7`), link-local (`fe80::/10`) and multicast addresses lie outside.
-const PUBLIC: Ipv6Net = v6([0x2000, 0, 0], 3);
+const GLOBAL_V6: Ipv6Net = v6([0x2000, 0, 0], 3);
 
 /// Networks in that part that are not public, or that embed IPv4 addresses.
-const CLOSED_V6: [Ipv6Net; 4] = [
+const NON_PUBLIC_V6: [Ipv6Net; 4] = [
     v6([0x2001, 0, 0], 23),     // protocol assignments: Teredo, benchmarks, ORCHID
     v6([0x2001, 0xdb8, 0], 32), // documentation
     v6([0x2002, 0, 0], 16),     // 6to4
@@ -47,8 +47,8 @@ const fn v6([a, b, c]: [u16; 3], prefix: u8) -> Ipv6Net {
 /// Whether an address belongs to the public internet.
 pub(crate) fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !CLOSED.iter().any(|network| network.contains(&address)),
-        IpAddr::V6(address) => PUBLIC.contains(&address) && !CLOSED_V6.iter().any(|network| network.contains(&address)),
+        IpAddr::V4(address) => !NON_PUBLIC_V4.iter().any(|network| network.contains(&address)),
+        IpAddr::V6(address) => GLOBAL_V6.contains(&address) && !NON_PUBLIC_V6.iter().any(|network| network.contains(&address)),
     }
 }
 

@@ -10,7 +10,7 @@ use reqwest::{
 use std::{fmt, future::ready, pin::Pin};
 
 /// The only accepted content coding: none.
-pub(crate) const PLAIN: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
 
 /// The head of a response, with a body to be read.
 pub struct Answer {
@@ -68,7 +68,7 @@ impl Answer {
         let mut codings = self.headers().get_all(CONTENT_ENCODING).iter();
         codings.all(|coding| {
             let coding = coding.as_bytes().trim_ascii();
-            coding.is_empty() || coding.eq_ignore_ascii_case(PLAIN.as_bytes())
+            coding.is_empty() || coding.eq_ignore_ascii_case(IDENTITY.as_bytes())
         })
     }
 

@@ -1,7 +1,7 @@
 //! A client for one scheme, host and port.
 
 use crate::{
-    answer::{Answer, PLAIN},
+    answer::{Answer, IDENTITY},
     guard::{Demand, Origin},
     refusal::{EgressError, EgressRefusal},
     resolver::{Checked, Resolver},
@@ -20,9 +20,9 @@ use url::Url;
 /// connection.
 const IDLE: Duration = Duration::from_secs(30);
 /// Maximum number of response headers; the HTTP client limits their total size.
-const HEADERS: usize = 100;
+const MAX_HEADERS: usize = 100;
 /// The user agent of every request.
-const AGENT: &str = concat!("fairway/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("fairway/", env!("CARGO_PKG_VERSION"));
 
 /// Limits of a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,11 +84,11 @@ impl Endpoint {
             // Retries are the caller's decision.
             .retry(retry::never())
             .referer(false)
-            .user_agent(AGENT)
+            .user_agent(USER_AGENT)
             // Without this header, a server may choose any content coding.
-            .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(PLAIN))]))
+            .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static(IDENTITY))]))
             .http1_only()
-            .http1_max_headers(HEADERS)
+            .http1_max_headers(MAX_HEADERS)
             .tcp_nodelay(true)
             .pool_idle_timeout(IDLE)
             .timeout(limits.time)

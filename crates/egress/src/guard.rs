@@ -11,7 +11,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use url::{Host, Url};
 
 /// Ports that are allowed without an allowance.
-const USUAL_PORTS: [u16; 2] = [443, 8443];
+const DEFAULT_PORTS: [u16; 2] = [443, 8443];
 
 /// Whether plain HTTP to loopback addresses can be allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,13 +181,13 @@ impl Guard {
 
     /// The same guard with another resolver.
     #[must_use]
-    pub fn resolving_by(self, resolver: Arc<dyn Resolver>) -> Self {
+    pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
         Self { resolver, ..self }
     }
 
     /// The same guard with this origin allowed exactly, because the operator configured it.
     #[must_use]
-    pub fn also_allowing(mut self, url: &Url) -> Self {
+    pub fn with_allowed_origin(mut self, url: &Url) -> Self {
         self.configured.extend(Origin::of(url));
         self
     }
@@ -226,7 +226,7 @@ impl Guard {
         };
         let demand = Demand {
             encrypts,
-            has_usual_port: USUAL_PORTS.contains(&origin.port),
+            has_usual_port: DEFAULT_PORTS.contains(&origin.port),
             anywhere: named,
             networks: self.networks(origin.port),
         };
@@ -370,7 +370,7 @@ mod tests {
 
     #[test]
     fn configured_origins_are_allowed_exactly() {
-        let guard = guard(Reach::Remote, &[]).also_allowing(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
+        let guard = guard(Reach::Remote, &[]).with_allowed_origin(&Url::parse("http://127.0.0.1:4000/v1").unwrap());
         assert_eq!(refused(&guard, "http://127.0.0.1:4000/v1/chat"), None);
         assert_eq!(refused(&guard, "http://127.1:4000/"), None, "the same address in another notation");
         for (url, refusal) in [

@@ -5,12 +5,12 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 use std::sync::{Arc, OnceLock};
 
 /// Loaded once per process: it takes some milliseconds, and all endpoints share it.
-static TRUST: OnceLock<Option<ClientConfig>> = OnceLock::new();
+static TLS_CONFIG: OnceLock<Option<ClientConfig>> = OnceLock::new();
 
 /// A TLS configuration that trusts the public authorities and those of the operating system, for private
 /// authorities. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace the latter.
 pub(crate) fn tls() -> Result<ClientConfig, EgressError> {
-    TRUST.get_or_init(read).clone().ok_or(EgressError::Unreachable)
+    TLS_CONFIG.get_or_init(read).clone().ok_or(EgressError::Unreachable)
 }
 
 fn read() -> Option<ClientConfig> {

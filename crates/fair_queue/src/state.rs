@@ -58,7 +58,7 @@ struct Share {
 
 struct Request {
     ticket: u64,
-    grant: oneshot::Sender<()>,
+    grant: oneshot::RequestContext<()>,
 }
 
 impl Share {
@@ -79,7 +79,7 @@ impl Share {
         now
     }
 
-    fn give_back(&mut self) {
+    fn release(&mut self) {
         self.held = self.held.saturating_sub(1);
     }
 }
@@ -131,8 +131,8 @@ impl<K: Clone + Eq + Hash, G: Clone + Eq + Hash> State<K, G> {
         if let Some(of_group) = self.groups.get_mut(group)
             && let Some(of_key) = of_group.keys.get_mut(key)
         {
-            of_group.share.give_back();
-            of_key.share.give_back();
+            of_group.share.release();
+            of_key.share.release();
             self.free = self.free.saturating_add(1);
         }
         while let Some((group, key)) = self.next() {

@@ -141,14 +141,14 @@ async fn passes_on_the_permit_of_a_cancelled_request() {
     let held = semaphore.acquire('a', LONG).await.unwrap();
     // Polled once, so that it is queued; it is granted the permit, and dropped before the next poll.
     let mut cancelled = Box::pin(semaphore.acquire('b', LONG));
-    assert!(futures_pending(&mut cancelled).await);
+    assert!(is_pending(&mut cancelled).await);
     drop(held);
     drop(cancelled);
     assert!(semaphore.acquire('c', Duration::ZERO).await.is_ok());
 }
 
 /// Polls once, and returns whether the future is pending.
-async fn futures_pending<F: Future + Unpin>(future: &mut F) -> bool {
+async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     tokio::select! {
         biased;
         _ = future => false,

@@ -24,7 +24,7 @@ const SERIAL: (usize, usize) = (16, 20);
 /// Fraction of the limit from which the process serves only a few requests at a time.
 const HARD: (usize, usize) = (14, 20);
 /// Maximum age of a measurement, and the retry interval of waiting work.
-const INTERVAL: Duration = Duration::from_millis(10);
+const MEASURE_INTERVAL: Duration = Duration::from_millis(10);
 /// Time for which admitted work counts by its estimate. Afterwards the measurement contains it.
 const SETTLING: Duration = Duration::from_millis(300);
 /// Minimum interval between two warnings.
@@ -175,7 +175,7 @@ impl MemoryLimit {
             if since.elapsed() >= wait {
                 return Err(LimitReached);
             }
-            sleep_until(Instant::now() + INTERVAL).await;
+            sleep_until(Instant::now() + MEASURE_INTERVAL).await;
         }
     }
 
@@ -203,7 +203,7 @@ impl MemoryLimit {
 
     fn measured(&self, now: Instant) -> MutexGuard<'_, Usage> {
         let mut usage = lock(&self.usage);
-        if usage.measured_at.is_none_or(|at| now.saturating_duration_since(at) >= INTERVAL) {
+        if usage.measured_at.is_none_or(|at| now.saturating_duration_since(at) >= MEASURE_INTERVAL) {
             usage.resident = (self.measure)().unwrap_or_default();
             usage.measured_at = Some(now);
         }
@@ -282,7 +282,7 @@ mod tests {
         assert!(limit.admit(1, wait).await.is_err());
         assert_eq!(since.elapsed(), wait);
         let freed = async {
-            sleep_until(Instant::now() + INTERVAL * 3).await;
+            sleep_until(Instant::now() + MEASURE_INTERVAL * 3).await;
             RESIDENT.store(100, Ordering::Relaxed);
         };
         assert!(tokio::join!(limit.admit(1, wait), freed).0.is_ok());

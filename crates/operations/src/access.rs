@@ -6,8 +6,8 @@ mod identity;
 mod principal_binding;
 mod table;
 
-pub use gate::Visible;
-pub use grants::NewGrant;
+pub use gate::ListScope;
+pub use grants::RoleBindingDraft;
 pub use identity::{Claims, IdentityMode};
-pub use principal_binding::WantedBinding;
+pub use principal_binding::RequestedBinding;
 pub use table::{Demand, Operation};

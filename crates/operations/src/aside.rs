@@ -32,14 +32,14 @@ const fn limits(processors: usize) -> Limits {
 
 /// How long work waits for a processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Deadline {
+pub(crate) enum WorkDeadline {
     /// Work of a request, 10 seconds: the caller can retry.
     Request,
     /// Work of an accepted run, 60 seconds: a run has no retry and a deadline of its own.
     Run,
 }
 
-impl Deadline {
+impl WorkDeadline {
     const fn wait(self) -> Duration {
         match self {
             Self::Request => Duration::from_secs(10),
@@ -56,7 +56,7 @@ impl Processor {
     ///
     /// # Errors
     /// Unavailable when no processor becomes free for this tenant in time, or the tenant's queue is full.
-    pub(crate) async fn acquire((scope, deadline): (TenantScope, Deadline)) -> Result<Self, Failure> {
+    pub(crate) async fn acquire((scope, deadline): (TenantScope, WorkDeadline)) -> Result<Self, Failure> {
         PROCESSORS.acquire(scope.tenant(), deadline.wait()).await.map(Self).map_err(busy)
     }
 
@@ -80,7 +80,7 @@ impl Processor {
 /// Unavailable when no processor becomes free for this tenant in time, or its queue is full; then the work does not
 /// run.
 pub(crate) async fn aside<T: Send + 'static>(
-    turn: (TenantScope, Deadline),
+    turn: (TenantScope, WorkDeadline),
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Failure> {
     Processor::acquire(turn).await?.run(work).await
@@ -103,8 +103,8 @@ mod tests {
         TenantScope::for_relay(Uuid::from_u128(number).into())
     }
 
-    fn request(number: u128) -> (TenantScope, Deadline) {
-        (tenant(number), Deadline::Request)
+    fn request(number: u128) -> (TenantScope, WorkDeadline) {
+        (tenant(number), WorkDeadline::Request)
     }
 
     #[tokio::test]
@@ -172,7 +172,7 @@ mod tests {
             let done = done.clone();
             let scope = tenant(number);
             let before = PROCESSORS.waiting(&scope.tenant());
-            tokio::spawn(aside((scope, Deadline::Run), move || done.send(number).unwrap()));
+            tokio::spawn(aside((scope, WorkDeadline::Run), move || done.send(number).unwrap()));
             while PROCESSORS.waiting(&scope.tenant()) == before {
                 tokio::task::yield_now().await;
             }

@@ -9,12 +9,12 @@ mod life;
 mod sight;
 
 pub(crate) use artifact::RecordedMismatches;
-pub use artifact::{Discrepancy, Swept, Verified};
+pub use artifact::{Discrepancy, CollectionReport, VerificationReport};
 pub use impact::{BlastRadius, Hop, ImpactedRelease, ImpactedWorkload};
 
 use crate::{
     Done, Failure, Services,
-    access::{Operation, Visible, gate},
+    access::{Operation, ListScope, gate},
     once::keyed,
 };
 use fairway_domain::{
@@ -24,7 +24,7 @@ use fairway_domain::{
     id::{AssetId, AssetVersionId, NamespaceId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
-    store::{Listed, Paging},
+    store::{Page, PageRequest},
     tenant::TenantScope,
 };
 use judge::Judged;
@@ -107,7 +107,7 @@ impl Services {
                 self.stores.assets.commit_new(scope, change, outcome.as_ref()).await?;
                 Ok(asset)
             },
-            async |id| self.asset_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
+            async |id| self.asset_from_anywhere(caller, Operation::ReadAsset, id.into()).await.map(|(_, asset)| asset),
         )
         .await
     }
@@ -132,7 +132,7 @@ impl Services {
         draft: VersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Done<AssetVersion>), Failure> {
-        let (scope, asset) = self.asset_perhaps_from(caller, Operation::CreateAssetVersion, asset_id, from).await?;
+        let (scope, asset) = self.asset_from_optional(caller, Operation::CreateAssetVersion, asset_id, from).await?;
         let VersionDraft { content, label, change_note } = draft;
         let done = self.once(
             scope,
@@ -140,7 +140,7 @@ impl Services {
             async || {
                 let Judged { prompt, canonical, references } = judged(scope, asset.kind, content).await?;
                 if let Some(prompt) = prompt {
-                    self.check_included(caller, &asset, &prompt).await?;
+                    self.check_includes(caller, &asset, &prompt).await?;
                 }
                 let id: AssetVersionId = self.id();
                 let version_content = VersionContent { canonical, source_text: None, change_note, references };
@@ -164,8 +164,8 @@ impl Services {
         caller: &Caller,
         id: AssetId,
         from: WorkspaceId,
-        page: Paging,
-    ) -> Result<Listed<AssetVersion>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<AssetVersion>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListAssetVersions, id, from).await?;
         Ok(self.stores.assets.list_versions(scope, id, page).await?)
     }
@@ -193,17 +193,17 @@ impl Services {
     }
 
     /// Authorizes a list that may be limited to a workspace.
-    pub(crate) async fn enter_list_of(
+    pub(crate) async fn authorize_list_of(
         &self,
         caller: &Caller,
         operation: Operation,
         workspace: Option<WorkspaceId>,
-    ) -> Result<(TenantScope, Visible), Failure> {
-        let entered = gate::enter_list(caller, operation)?;
+    ) -> Result<(TenantScope, ListScope), Failure> {
+        let entered = gate::authorize_list(caller, operation)?;
         match workspace {
             None => Ok(entered),
             Some(id) => {
-                let place = self.workspace_place(caller, id).await?;
+                let place = self.workspace_scope(caller, id).await?;
                 // A caller authorized in the workspace sees everything that is visible from it.
                 gate::enter(caller, operation, &place).map(|scope| (scope, None))
             }
@@ -216,7 +216,7 @@ impl Services {
         asset: AssetId,
         id: AssetVersionId,
     ) -> Result<AssetVersion, Failure> {
-        let (scope, _) = self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
+        let (scope, _) = self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await?;
         let found = self.stores.assets.find_version(scope, id).await?;
         found.map(|(_, version)| version).ok_or(Failure::NotFound)
     }

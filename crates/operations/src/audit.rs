@@ -1,21 +1,21 @@
 //! The audit log: listing events, and the sequencer task that assigns facts their index.
 
 use crate::{
-    Failure, Services, Wake,
+    Failure, Services, SequencerWakeup,
     access::{Operation, gate},
 };
 use fairway_domain::{
     access::{Caller, Permission},
     audit::{AuditEvent, FactSequencer},
     id::WorkspaceId,
-    store::{Listed, Paging},
+    store::{Page, PageRequest},
 };
 use std::{sync::Arc, time::Duration};
 
 /// How long facts accumulate after a wakeup, so that one commit sequences many of them.
-const GATHER: Duration = Duration::from_millis(25);
+const BATCH_WINDOW: Duration = Duration::from_millis(25);
 /// Poll interval without a wakeup: facts of other processes are sequenced too.
-const POLL: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Delay after a failure.
 const REST: Duration = Duration::from_secs(1);
 
@@ -29,14 +29,14 @@ impl Services {
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<AuditEvent>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<AuditEvent>, Failure> {
         let operation = Operation::ListAuditEvents;
         let is_allowed = match workspace {
-            Some(id) => gate::enter(caller, operation, &self.workspace_place(caller, id).await?).is_ok(),
+            Some(id) => gate::enter(caller, operation, &self.workspace_scope(caller, id).await?).is_ok(),
             None => false,
         };
-        let (scope, reach) = gate::enter_list(caller, operation)?;
+        let (scope, reach) = gate::authorize_list(caller, operation)?;
         let reach = reach.filter(|_| !is_allowed);
         // The existence of the log is public to members, its content is not. An auditor of single workloads may list
         // a workspace that is not its own.
@@ -48,15 +48,15 @@ impl Services {
 }
 
 /// Sequences pending facts, forever. Any number of processes may run it concurrently.
-pub async fn sequence_forever(log: Arc<dyn FactSequencer>, wake: Arc<Wake>) {
+pub async fn run_sequencer(log: Arc<dyn FactSequencer>, wake: Arc<SequencerWakeup>) {
     loop {
         match log.sequence().await {
             Ok(placed) => {
                 if placed == 0 {
                     // A timeout polls as well.
-                    let _ = tokio::time::timeout(POLL, wake.wait()).await;
+                    let _ = tokio::time::timeout(POLL_INTERVAL, wake.wait()).await;
                 }
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(BATCH_WINDOW).await;
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "failed to sequence facts; retrying");

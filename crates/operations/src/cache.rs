@@ -5,7 +5,7 @@
 //! ([0055](../../../docs/decisions/0055-caches-are-bounded-by-bytes.md)).
 
 use crate::access::Claims;
-use fairway_domain::{access::Caller, execution::ports::RuntimeEntry, workload::interface::InterfaceConfig};
+use fairway_domain::{access::Caller, execution::ports::WorkloadWithDeployment, workload::interface::InterfaceConfig};
 use moka::sync::{Cache, CacheBuilder};
 use std::{fmt, hash::Hash, sync::Arc};
 use tokio::sync::OnceCell;
@@ -85,7 +85,7 @@ impl<K, V> fmt::Debug for InFlight<K, V> {
 }
 
 /// Maximum number of concurrent computations. Beyond it, a value may be computed twice.
-const MAX_IN_FLIGHT: u64 = 1_024;
+const MAX_CONCURRENT: u64 = 1_024;
 
 impl<K, V> InFlight<K, V>
 where
@@ -93,7 +93,7 @@ where
     V: Clone + Send + Sync + 'static,
 {
     pub(crate) fn new() -> Self {
-        Self(Cache::builder().max_capacity(MAX_IN_FLIGHT).build())
+        Self(Cache::builder().max_capacity(MAX_CONCURRENT).build())
     }
 
     /// Computes a value, or awaits the computation in progress. A failure reaches only the request that computes;
@@ -128,11 +128,11 @@ pub(crate) fn caller_bytes(caller: &Caller) -> usize {
 }
 
 /// The heap memory of a workload with its deployment, in bytes.
-pub(crate) fn entry_bytes(entry: &RuntimeEntry) -> usize {
+pub(crate) fn entry_bytes(entry: &WorkloadWithDeployment) -> usize {
     let workload = &entry.workload;
     let texts = workload.name.len().saturating_add(workload.description.len());
     let interface = workload.interface_config.as_ref().map_or(0, InterfaceConfig::heap_bytes);
-    [size_of::<RuntimeEntry>(), 4 * ACTOR_BYTES, texts, interface].into_iter().fold(0, usize::saturating_add)
+    [size_of::<WorkloadWithDeployment>(), 4 * ACTOR_BYTES, texts, interface].into_iter().fold(0, usize::saturating_add)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
     slug::Slug,
-    store::{Conflict, Paging},
+    store::{Conflict, PageRequest},
     tenant::TenantScope,
     workload::{InvocationMode, WorkloadPatch, interface::InterfaceConfig},
 };
@@ -70,7 +70,7 @@ pub enum DemoContent {
 
 /// The result of seeding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seeded {
+pub enum SeedOutcome {
     /// This release was activated.
     Activated(ReleaseId),
     /// A release of the workload already serves in the environment; nothing changed.
@@ -84,12 +84,12 @@ impl Services {
     /// # Errors
     /// When another resource has a slug of the demo, or a step is refused. Created resources stay, and a repeat
     /// continues from there.
-    pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<Seeded, Failure> {
+    pub async fn seed_demo(&self, (author, approver): (&Caller, &Caller), demo: &Demo) -> Result<SeedOutcome, Failure> {
         let scope = TenantScope::of(author);
         let workload_id = self.demo_workload(author, demo).await?;
         let deployment = self.stores.releases.deployment(scope, workload_id, &demo.environment).await?;
         if let Some((_, serving)) = deployment.and_then(|deployment| deployment.representative()) {
-            return Ok(Seeded::Unchanged(serving));
+            return Ok(SeedOutcome::Unchanged(serving));
         }
         let mut bound = Vec::new();
         for asset in &demo.assets {
@@ -111,14 +111,14 @@ impl Services {
             let key = step_key(author, &format!("bind {} {kind}", release.release_id));
             self.bind_version(author, release.release_id, (*version, *kind), Some(&key)).await?;
         }
-        self.demo_serves((author, approver), release.release_id).await?;
-        Ok(Seeded::Activated(release.release_id))
+        self.activate_demo((author, approver), release.release_id).await?;
+        Ok(SeedOutcome::Activated(release.release_id))
     }
 
     /// The number of a workload's releases that have served, up to a page.
     async fn releases_that_served(&self, scope: TenantScope, workload: WorkloadId) -> Result<usize, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
-        let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
+        let releases = self.stores.releases.list(scope, &filter, PageRequest::first(PAGE)).await?;
         let has_served = |state: StateName| match state {
             StateName::Active | StateName::Superseded | StateName::Retired => true,
             StateName::Draft | StateName::ReviewReady | StateName::Approved => false,
@@ -230,7 +230,7 @@ impl Services {
     }
 
     /// Takes the remaining steps until the release serves.
-    async fn demo_serves(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
+    async fn activate_demo(&self, (author, approver): (&Caller, &Caller), id: ReleaseId) -> Result<(), Failure> {
         loop {
             let release = self.read_release(author, id).await?.release;
             let (by, to) = match release.state.name() {

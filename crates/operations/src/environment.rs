@@ -46,7 +46,7 @@ impl Services {
         workspace: WorkspaceId,
         environment: &Slug,
     ) -> Result<Asked, Failure> {
-        let place = self.workspace_place(caller, workspace).await?;
+        let place = self.workspace_scope(caller, workspace).await?;
         let scope = gate::enter(caller, Operation::ReadEnvironmentSettings, &place)?;
         let stored = self.stores.environments.find(scope, workspace, environment).await?;
         Ok(Asked {
@@ -66,7 +66,7 @@ impl Services {
         settings: EnvironmentSettings,
         expected: &Expected,
     ) -> Result<Asked, Failure> {
-        let place = self.workspace_place(caller, workspace).await?;
+        let place = self.workspace_scope(caller, workspace).await?;
         let scope = gate::enter(caller, Operation::ChangeEnvironmentSettings, &place)?;
         for _ in 0..ATTEMPTS {
             let stored = self.stores.environments.find(scope, workspace, environment).await?;

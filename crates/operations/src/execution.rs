@@ -23,13 +23,13 @@ mod start;
 mod stop;
 mod worker;
 
-pub(crate) use plan::{BASE_TEXT, is_in_plan, plan_bytes, source};
+pub(crate) use plan::{BASE_TEXT_BYTES, is_in_plan, plan_bytes, source};
 
-pub use crate::signal::Following;
+pub use crate::signal::RunSubscription;
 pub use code::Asks;
 pub use evidence::{Disclosure, ExecutionQuery, ReadExecution};
 pub use follow::{Heard, Told};
 pub use recovery::recover_forever;
-pub use review::close_reviews_forever;
+pub use review::run_review_expiry;
 pub use start::{Answer, ExecuteRequest, Patience};
-pub use worker::work_until_stopped;
+pub use worker::run_worker;

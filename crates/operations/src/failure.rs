@@ -11,7 +11,7 @@ use fairway_domain::{
         ports::{ArtifactError, BlockingRelease},
     },
     environment::EnvironmentRefusal,
-    execution::{review::ReviewRefusal, settle::SettleRefusal},
+    execution::{review::ReviewRefusal, settle::ResolveRefusal},
     flow::FlowProblem,
     id::ExecutionId,
     knowledge::document::KnowledgeRefusal,
@@ -135,7 +135,7 @@ pub enum Failure {
     Review(#[from] ReviewRefusal),
     /// Refusal to resolve a run with an unknown outcome.
     #[error(transparent)]
-    Settle(#[from] SettleRefusal),
+    Settle(#[from] ResolveRefusal),
     /// Refusal of a tool call.
     #[error(transparent)]
     Tool(#[from] ToolRefusal),

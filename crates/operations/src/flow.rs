@@ -3,7 +3,7 @@
 use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
     asset::{home_of, is_free},
     once::keyed,
 };
@@ -16,7 +16,7 @@ use fairway_domain::{
     id::{AssetId, AssetVersionId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
-    store::Paging,
+    store::PageRequest,
     tenant::TenantScope,
 };
 
@@ -69,7 +69,7 @@ pub struct FlowVersion {
 /// Parses a YAML text to canonical content, and returns the text with it.
 async fn read(scope: TenantScope, text: String) -> Result<(Canonical, String), Failure> {
     // The aliases of a short text may expand to large content.
-    let read = aside((scope, Deadline::Request), move || {
+    let read = aside((scope, WorkDeadline::Request), move || {
         let content = flow::parse_yaml(&text).map_err(Failure::Flow)?.to_content();
         Ok((Canonical::of(&content)?, text))
     });
@@ -85,7 +85,7 @@ impl Services {
     pub async fn authorize_new_flow(&self, caller: &Caller, workspace: Option<WorkspaceId>) -> Result<(), Failure> {
         match workspace {
             Some(workspace) => self.place_for(caller, Operation::CreateFlow, Some(workspace)).await.map(|_| ()),
-            None => gate::enter_list(caller, Operation::CreateFlow).map(|_| ()),
+            None => gate::authorize_list(caller, Operation::CreateFlow).map(|_| ()),
         }
     }
 
@@ -121,7 +121,7 @@ impl Services {
                 Ok(FlowView { asset, newest: Some(FlowVersion { version, content_yaml: Some(content_yaml) }) })
             },
             async |id| {
-                let (scope, asset) = self.asset_anywhere(caller, Operation::ReadFlow, id.into()).await?;
+                let (scope, asset) = self.asset_from_anywhere(caller, Operation::ReadFlow, id.into()).await?;
                 self.flow_view(scope, asset).await
             },
         )
@@ -141,7 +141,7 @@ impl Services {
         draft: FlowVersionDraft,
         key: Option<&RequestKey>,
     ) -> Result<(Asset, Done<FlowVersion>), Failure> {
-        let (scope, asset) = self.flow_perhaps_from(caller, Operation::CreateFlowVersion, id, from).await?;
+        let (scope, asset) = self.flow_from_optional(caller, Operation::CreateFlowVersion, id, from).await?;
         let done = self.once(
             scope,
             key,
@@ -177,9 +177,9 @@ impl Services {
         from: Option<WorkspaceId>,
         content_yaml: String,
     ) -> Result<Vec<FlowProblem>, Failure> {
-        let (scope, _) = self.flow_perhaps_from(caller, Operation::ValidateFlow, id, from).await?;
+        let (scope, _) = self.flow_from_optional(caller, Operation::ValidateFlow, id, from).await?;
         let validate = move || flow::parse_yaml(&content_yaml).err().unwrap_or_default();
-        aside((scope, Deadline::Request), validate).await
+        aside((scope, WorkDeadline::Request), validate).await
     }
 
     /// A flow with its newest version and the version's YAML.
@@ -201,18 +201,18 @@ impl Services {
         self.asset_from(caller, operation, id, from).await.and_then(only_flows)
     }
 
-    async fn flow_perhaps_from(
+    async fn flow_from_optional(
         &self,
         caller: &Caller,
         operation: Operation,
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_perhaps_from(caller, operation, id, from).await.and_then(only_flows)
+        self.asset_from_optional(caller, operation, id, from).await.and_then(only_flows)
     }
 
     async fn flow_view(&self, scope: TenantScope, asset: Asset) -> Result<FlowView, Failure> {
-        let mut newest = self.stores.assets.list_versions(scope, asset.asset_id, Paging::first(1)).await?;
+        let mut newest = self.stores.assets.list_versions(scope, asset.asset_id, PageRequest::first(1)).await?;
         let newest = match newest.rows.pop() {
             Some(version) => Some(self.flow_version(scope, version).await?),
             None => None,

@@ -15,8 +15,8 @@ use fairway_domain::{
         content::{self, ContentWarning},
         kind::AssetKind,
     },
-    execution::{Execution, Status, dispatch::Dispatch},
-    generator::{Description, ENVIRONMENT, SLUG, object_of},
+    execution::{Execution, Status, dispatch::DispatchPolicy},
+    generator::{Description, ENVIRONMENT, SLUG, parse_answer},
     id::{ExecutionId, WorkspaceId},
     idempotency::RequestKey,
     slug::Slug,
@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 mod provision;
 
 /// The system actor of the generator.
-pub(crate) const CREDENTIAL: &str = "generator";
+pub(crate) const ACTOR: &str = "generator";
 
 /// Whether tenants get a generator automatically.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,7 +113,7 @@ impl Services {
     ) -> Result<Draft, Failure> {
         let place = self.place_for(caller, Operation::GenerateDraft, Some(workspace)).await?;
         let scope = gate::enter(caller, Operation::GenerateDraft, &place)?;
-        if self.settings.dispatch == Dispatch::Queued {
+        if self.settings.dispatch == DispatchPolicy::Queued {
             return Err(GenerateRefusal::InlineUnavailable.into());
         }
         let (run, replayed) = self.generation(caller, workspace, description, key).await?;
@@ -156,7 +156,7 @@ impl Services {
         description: &Description,
         key: Option<&RequestKey>,
     ) -> Result<(Execution, bool), Failure> {
-        let actor = ActorRef::system(CREDENTIAL);
+        let actor = ActorRef::system(ACTOR);
         let claims = Claims { actor, groups: Vec::new(), tenant: Some(caller.tenant) };
         let wanted = ExecuteRequest {
             slug: named(SLUG)?,
@@ -220,7 +220,7 @@ fn answered(run: &Execution) -> Option<(Value, bool)> {
     let stored: Value = serde_json::from_str(run.output.as_ref()?).ok()?;
     let by_rules = |step: &Value| step.get("provider").and_then(Value::as_str) == Some("local");
     let offline = stored.get("metadata").and_then(Value::as_object).is_some_and(|steps| steps.values().any(by_rules));
-    Some((object_of(stored.get("output")?.as_str()?)?, offline))
+    Some((parse_answer(stored.get("output")?.as_str()?)?, offline))
 }
 
 fn is_too_large(run: &Execution) -> bool {

@@ -18,24 +18,24 @@ use crate::{Failure, Services};
 use fairway_domain::{
     execution::provider::{EmbeddingCall, ProviderError, RoutePoint},
     knowledge::{
-        ports::{Fetcher, Splitter},
+        ports::{DocumentFetcher, Chunker},
         retrieval::{EmbeddingModel, direction},
     },
 };
 use std::sync::Arc;
 
 /// Maximum number of texts in one embedding call.
-const TEXTS_AT_ONCE: usize = 64;
+const MAX_TEXTS_PER_CALL: usize = 64;
 /// Maximum dimensions of a vector.
-const LONGEST_VECTOR: usize = 8_192;
+const MAX_DIMENSIONS: usize = 8_192;
 
 /// The dependencies of knowledge bases besides their stores.
 #[derive(Clone, Debug)]
 pub struct KnowledgeSettings {
     /// Splits texts into chunks.
-    pub splitter: Arc<dyn Splitter>,
+    pub splitter: Arc<dyn Chunker>,
     /// Fetches texts from addresses.
-    pub fetcher: Arc<dyn Fetcher>,
+    pub fetcher: Arc<dyn DocumentFetcher>,
     /// The embedding model of knowledge bases without vectors of another model.
     pub embedding: EmbeddingModel,
 }
@@ -57,7 +57,7 @@ impl Services {
     /// Embeds texts, in their order.
     async fn vectors(&self, model: &EmbeddingModel, texts: Vec<String>) -> Result<Vectors, ProviderError> {
         let mut all = Vectors { vectors: Vec::with_capacity(texts.len()), tokens_in: 0, cost_micros: None };
-        for portion in texts.chunks(TEXTS_AT_ONCE) {
+        for portion in texts.chunks(MAX_TEXTS_PER_CALL) {
             let call = EmbeddingCall { route: Self::embedding_route(model), texts: portion.to_vec() };
             let answer = self.provider.embed(&call).await.map_err(|failure| failure.error)?;
             if answer.vectors.len() != portion.len() {
@@ -65,7 +65,7 @@ impl Services {
             }
             for vector in &answer.vectors {
                 let length = all.vectors.first().unwrap_or(vector).len();
-                let fits = vector.len() == length && length <= LONGEST_VECTOR;
+                let fits = vector.len() == length && length <= MAX_DIMENSIONS;
                 let vector = direction(vector).filter(|_| fits).ok_or(ProviderError::Malformed)?;
                 all.vectors.push(vector);
             }

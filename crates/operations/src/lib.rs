@@ -31,4 +31,4 @@ pub mod workload;
 
 pub use failure::{Failure, FieldProblem, RunRefusal, ToolRefusal};
 pub use once::{Done, Expected};
-pub use services::{Services, Settings, Stores, Wake};
+pub use services::{Services, Settings, Stores, SequencerWakeup};

@@ -5,13 +5,13 @@ use crate::{
     access::{Operation, gate},
     execution::admission,
     once::ATTEMPTS,
-    share_link::Visit,
+    share_link::RuntimeCaller,
     workload::place_of,
 };
 use fairway_domain::{
     access::{ActorRef, Caller},
     id::WorkloadId,
-    memory::{Erasure, KeptTurn, MemoryPlace, SessionId},
+    memory::{Erasure, StoredTurn, MemoryPlace, SessionId},
     store::CommitError,
     tenant::TenantScope,
     workload::Workload,
@@ -26,10 +26,10 @@ impl Services {
     pub async fn read_memory(
         &self,
         caller: &Caller,
-        visit: &Visit,
+        visit: &RuntimeCaller,
         (workload, session): (WorkloadId, SessionId),
-    ) -> Result<Vec<KeptTurn>, Failure> {
-        let (scope, workload) = self.enter_memory(caller, visit, Operation::ReadMemory, workload).await?;
+    ) -> Result<Vec<StoredTurn>, Failure> {
+        let (scope, workload) = self.authorize_memory(caller, visit, Operation::ReadMemory, workload).await?;
         let place = MemoryPlace::of(workload.workload_id, &caller.actor, session).ok_or(Failure::NotFound)?;
         Ok(self.stores.memory.turns(scope, &place).await?)
     }
@@ -42,11 +42,11 @@ impl Services {
     pub async fn erase_memory(
         &self,
         caller: &Caller,
-        visit: &Visit,
+        visit: &RuntimeCaller,
         (workload, session): (WorkloadId, SessionId),
         owner: Option<&ActorRef>,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.enter_memory(caller, visit, Operation::EraseMemory, workload).await?;
+        let (scope, workload) = self.authorize_memory(caller, visit, Operation::EraseMemory, workload).await?;
         let owner = match owner.filter(|owner| **owner != caller.actor) {
             Some(other) => {
                 gate::enter(caller, Operation::EraseMemoryOfOthers, &place_of(caller, &workload))?;
@@ -69,10 +69,10 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    async fn enter_memory(
+    async fn authorize_memory(
         &self,
         caller: &Caller,
-        visit: &Visit,
+        visit: &RuntimeCaller,
         operation: Operation,
         workload: WorkloadId,
     ) -> Result<(TenantScope, Workload), Failure> {
@@ -80,7 +80,7 @@ impl Services {
         let found = self.stores.workloads.find(TenantScope::of(caller), workload).await?;
         let workload = found.ok_or(Failure::NotFound)?;
         let scope = admission::see(caller, pass, &workload, operation)?;
-        self.count_visit(scope, &workload, Some(visit.address)).await?;
+        self.count_workload_request(scope, &workload, Some(visit.address)).await?;
         admission::is_shown(pass, workload.access_mode())?;
         Ok((scope, workload))
     }
@@ -89,7 +89,7 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn forget_turns(&self) -> Result<u64, Failure> {
+    pub async fn delete_expired_turns(&self) -> Result<u64, Failure> {
         Ok(self.stores.memory.forget().await?)
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Failure, RunRefusal, Services};
 use fairway_domain::{
-    execution::{review::ReviewRefusal, settle::SettleRefusal},
+    execution::{review::ReviewRefusal, settle::ResolveRefusal},
     idempotency::{KeyedOutcome, Known, Outcome, RequestKey},
     store::{Revision, StoreError, StoreFault},
     tenant::TenantScope,
@@ -98,7 +98,7 @@ impl Services {
                 let outcome = self.earlier(scope, key).await?.ok_or(Failure::Contended)?;
                 Ok(Done { value: replay(outcome.resource).await?, replayed: Some(outcome.status) })
             }
-            Err(failure) => self.after_failure(scope, key, failure, replay).await,
+            Err(failure) => self.replay_after_failure(scope, key, failure, replay).await,
             Ok(value) => {
                 self.wake.facts();
                 Ok(Done::now(value))
@@ -108,7 +108,7 @@ impl Services {
 
     /// A refusal may result from a concurrent request with the same key, which took the slug or changed the state
     /// first. Its outcome is then the response.
-    async fn after_failure<T>(
+    async fn replay_after_failure<T>(
         &self,
         scope: TenantScope,
         key: Option<&RequestKey>,
@@ -124,7 +124,7 @@ impl Services {
                 | Failure::PreconditionFailed
                 | Failure::Run(RunRefusal::NotCancellable)
                 | Failure::Review(ReviewRefusal::NotPending)
-                | Failure::Settle(SettleRefusal::NotUnknown)
+                | Failure::Settle(ResolveRefusal::NotUnknown)
         );
         if !may_be_replay {
             return Err(failure);

@@ -6,10 +6,10 @@ use fairway_domain::{
     asset::{Asset, AssetVersion, Lifecycle, VersionLabel},
     execution::plan::Source,
     prompt::{
-        AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate,
-        composition::{Body, BodyRefusal, ComposedPrompt},
+        AssetReference, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate,
+        composition::{Body, IncludeRefusal, ComposedPrompt},
     },
-    release::{Binding, Release, reference::meant_by},
+    release::{Binding, Release, reference::resolve},
     tenant::TenantScope,
 };
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 impl Services {
     /// Checks that every included asset of a new prompt version exists, can be included and includes nothing itself.
     /// Bodies are read one at a time, so that they never lie in memory together.
-    pub(crate) async fn check_included(
+    pub(crate) async fn check_includes(
         &self,
         caller: &Caller,
         own: &Asset,
@@ -32,7 +32,7 @@ impl Services {
             }
             let (_, _, body) = self.included(caller, &from, reference, offset).await?.map_err(Failure::prompt)?;
             bytes = bytes.saturating_add(body.bytes());
-            if bytes > MAX_RENDERED {
+            if bytes > MAX_RENDERED_BYTES {
                 return Err(Failure::prompt(PromptRefusal::TooLarge { offset }));
             }
         }
@@ -73,7 +73,7 @@ impl Services {
         let mut bodies: BTreeMap<AssetReference, Body> = BTreeMap::new();
         let mut sources: Vec<Source> = Vec::new();
         for (reference, _) in prompt.included() {
-            let frozen = meant_by(&release.references, binding, &reference.slug, reference.label.as_deref());
+            let frozen = resolve(&release.references, binding, &reference.slug, reference.label.as_deref());
             let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
@@ -106,7 +106,7 @@ pub(crate) const fn refusal_of(unresolved: Unresolved, offset: usize) -> PromptR
     }
 }
 
-pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, BodyRefusal>, Failure> {
+pub(crate) fn body_of(asset: &Asset, version: &AssetVersion) -> Result<Result<Body, IncludeRefusal>, Failure> {
     let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
     Ok(Body::of(asset.kind, &content))
 }

@@ -29,7 +29,7 @@ impl Services {
     ) -> Result<Result<(Asset, AssetVersion), Unresolved>, Failure> {
         let found = self.stores.assets.find_by_slug(TenantScope::of(caller), slug, label).await?;
         let Some((asset, version)) = found else { return Ok(Err(Unresolved::Unknown)) };
-        if !self.is_seen_in(caller, &asset, from).await? {
+        if !self.is_visible_in(caller, &asset, from).await? {
             let known = self.sees_asset(caller, &asset, None).await?;
             return Ok(Err(if known { Unresolved::Elsewhere } else { Unresolved::Unknown }));
         }

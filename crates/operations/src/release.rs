@@ -12,12 +12,12 @@ mod transition;
 mod vector_standing;
 
 pub use active::{ActiveRelease, ActiveReleaseCache};
-pub use advice::advise_forever;
+pub use advice::run_rollback_advisor;
 pub use lanes::LaneHistory;
 pub use rollback::RolledBack;
 pub(crate) use standing::{Depth, Said};
-pub(crate) use transition::LOST_GUARDS;
-pub use transition::{Transition, Transitioned};
+pub(crate) use transition::MAX_CONFLICTS;
+pub use transition::{Transition, TransitionResult};
 
 use crate::{
     Done, Expected, Failure, Services,
@@ -33,11 +33,11 @@ use fairway_domain::{
     release::{
         BindableVersion, Binding, NewRelease, Release, ReleaseRefusal, StateName,
         lane::{Deployment, TargetLane},
-        ports::{PlacedRelease, ReleaseFilter},
+        ports::{ReleaseWithDeployment, ReleaseFilter},
         review::{Approval, Verdict},
     },
     slug::Slug,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     workload::WorkloadRefusal,
 };
@@ -79,8 +79,8 @@ impl Services {
         caller: &Caller,
         draft: ReleaseDraft,
         key: Option<&RequestKey>,
-    ) -> Result<Done<PlacedRelease>, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
+    ) -> Result<Done<ReleaseWithDeployment>, Failure> {
+        let (scope, workload) = self.authorize_workload(caller, Operation::CreateRelease, draft.workload_id).await?;
         let place = place_of(caller, &workload);
         self.once(
             scope,
@@ -123,7 +123,7 @@ impl Services {
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
                 }
-                Ok(PlacedRelease { release, deployment })
+                Ok(ReleaseWithDeployment { release, deployment })
             },
             async |id| self.read_release(caller, id.into()).await,
         )
@@ -138,9 +138,9 @@ impl Services {
         &self,
         caller: &Caller,
         query: ReleaseQuery,
-        page: Paging,
-    ) -> Result<Listed<Release>, Failure> {
-        let (scope, reach) = self.enter_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
+        page: PageRequest,
+    ) -> Result<Page<Release>, Failure> {
+        let (scope, reach) = self.authorize_list_of(caller, Operation::ListReleases, query.workspace_id).await?;
         let ReleaseQuery { workspace_id: workspace, workload_id: workload, environment, state } = query;
         let filter = ReleaseFilter { workspace, workload, environment, state, reach };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
@@ -154,9 +154,9 @@ impl Services {
         &self,
         caller: &Caller,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<Release>, Failure> {
-        let (scope, _) = self.enter_workload(caller, Operation::ListWorkloadReleases, workload).await?;
+        page: PageRequest,
+    ) -> Result<Page<Release>, Failure> {
+        let (scope, _) = self.authorize_workload(caller, Operation::ListWorkloadReleases, workload).await?;
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
         Ok(self.stores.releases.list(scope, &filter, page).await?)
     }
@@ -165,8 +165,8 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller does not see it.
-    pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<PlacedRelease, Failure> {
-        self.enter_release(caller, Operation::ReadRelease, id).await.map(|(_, _, placed)| placed)
+    pub async fn read_release(&self, caller: &Caller, id: ReleaseId) -> Result<ReleaseWithDeployment, Failure> {
+        self.authorize_release(caller, Operation::ReadRelease, id).await.map(|(_, _, placed)| placed)
     }
 
     /// Binds a version to a draft.
@@ -180,7 +180,7 @@ impl Services {
         (version, role): (AssetVersionId, AssetKind),
         key: Option<&RequestKey>,
     ) -> Result<Done<(Release, Binding)>, Failure> {
-        let (scope, place, _) = self.enter_release(caller, Operation::BindVersion, id).await?;
+        let (scope, place, _) = self.authorize_release(caller, Operation::BindVersion, id).await?;
         self.once(
             scope,
             key,
@@ -188,7 +188,7 @@ impl Services {
                 for _ in 0..ATTEMPTS {
                     // Read in each attempt: the asset may have been retired or archived.
                     let bindable = self.bindable(caller, &place, version).await?;
-                    let (_, _, placed) = self.enter_release(caller, Operation::BindVersion, id).await?;
+                    let (_, _, placed) = self.authorize_release(caller, Operation::BindVersion, id).await?;
                     let binding_id: BindingId = self.id();
                     let change = placed.release.bind(binding_id, role, &bindable, &self.stamp(caller))?;
                     let release = change.next.clone();
@@ -219,7 +219,7 @@ impl Services {
     /// When release or binding are not found, or the release is not a draft.
     pub async fn unbind_version(&self, caller: &Caller, id: ReleaseId, binding: BindingId) -> Result<(), Failure> {
         for _ in 0..ATTEMPTS {
-            let (scope, _, placed) = self.enter_release(caller, Operation::UnbindVersion, id).await?;
+            let (scope, _, placed) = self.authorize_release(caller, Operation::UnbindVersion, id).await?;
             let change = placed.release.unbind(binding, &self.stamp(caller))?;
             match self.stores.releases.commit_unbinding(scope, change, binding).await {
                 Err(CommitError::Stale) => {}
@@ -238,7 +238,7 @@ impl Services {
         let Some((asset, version)) = found else {
             return Err(self.refuse_unknown_asset(caller, id.uuid().into()).await);
         };
-        if !self.is_seen_in(caller, &asset, place).await? {
+        if !self.is_visible_in(caller, &asset, place).await? {
             return Err(Failure::NotFound);
         }
         Ok(BindableVersion {
@@ -264,7 +264,7 @@ impl Services {
         expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<(Release, Approval)>, Failure> {
-        let (scope, place, first) = self.enter_release(caller, Operation::ReviewRelease, id).await?;
+        let (scope, place, first) = self.authorize_release(caller, Operation::ReviewRelease, id).await?;
         self.once(
             scope,
             key,
@@ -283,7 +283,7 @@ impl Services {
                     let change =
                         match placed.release.review(approval_id, (verdict, note.clone()), rule, &self.stamp(caller)) {
                             Err(ReleaseRefusal::SelfApproval) => {
-                                let fact = placed.release.self_approval_refused(&self.stamp(caller));
+                                let fact = placed.release.self_approval_refused_fact(&self.stamp(caller));
                                 self.stores.audit.commit_alone(scope, fact).await?;
                                 self.wake.facts();
                                 return Err(ReleaseRefusal::SelfApproval.into());
@@ -325,36 +325,36 @@ impl Services {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<Approval>, Failure> {
-        let (scope, _, _) = self.enter_release(caller, Operation::ListApprovals, id).await?;
+        page: PageRequest,
+    ) -> Result<Page<Approval>, Failure> {
+        let (scope, _, _) = self.authorize_release(caller, Operation::ListApprovals, id).await?;
         Ok(self.stores.releases.approvals(scope, id, page).await?)
     }
 
     /// Authorizes an operation on a release; returns the release with the resource scope of its workload.
-    pub(crate) async fn enter_release(
+    pub(crate) async fn authorize_release(
         &self,
         caller: &Caller,
         operation: Operation,
         id: ReleaseId,
-    ) -> Result<(TenantScope, Place, PlacedRelease), Failure> {
+    ) -> Result<(TenantScope, Place, ReleaseWithDeployment), Failure> {
         let everything = TenantScope::of(caller);
         // Authorization precedes the full read. A full read takes longer than a failed lookup, and its response time
         // would reveal that the release exists.
         if caller.rights.reach(Permission::ReleaseView).is_some() {
             let home = self.stores.releases.home(everything, id).await?;
             let (workspace, workload) = home.ok_or(Failure::NotFound)?;
-            gate::enter(caller, operation, &self.place_of_workload(caller, workspace, workload).await?)?;
+            gate::enter(caller, operation, &self.scope_of_workload(caller, workspace, workload).await?)?;
         }
         let placed = self.stores.releases.find(everything, id).await?.ok_or(Failure::NotFound)?;
         let workload = placed.release.workload_id;
-        let around = self.place_of_workload(caller, placed.release.workspace_id, workload).await?;
+        let around = self.scope_of_workload(caller, placed.release.workspace_id, workload).await?;
         let scope = gate::enter(caller, operation, &around)?;
         Ok((scope, around, placed))
     }
 
     /// The resource scope of a workload. A workspace never moves, so its namespace is cached.
-    pub(crate) async fn place_of_workload(
+    pub(crate) async fn scope_of_workload(
         &self,
         caller: &Caller,
         workspace: WorkspaceId,

@@ -1,15 +1,15 @@
 //! Retention: scheduled deletion of data past its lifetime.
 
-use crate::{Failure, Services, asset::Swept};
+use crate::{Failure, Services, asset::CollectionReport};
 use std::time::Duration;
 
 /// Interval between retention runs.
 const EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// Deletes expired data, forever. Any number of processes may run it concurrently.
-pub async fn retain_forever(services: Services) {
+pub async fn run_retention(services: Services) {
     loop {
-        match services.forget_old_keys().await {
+        match services.delete_expired_keys().await {
             Ok(keys) => tracing::info!(keys, "deleted expired idempotency keys"),
             Err(error) => {
                 tracing::warn!(
@@ -18,7 +18,7 @@ pub async fn retain_forever(services: Services) {
                 );
             }
         }
-        match services.forget_clients().await {
+        match services.sweep_rate_limits().await {
             Ok(clients) => tracing::info!(clients, "deleted expired rate limit counters"),
             Err(error) => {
                 tracing::warn!(
@@ -27,7 +27,7 @@ pub async fn retain_forever(services: Services) {
                 );
             }
         }
-        match services.forget_turns().await {
+        match services.delete_expired_turns().await {
             Ok(turns) => tracing::info!(turns, "deleted expired conversation turns"),
             Err(error) => {
                 tracing::warn!(
@@ -36,9 +36,9 @@ pub async fn retain_forever(services: Services) {
                 );
             }
         }
-        match services.sweep_when_due().await {
+        match services.collect_garbage_when_due().await {
             Ok(Some(swept)) => {
-                let Swept { seen, removed } = swept;
+                let CollectionReport { seen, removed } = swept;
                 tracing::info!(seen, removed, "deleted unreferenced artifacts");
             }
             Ok(None) => {}
@@ -58,7 +58,7 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn forget_old_keys(&self) -> Result<u64, Failure> {
+    pub async fn delete_expired_keys(&self) -> Result<u64, Failure> {
         Ok(self.stores.idempotency.sweep().await?)
     }
 }

@@ -6,20 +6,20 @@ use crate::{
     Done, Expected, Failure, Services,
     access::Operation,
     once::keyed,
-    release::{Depth, LOST_GUARDS},
+    release::{Depth, MAX_CONFLICTS},
 };
 use fairway_domain::{
     access::Caller,
     audit::Stamp,
     id::{ReleaseId, WorkloadId},
     idempotency::{KeyedOutcome, RequestKey},
-    release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::PlacedRelease},
-    rollout::{LaneRecord, Observed, Rollout},
+    release::{ReleaseRefusal, advance::Advance, lane::Lane, ports::ReleaseWithDeployment},
+    rollout::{SoakStatus, LaneMetrics, Rollout},
     store::{CommitError, Revision},
     tenant::TenantScope,
     workload::{Workload, interface::RolloutConfig},
 };
-pub use pilot::{Landed, Piloted, pilot_until};
+pub use pilot::{StopReason, RoundResult, run_rollout_controller};
 
 /// A rollout that advanced.
 #[derive(Clone, Debug)]
@@ -40,13 +40,13 @@ pub struct RolloutReport {
     /// The rollout.
     pub rollout: Rollout,
     /// The observations that the controller evaluates; `None` once the rollout is no longer in progress.
-    pub observed: Option<Observed>,
+    pub observed: Option<LaneMetrics>,
 }
 
 impl Advanced {
     fn of(rollout: Option<Rollout>, revision: Revision) -> Result<Self, Failure> {
         let rollout = rollout.ok_or(Failure::Corrupt("a rollout that advanced is missing"))?;
-        let to = rollout.in_progress().then(|| rollout.current_lane());
+        let to = rollout.is_in_progress().then(|| rollout.current_lane());
         Ok(Self { rollout, to, revision })
     }
 }
@@ -65,14 +65,14 @@ impl Services {
         expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<Advanced>, Failure> {
-        let (scope, _, first) = self.enter_release(caller, Operation::AdvanceRollout, id).await?;
+        let (scope, _, first) = self.authorize_release(caller, Operation::AdvanceRollout, id).await?;
         self.once(
             scope,
             key,
             async || {
                 let requested = first.release.rollout.clone();
                 let mut seen = first;
-                for _ in 0..LOST_GUARDS {
+                for _ in 0..MAX_CONFLICTS {
                     expected.check(seen.release.revision)?;
                     let record = self.lane_record(scope, &seen).await?;
                     let outcome = keyed(key, 200, id.uuid());
@@ -81,7 +81,7 @@ impl Services {
                         Some(advanced) => return Ok(advanced),
                         None => match expected.on_stale() {
                             Some(failure) => return Err(failure),
-                            None => seen = self.still_at(scope, id, requested.as_ref()).await?,
+                            None => seen = self.reload_at_step(scope, id, requested.as_ref()).await?,
                         },
                     }
                 }
@@ -100,9 +100,9 @@ impl Services {
     /// # Errors
     /// Not found when the caller does not see the release, or it never had a rollout.
     pub async fn read_rollout(&self, caller: &Caller, id: ReleaseId) -> Result<RolloutReport, Failure> {
-        let (scope, _, placed) = self.enter_release(caller, Operation::ReadRollout, id).await?;
+        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollout, id).await?;
         let rollout = placed.release.rollout.clone().ok_or(Failure::NotFound)?;
-        let observed = if rollout.in_progress() { self.observe(scope, &placed).await? } else { None };
+        let observed = if rollout.is_in_progress() { self.observe(scope, &placed).await? } else { None };
         Ok(RolloutReport { release_id: id, rollout, observed })
     }
 
@@ -110,7 +110,7 @@ impl Services {
     async fn advance(
         &self,
         scope: TenantScope,
-        seen: &PlacedRelease,
+        seen: &ReleaseWithDeployment,
         advance: Advance,
         stamp: &Stamp,
         key: Option<&KeyedOutcome>,
@@ -123,36 +123,36 @@ impl Services {
             Err(CommitError::Stale) => Ok(None),
             soak => {
                 let soak = soak?;
-                Advanced::of(rollout.map(|rollout| rollout.soaking_since(soak)), revision).map(Some)
+                Advanced::of(rollout.map(|rollout| rollout.with_soak_start(soak)), revision).map(Some)
             }
         }
     }
 
     /// The current release, if its rollout is still at the requested step.
-    async fn still_at(
+    async fn reload_at_step(
         &self,
         scope: TenantScope,
         id: ReleaseId,
         requested: Option<&Rollout>,
-    ) -> Result<PlacedRelease, Failure> {
+    ) -> Result<ReleaseWithDeployment, Failure> {
         let placed = self.stores.releases.find(scope, id).await?.ok_or(Failure::NotFound)?;
         let place = |rollout: &Rollout| (rollout.status, rollout.since);
         let now = placed.release.rollout.as_ref();
-        if now.is_some_and(Rollout::in_progress) && now.map(place) != requested.map(place) {
+        if now.is_some_and(Rollout::is_in_progress) && now.map(place) != requested.map(place) {
             let (from, valid) = (placed.release.state.name(), placed.release.valid_transitions(&placed.deployment));
             return Err(ReleaseRefusal::InvalidTransition { from, valid }.into());
         }
         Ok(placed)
     }
 
-    async fn lane_record(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<LaneRecord, Failure> {
+    async fn lane_record(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<SoakStatus, Failure> {
         let newest = rollout_config(&self.workload_of(scope, seen.release.workload_id).await?).sample_size();
         let record = self.stores.rollouts.lane_record(scope, seen.release.release_id, newest).await?;
         record.ok_or_else(|| ReleaseRefusal::RolloutNotInProgress.into())
     }
 
     /// The observations of a rollout; `None` if it is no longer in progress.
-    async fn observe(&self, scope: TenantScope, seen: &PlacedRelease) -> Result<Option<Observed>, Failure> {
+    async fn observe(&self, scope: TenantScope, seen: &ReleaseWithDeployment) -> Result<Option<LaneMetrics>, Failure> {
         let release = &seen.release;
         let workload = self.workload_of(scope, release.workload_id).await?;
         let config = rollout_config(&workload);
@@ -163,8 +163,8 @@ impl Services {
         let runs = self.stores.releases.ended_runs(scope, release.release_id, newest).await?;
         let standing = self.standing(scope, release, Depth::ToDecide).await?;
         let rule = self.approval_rule(scope, release).await?;
-        let gates = release.next_lane_gates(&standing, rule);
-        Ok(Some(Observed::new(lane, runs.judge(&config), (gates, workload.status), &config)))
+        let gates = release.check_next_lane(&standing, rule);
+        Ok(Some(LaneMetrics::new(lane, runs.judge(&config), (gates, workload.status), &config)))
     }
 
     pub(crate) async fn workload_of(&self, scope: TenantScope, workload: WorkloadId) -> Result<Workload, Failure> {

@@ -4,11 +4,11 @@ use crate::{
     access::IdentityMode,
     asset::RecordedMismatches,
     cache::{MAX_BYTES, weighed},
-    execution::{code::Scripts, large_runs::LargeRuns, live::LiveRuns, plan::PlanCache, run_limit::RunLimit},
+    execution::{code::Scripts, large_runs::LargeRuns, live::ActiveRuns, plan::PlanCache, run_limit::RunSlots},
     generator::Provisioning,
     knowledge::KnowledgeSettings,
     release::{ActiveReleaseCache, Said},
-    signal::{Signals, exchange_forever},
+    signal::{Signals, run_exchange},
     throttle::Refused,
 };
 use fairway_domain::{
@@ -16,14 +16,14 @@ use fairway_domain::{
     asset::{
         grant::AssetGrantStore,
         impact::ImpactStore,
-        ledger::ArtifactLedger,
+        ledger::ArtifactIndex,
         ports::{ArtifactStore, AssetStore},
     },
     audit::{AuditStore, Stamp},
     environment::EnvironmentStore,
     execution::{
-        code::CodeGateway, dispatch::Dispatch, outward::Outward, ports::ExecutionStore, provider::Provider,
-        review::ReviewStore, settle::SettlementStore,
+        code::CodeGateway, dispatch::DispatchPolicy, outward::HttpCaller, ports::ExecutionStore, provider::Provider,
+        review::ReviewStore, settle::ResolutionStore,
     },
     id::{AssetVersionId, Ids, NamespaceId, TenantId, WorkspaceId},
     idempotency::IdempotencyStore,
@@ -33,9 +33,9 @@ use fairway_domain::{
     release::ports::ReleaseStore,
     rollout::ports::RolloutStore,
     share_link::ShareLinkStore,
-    signal::{Signal, SignalLine},
+    signal::{Wakeup, WakeupBus},
     tenant::{TenantStore, WorkspaceStore},
-    throttle::{Quota, ThrottleStore},
+    throttle::{Quota, RateLimitStore},
     time::Clock,
     workload::ports::WorkloadStore,
 };
@@ -63,7 +63,7 @@ pub struct Stores {
     /// Which releases, references and workloads depend on an asset.
     pub impact: Arc<dyn ImpactStore>,
     /// The index of the artifact store.
-    pub ledger: Arc<dyn ArtifactLedger>,
+    pub ledger: Arc<dyn ArtifactIndex>,
     /// Documents of knowledge bases, and the revocations of access contracts.
     pub knowledge: Arc<dyn KnowledgeStore>,
     /// Conversation turns.
@@ -73,7 +73,7 @@ pub struct Stores {
     /// Share links.
     pub share_links: Arc<dyn ShareLinkStore>,
     /// Rate limit counters of anonymous clients and share links.
-    pub throttle: Arc<dyn ThrottleStore>,
+    pub throttle: Arc<dyn RateLimitStore>,
     /// Releases and deployments.
     pub releases: Arc<dyn ReleaseStore>,
     /// Rollouts.
@@ -83,7 +83,7 @@ pub struct Stores {
     /// Runs that wait for a human review.
     pub reviews: Arc<dyn ReviewStore>,
     /// Manual resolutions of runs with an unknown outcome.
-    pub settlements: Arc<dyn SettlementStore>,
+    pub settlements: Arc<dyn ResolutionStore>,
     /// The audit log.
     pub audit: Arc<dyn AuditStore>,
     /// Idempotency keys.
@@ -102,7 +102,7 @@ pub struct Settings {
     /// Requests that one client may send to one public workload.
     pub public_rate: Quota,
     /// Where runs execute: in the request's process or on workers.
-    pub dispatch: Dispatch,
+    pub dispatch: DispatchPolicy,
     /// Whether new tenants get a draft generator.
     pub generator: Provisioning,
     /// How long a reviewer has to review an answer.
@@ -123,9 +123,9 @@ pub struct Settings {
 
 /// Wakes the sequencer when facts are pending. One wakeup covers any number of facts.
 #[derive(Debug, Default)]
-pub struct Wake(Notify);
+pub struct SequencerWakeup(Notify);
 
-impl Wake {
+impl SequencerWakeup {
     /// Reports that facts are pending.
     pub fn facts(&self) {
         self.0.notify_one();
@@ -144,7 +144,7 @@ pub struct Services {
     pub(crate) artifacts: Arc<dyn ArtifactStore>,
     pub(crate) provider: Arc<dyn Provider>,
     /// Sends HTTP calls of tools and hooks.
-    pub(crate) outward: Arc<dyn Outward>,
+    pub(crate) outward: Arc<dyn HttpCaller>,
     /// Runs scripts.
     pub(crate) gateway: Arc<dyn CodeGateway>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -160,10 +160,10 @@ pub struct Services {
     pub(crate) mismatches: RecordedMismatches,
     /// Clients that the rate limit refuses at present.
     pub(crate) refused: Refused,
-    pub(crate) wake: Arc<Wake>,
-    pub(crate) live: Arc<LiveRuns>,
+    pub(crate) wake: Arc<SequencerWakeup>,
+    pub(crate) live: Arc<ActiveRuns>,
     pub(crate) large_runs: Arc<LargeRuns>,
-    pub(crate) run_limit: Arc<RunLimit>,
+    pub(crate) run_limit: Arc<RunSlots>,
     pub(crate) scripts: Arc<Scripts>,
     pub(crate) signals: Arc<Signals>,
 }
@@ -174,7 +174,7 @@ impl Services {
     pub fn new(
         stores: Stores,
         artifacts: Arc<dyn ArtifactStore>,
-        (provider, outward, gateway): (Arc<dyn Provider>, Arc<dyn Outward>, Arc<dyn CodeGateway>),
+        (provider, outward, gateway): (Arc<dyn Provider>, Arc<dyn HttpCaller>, Arc<dyn CodeGateway>),
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         settings: Settings,
     ) -> Self {
@@ -210,23 +210,23 @@ impl Services {
 
     /// The wakeup of the sequencer.
     #[must_use]
-    pub fn wake(&self) -> Arc<Wake> {
+    pub fn wake(&self) -> Arc<SequencerWakeup> {
         Arc::clone(&self.wake)
     }
 
     /// Publishes a wakeup to the subscribers in this process and in other processes.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Wakeup) {
         self.signals.give(signal, &self.live);
     }
 
     /// Delivers a wakeup to the subscribers in this process only, for an event that concerns no other process.
-    pub(crate) fn signal_here(&self, signal: Signal) {
+    pub(crate) fn deliver_wakeup(&self, signal: Wakeup) {
         self.signals.heard(signal, &self.live);
     }
 
     /// Exchanges wakeups with the other processes, forever.
-    pub async fn exchange_signals(&self, line: Arc<dyn SignalLine>) {
-        exchange_forever(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;
+    pub async fn exchange_wakeups(&self, line: Arc<dyn WakeupBus>) {
+        run_exchange(Arc::clone(&self.signals), Arc::clone(&self.live), line).await;
     }
 
     /// Checks that the artifact store is available.

@@ -9,8 +9,8 @@ use fairway_domain::{
     access::{ActorKind, Caller},
     id::{ShareLinkId, TenantId, WorkloadId},
     idempotency::RequestKey,
-    share_link::{NewShareLink, SeenLink, ShareLink, ShareTerms, ShareToken, TokenRefusal},
-    store::{CommitError, Listed, Paging},
+    share_link::{NewShareLink, ShareLinkSnapshot, ShareLink, ShareTerms, ShareToken, TokenRefusal},
+    store::{CommitError, Page, PageRequest},
     tenant::{DEFAULT_TENANT, TenantScope, is_public_host},
     throttle::{ClientAddress, Counted, Quota},
     workload::{Workload, WorkloadRefusal},
@@ -18,7 +18,7 @@ use fairway_domain::{
 
 /// A link, with its token if this request created it: the token is shown once.
 #[derive(Clone, Debug)]
-pub struct MadeLink {
+pub struct CreatedLink {
     /// The link.
     pub link: ShareLink,
     /// Its token; `None` on a replay.
@@ -33,7 +33,7 @@ pub struct Arrival {
     /// Whether the request itself claims an identity.
     pub named: bool,
     /// The share token of the request.
-    pub brought: Option<Brought>,
+    pub brought: Option<PresentedToken>,
     /// The client's address.
     pub address: ClientAddress,
     /// The requested host name.
@@ -42,7 +42,7 @@ pub struct Arrival {
 
 /// The content of a request's share token field.
 #[derive(Clone, Debug)]
-pub enum Brought {
+pub enum PresentedToken {
     /// A well-formed token.
     Token(ShareToken),
     /// A malformed token.
@@ -51,7 +51,7 @@ pub enum Brought {
 
 /// The caller of a runtime interface, with its verified share link.
 #[derive(Clone, Debug)]
-pub struct Visit {
+pub struct RuntimeCaller {
     /// The claims: the link's holder if the request claims no identity.
     pub claims: Claims,
     /// The verified share link.
@@ -65,7 +65,7 @@ pub struct Visit {
 #[derive(Clone, Debug)]
 pub struct Pass {
     tenant: TenantId,
-    seen: SeenLink,
+    seen: ShareLinkSnapshot,
 }
 
 impl Pass {
@@ -98,8 +98,8 @@ impl Services {
         workload: WorkloadId,
         terms: ShareTerms,
         key: Option<&RequestKey>,
-    ) -> Result<Done<MadeLink>, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::CreateShareLink, workload).await?;
+    ) -> Result<Done<CreatedLink>, Failure> {
+        let (scope, workload) = self.authorize_workload(caller, Operation::CreateShareLink, workload).await?;
         self.once(
             scope,
             key,
@@ -116,11 +116,11 @@ impl Services {
                     Err(CommitError::Stale) => return Err(WorkloadRefusal::Retired.into()),
                     committed => committed?,
                 };
-                Ok(MadeLink { link: new.kept(expires_at), token: Some(token) })
+                Ok(CreatedLink { link: new.kept(expires_at), token: Some(token) })
             },
             async |id| {
                 let found = self.stores.share_links.find(scope, workload.workload_id, id.into()).await?;
-                Ok(MadeLink { link: found.ok_or(Failure::NotFound)?.link, token: None })
+                Ok(CreatedLink { link: found.ok_or(Failure::NotFound)?.link, token: None })
             },
         )
         .await
@@ -134,9 +134,9 @@ impl Services {
         &self,
         caller: &Caller,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<ShareLink>, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::ListShareLinks, workload).await?;
+        page: PageRequest,
+    ) -> Result<Page<ShareLink>, Failure> {
+        let (scope, workload) = self.authorize_workload(caller, Operation::ListShareLinks, workload).await?;
         Ok(self.stores.share_links.list(scope, workload.workload_id, page).await?)
     }
 
@@ -150,7 +150,7 @@ impl Services {
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<ShareLink, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::ReadShareLink, workload).await?;
+        let (scope, workload) = self.authorize_workload(caller, Operation::ReadShareLink, workload).await?;
         let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
         Ok(found.ok_or(Failure::NotFound)?.link)
     }
@@ -165,7 +165,7 @@ impl Services {
         workload: WorkloadId,
         id: ShareLinkId,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::RevokeShareLink, workload).await?;
+        let (scope, workload) = self.authorize_workload(caller, Operation::RevokeShareLink, workload).await?;
         for _ in 0..ATTEMPTS {
             let found = self.stores.share_links.find(scope, workload.workload_id, id).await?;
             let link = found.map(|seen| seen.link).filter(|link| !link.revoked).ok_or(Failure::NotFound)?;
@@ -184,7 +184,7 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn at_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
+    pub async fn with_tenant_of_host(&self, claims: Claims, host: Option<&str>) -> Result<Claims, Failure> {
         // Other hosts belong to no tenant, even if an older rule allowed to store them or the operator took the name
         // later.
         let is_tenants =
@@ -202,7 +202,7 @@ impl Services {
     /// # Errors
     /// When the token is unknown, its link is revoked or expired, or the client has guessed too often; not found
     /// when the request names another tenant than the token.
-    pub async fn receive(&self, arrival: Arrival) -> Result<Visit, Failure> {
+    pub async fn receive(&self, arrival: Arrival) -> Result<RuntimeCaller, Failure> {
         let Arrival { claims, named, brought, address, host } = arrival;
         let nobody = claims.actor.kind() == ActorKind::Anonymous;
         // An anonymous caller cannot choose a tenant.
@@ -210,10 +210,10 @@ impl Services {
             return Err(Failure::NotFound);
         }
         let Some(brought) = brought else {
-            return Ok(Visit { claims: self.at_host(claims, host.as_deref()).await?, pass: None, address });
+            return Ok(RuntimeCaller { claims: self.with_tenant_of_host(claims, host.as_deref()).await?, pass: None, address });
         };
-        self.is_not_refused(&Counted::Guesses(address))?;
-        let Brought::Token(token) = brought else { return Err(self.guessed(address).await) };
+        self.check_cached_refusal(&Counted::Guesses(address))?;
+        let PresentedToken::Token(token) = brought else { return Err(self.guessed(address).await) };
         let tenant = token.tenant();
         let found = self.stores.share_links.find_by_token(TenantScope::of_token(&token), &token.hash()).await?;
         let Some(seen) = found.filter(|seen| seen.hash == token.hash()) else {
@@ -229,7 +229,7 @@ impl Services {
         } else {
             Claims { actor: seen.link.holder(), groups: Vec::new(), tenant: Some(tenant) }
         };
-        Ok(Visit { claims, pass: Some(Pass { tenant, seen }), address })
+        Ok(RuntimeCaller { claims, pass: Some(Pass { tenant, seen }), address })
     }
 
     /// The refusal of an unknown token. Guesses are counted to limit them; the tenant of an unknown token is

@@ -1,10 +1,10 @@
 //! Wakeups within this process and between processes. They notify workers of new work, streams of new run events and
 //! runs of cancellations before the next poll.
 
-use crate::execution::live::LiveRuns;
+use crate::execution::live::ActiveRuns;
 use fairway_domain::{
     id::ExecutionId,
-    signal::{Signal, SignalLine},
+    signal::{Wakeup, WakeupBus},
 };
 use std::{
     collections::{BTreeSet, HashMap},
@@ -32,28 +32,28 @@ const BROKEN: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     work: Notify,
-    followers: Mutex<HashMap<ExecutionId, watch::Sender<Stored>>>,
-    outgoing: Mutex<BTreeSet<Signal>>,
+    followers: Mutex<HashMap<ExecutionId, watch::RequestContext<StoredProgress>>>,
+    outgoing: Mutex<BTreeSet<Wakeup>>,
     told: Notify,
 }
 
 /// Progress of a run that this process knows to be stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stored {
+enum StoredProgress {
     Something,
     TheEnd,
 }
 
 /// A subscription to the progress of a run; it ends when dropped.
 #[derive(Debug)]
-pub struct Following {
+pub struct RunSubscription {
     of: Arc<Signals>,
     run: ExecutionId,
     /// `None` only while the subscription is dropped.
-    told: Option<watch::Receiver<Stored>>,
+    told: Option<watch::Receiver<StoredProgress>>,
 }
 
-impl Following {
+impl RunSubscription {
     /// Waits until an event of the run is stored, at most this long. An event stored between subscription and this
     /// call counts.
     pub async fn changed(&mut self, at_most: Duration) {
@@ -65,12 +65,12 @@ impl Following {
     /// Waits until the end of the run is reported as stored, at most this long.
     pub(crate) async fn ended(&mut self, at_most: Duration) {
         if let Some(progress) = &mut self.told {
-            let _woken = tokio::time::timeout(at_most, progress.wait_for(|stored| *stored == Stored::TheEnd)).await;
+            let _woken = tokio::time::timeout(at_most, progress.wait_for_run(|stored| *stored == StoredProgress::TheEnd)).await;
         }
     }
 }
 
-impl Drop for Following {
+impl Drop for RunSubscription {
     fn drop(&mut self) {
         let mut followers = self.of.followers();
         // Dropped under the lock, so that the last of two concurrent drops sees no receiver.
@@ -82,20 +82,20 @@ impl Drop for Following {
 }
 
 impl Signals {
-    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::Sender<Stored>>> {
+    fn followers(&self) -> MutexGuard<'_, HashMap<ExecutionId, watch::RequestContext<StoredProgress>>> {
         // A panic elsewhere leaves the map consistent: each change is one call.
         self.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outgoing(&self) -> MutexGuard<'_, BTreeSet<Signal>> {
+    fn outgoing(&self) -> MutexGuard<'_, BTreeSet<Wakeup>> {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Subscribes to a run.
     #[must_use]
-    pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> Following {
-        let progress = self.followers().entry(run).or_insert_with(|| watch::Sender::new(Stored::Something)).subscribe();
-        Following { of: Arc::clone(self), run, told: Some(progress) }
+    pub(crate) fn follow(self: &Arc<Self>, run: ExecutionId) -> RunSubscription {
+        let progress = self.followers().entry(run).or_insert_with(|| watch::RequestContext::new(StoredProgress::Something)).subscribe();
+        RunSubscription { of: Arc::clone(self), run, told: Some(progress) }
     }
 
     /// Waits until a run may be queued.
@@ -104,7 +104,7 @@ impl Signals {
     }
 
     /// Delivers a wakeup in this process, and to the other processes with the next message.
-    pub(crate) fn give(&self, signal: Signal, live: &LiveRuns) {
+    pub(crate) fn give(&self, signal: Wakeup, live: &ActiveRuns) {
         self.heard(signal, live);
         let mut outgoing = self.outgoing();
         if outgoing.len() < MOST {
@@ -114,40 +114,40 @@ impl Signals {
     }
 
     /// Delivers a wakeup to the subscribers of this process.
-    pub(crate) fn heard(&self, signal: Signal, live: &LiveRuns) {
+    pub(crate) fn heard(&self, signal: Wakeup, live: &ActiveRuns) {
         match signal {
-            Signal::Work => self.work.notify_one(),
-            Signal::Progress(run) => self.stored(run, Stored::Something),
-            Signal::Ended(run) => self.stored(run, Stored::TheEnd),
-            Signal::Look(run) => live.look(run),
-            Signal::LookAtAll => live.look_at_all(),
+            Wakeup::Work => self.work.notify_one(),
+            Wakeup::Progress(run) => self.stored(run, StoredProgress::Something),
+            Wakeup::Ended(run) => self.stored(run, StoredProgress::TheEnd),
+            Wakeup::Look(run) => live.look(run),
+            Wakeup::LookAtAll => live.recheck_all(),
         }
     }
 
-    fn stored(&self, run: ExecutionId, what: Stored) {
+    fn stored(&self, run: ExecutionId, what: StoredProgress) {
         if let Some(progress) = self.followers().get(&run) {
             // Wakeups may arrive out of order; the end is final.
-            progress.send_modify(|stored| *stored = if *stored == Stored::TheEnd { Stored::TheEnd } else { what });
+            progress.send_modify(|stored| *stored = if *stored == StoredProgress::TheEnd { StoredProgress::TheEnd } else { what });
         }
     }
 
-    fn next_message(&self) -> Vec<Signal> {
+    fn next_message(&self) -> Vec<Wakeup> {
         let mut outgoing = self.outgoing();
         if outgoing.len() <= ROOM {
             return mem::take(&mut *outgoing).into_iter().collect();
         }
-        let message: Vec<Signal> = outgoing.iter().copied().take(ROOM).collect();
+        let message: Vec<Wakeup> = outgoing.iter().copied().take(ROOM).collect();
         outgoing.retain(|signal| !message.contains(signal));
         message
     }
 }
 
 /// Sends wakeups of this process to the others and delivers theirs, forever.
-pub(crate) async fn exchange_forever(signals: Arc<Signals>, live: Arc<LiveRuns>, line: Arc<dyn SignalLine>) {
-    tokio::join!(tell_forever(&signals, line.as_ref()), hear_forever(&signals, &live, line.as_ref()));
+pub(crate) async fn run_exchange(signals: Arc<Signals>, live: Arc<ActiveRuns>, line: Arc<dyn WakeupBus>) {
+    tokio::join!(run_publisher(&signals, line.as_ref()), run_receiver(&signals, &live, line.as_ref()));
 }
 
-async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
+async fn run_publisher(signals: &Signals, line: &dyn WakeupBus) {
     // The time at which the messages sent so far fit the interval.
     let mut budget_time = Instant::now();
     loop {
@@ -164,7 +164,7 @@ async fn tell_forever(signals: &Signals, line: &dyn SignalLine) {
     }
 }
 
-async fn hear_forever(signals: &Signals, live: &LiveRuns, line: &dyn SignalLine) {
+async fn run_receiver(signals: &Signals, live: &ActiveRuns, line: &dyn WakeupBus) {
     loop {
         match line.hear().await {
             Ok(heard) => heard.into_iter().for_each(|signal| signals.heard(signal, live)),
@@ -183,10 +183,10 @@ mod tests {
 
     #[tokio::test]
     async fn event_between_subscription_and_wait_wakes_the_subscriber() {
-        let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
+        let (signals, live) = (Arc::new(Signals::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.follow(run);
-        signals.give(Signal::Progress(run), &live);
+        signals.give(Wakeup::Progress(run), &live);
         let long = Duration::from_secs(60);
         let began = Instant::now();
         following.changed(long).await;
@@ -195,16 +195,16 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_end_wakes_a_wait_for_the_end() {
-        let (signals, live) = (Arc::new(Signals::default()), LiveRuns::default());
+        let (signals, live) = (Arc::new(Signals::default()), ActiveRuns::default());
         let run = ExecutionId::from(Uuid::from_u128(1));
         let mut following = signals.follow(run);
-        signals.give(Signal::Progress(run), &live);
+        signals.give(Wakeup::Progress(run), &live);
         let short = Duration::from_millis(50);
         let began = Instant::now();
         following.ended(short).await;
         assert!(began.elapsed() >= short);
-        signals.give(Signal::Ended(run), &live);
-        signals.give(Signal::Progress(run), &live);
+        signals.give(Wakeup::Ended(run), &live);
+        signals.give(Wakeup::Progress(run), &live);
         let (began, long) = (Instant::now(), Duration::from_secs(60));
         following.ended(long).await;
         assert!(began.elapsed() < long);
@@ -236,10 +236,10 @@ mod tests {
 
     #[test]
     fn messages_are_bounded_and_send_each_wakeup_once() {
-        let (signals, live) = (Signals::default(), LiveRuns::default());
+        let (signals, live) = (Signals::default(), ActiveRuns::default());
         for number in 0..(ROOM as u128 + 10) {
-            signals.give(Signal::Progress(Uuid::from_u128(number).into()), &live);
-            signals.give(Signal::Work, &live);
+            signals.give(Wakeup::Progress(Uuid::from_u128(number).into()), &live);
+            signals.give(Wakeup::Work, &live);
         }
         assert_eq!(signals.next_message().len(), ROOM);
         assert_eq!(signals.next_message().len(), 11);

@@ -13,13 +13,13 @@ use fairway_domain::{
     access::{Caller, Place},
     id::{NamespaceId, TenantId, WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
     tenant::{Tenant, TenantScope, Workspace},
 };
 
 /// Changes to a tenant's settings; `None` leaves a setting unchanged.
 #[derive(Clone, Debug, Default)]
-pub struct SettingsPatch {
+pub struct TenantSettingsPatch {
     /// Whether facts are sent as notifications.
     pub notifications_enabled: Option<bool>,
     /// Whether the advanced notification tier is on.
@@ -33,7 +33,7 @@ impl Services {
     ///
     /// # Errors
     /// When the caller does not manage the platform.
-    pub async fn list_tenants(&self, caller: &Caller, page: Paging) -> Result<Listed<Tenant>, Failure> {
+    pub async fn list_tenants(&self, caller: &Caller, page: PageRequest) -> Result<Page<Tenant>, Failure> {
         enter(caller, Operation::ListTenants, &Place::PLATFORM)?;
         Ok(self.stores.tenants.list(page).await?)
     }
@@ -78,7 +78,7 @@ impl Services {
         // `Location` header of a created tenant depends on it.
         let scope = match enter(caller, Operation::ListTenants, &Place::PLATFORM) {
             Ok(_) => TenantScope::for_relay(id),
-            Err(_) => self.enter_tenant(caller, Operation::ReadTenantSettings, id)?,
+            Err(_) => self.authorize_tenant(caller, Operation::ReadTenantSettings, id)?,
         };
         self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)
     }
@@ -92,13 +92,13 @@ impl Services {
         &self,
         caller: &Caller,
         id: TenantId,
-        patch: SettingsPatch,
+        patch: TenantSettingsPatch,
         expected: &Expected,
     ) -> Result<Tenant, Failure> {
-        let scope = self.enter_tenant(caller, Operation::ChangeTenantSettings, id)?;
+        let scope = self.authorize_tenant(caller, Operation::ChangeTenantSettings, id)?;
         if patch.public_hosts.is_some() {
             // A host determines the tenant of anonymous clients, so a tenant cannot claim one itself.
-            self.enter_tenant(caller, Operation::ChangePublicHosts, id)?;
+            self.authorize_tenant(caller, Operation::ChangePublicHosts, id)?;
         }
         for _ in 0..ATTEMPTS {
             let tenant = self.stores.tenants.find(scope).await?.ok_or(Failure::NotFound)?;
@@ -126,7 +126,7 @@ impl Services {
         Err(Failure::Contended)
     }
 
-    fn enter_tenant(&self, caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
+    fn authorize_tenant(&self, caller: &Caller, operation: Operation, id: TenantId) -> Result<TenantScope, Failure> {
         if caller.tenant == id {
             return enter(caller, operation, &Place::tenant(id));
         }
@@ -147,7 +147,7 @@ impl Services {
     ///
     /// # Errors
     /// When the caller has no role in the tenant.
-    pub async fn list_workspaces(&self, caller: &Caller, page: Paging) -> Result<Listed<Workspace>, Failure> {
+    pub async fn list_workspaces(&self, caller: &Caller, page: PageRequest) -> Result<Page<Workspace>, Failure> {
         let scope = enter(caller, Operation::ListWorkspaces, &Place::tenant(caller.tenant))?;
         Ok(self.stores.workspaces.list(scope, page).await?)
     }

@@ -61,7 +61,7 @@ impl Services {
     /// # Errors
     /// When the quota is exceeded.
     pub(crate) async fn count(&self, scope: TenantScope, counted: Counted, quota: Quota) -> Result<(), Failure> {
-        self.is_not_refused(&counted)?;
+        self.check_cached_refusal(&counted)?;
         match self.stores.throttle.take(scope, &counted, quota).await? {
             Taken::Yes => Ok(()),
             Taken::No(throttled) => {
@@ -75,7 +75,7 @@ impl Services {
     ///
     /// # Errors
     /// When a cached refusal applies.
-    pub(crate) fn is_not_refused(&self, counted: &Counted) -> Result<(), Failure> {
+    pub(crate) fn check_cached_refusal(&self, counted: &Counted) -> Result<(), Failure> {
         self.refused.still(counted).map_err(Failure::Throttled)
     }
 
@@ -83,7 +83,7 @@ impl Services {
     ///
     /// # Errors
     /// When the store does not answer.
-    pub async fn forget_clients(&self) -> Result<u64, Failure> {
+    pub async fn sweep_rate_limits(&self) -> Result<u64, Failure> {
         Ok(self.stores.throttle.sweep().await?)
     }
 }

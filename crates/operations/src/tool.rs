@@ -8,11 +8,11 @@ use crate::{
 use fairway_domain::{
     access::{Caller, Permission},
     evidence::EvidenceRecord,
-    execution::dispatch::Dispatch,
+    execution::dispatch::DispatchPolicy,
     id::{ExecutionId, RequestId, WorkspaceId},
     idempotency::RequestKey,
-    store::{Listed, Paging},
-    tool::{BuiltIn, ToolCall},
+    store::{Page, PageRequest},
+    tool::{BuiltinTool, ToolCall},
     workload::{Workload, ports::RuntimeFilter},
 };
 use serde_json::{Map, Value};
@@ -20,9 +20,9 @@ use std::time::Duration;
 
 /// Settings of a deployment that apply to runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deployed {
+pub struct DeploymentSettings {
     /// Where runs execute.
-    pub dispatch: Dispatch,
+    pub dispatch: DispatchPolicy,
     /// How long a synchronous run may block its caller.
     pub sync_wait: Duration,
     /// How long a run may take in total.
@@ -57,7 +57,7 @@ impl Services {
     /// Not found when the caller may not see executions there; forbidden when it may not use tools there.
     pub async fn inspect_evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let record = self.evidence(caller, id).await?;
-        let place = self.place_of_run(caller, &record.execution).await?;
+        let place = self.scope_of_run(caller, &record.execution).await?;
         match gate::enter(caller, Operation::CallTool, &place) {
             // A caller that reads the evidence already knows that the run exists.
             Err(Failure::NotFound) => Err(gate::refused(caller, Permission::ExecutionRun)),
@@ -74,9 +74,9 @@ impl Services {
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<Workload>, Failure> {
-        let (scope, reach) = self.enter_list_of(caller, Operation::ReadManifest, workspace).await?;
+        page: PageRequest,
+    ) -> Result<Page<Workload>, Failure> {
+        let (scope, reach) = self.authorize_list_of(caller, Operation::ReadManifest, workspace).await?;
         let filter = RuntimeFilter { workspace, reach, ..RuntimeFilter::default() };
         let mut found = self.stores.workloads.list_runtime(scope, &filter, page).await?;
         let may_run = |workload: &Workload| {
@@ -95,10 +95,10 @@ impl Services {
         caller: &Caller,
         operation: Operation,
         workspace: WorkspaceId,
-    ) -> Result<Deployed, Failure> {
-        self.enter_list_of(caller, operation, Some(workspace)).await?;
+    ) -> Result<DeploymentSettings, Failure> {
+        self.authorize_list_of(caller, operation, Some(workspace)).await?;
         let settings = &self.settings;
-        Ok(Deployed {
+        Ok(DeploymentSettings {
             dispatch: settings.dispatch,
             sync_wait: settings.sync_wait,
             execution_deadline: settings.execution_deadline,
@@ -112,6 +112,6 @@ impl Services {
 ///
 /// # Errors
 /// With every violation of the tool's schema.
-pub fn read(tool: BuiltIn, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
+pub fn read(tool: BuiltinTool, arguments: Map<String, Value>) -> Result<ToolCall, Failure> {
     ToolCall::read(tool, arguments).map_err(|problems| ToolRefusal::Arguments(problems).into())
 }

@@ -5,17 +5,17 @@ use crate::{
     access::{Operation, gate},
     execution::admission,
     once::{ATTEMPTS, keyed},
-    share_link::{Pass, Visit},
+    share_link::{Pass, RuntimeCaller},
 };
 use fairway_domain::{
     access::{Caller, OwnerRef, Place},
     id::{WorkloadId, WorkspaceId},
     idempotency::RequestKey,
-    search::{MAX_QUESTION, Words},
+    search::{MAX_QUERY_CHARS, Words},
     share_link::TokenRefusal,
-    signal::Signal,
+    signal::Wakeup,
     slug::Slug,
-    store::{CommitError, Conflict, Listed, Paging},
+    store::{CommitError, Conflict, Page, PageRequest},
     tenant::TenantScope,
     workload::{
         InvocationMode, ManagementSource, NewWorkload, Status, Workload, WorkloadPatch, WorkloadRefusal,
@@ -43,7 +43,7 @@ pub struct WorkloadDraft {
 
 /// Filter of a list of runtime interfaces.
 #[derive(Clone, Debug, Default)]
-pub struct RuntimeQuestion {
+pub struct RuntimeQuery {
     /// Only interfaces of this presentation mode.
     pub presentation_mode: Option<PresentationMode>,
     /// Only workloads of this owner.
@@ -130,9 +130,9 @@ impl Services {
         caller: &Caller,
         workspace: Option<WorkspaceId>,
         status: Option<Status>,
-        page: Paging,
-    ) -> Result<Listed<Workload>, Failure> {
-        let (scope, reach) = self.enter_list_of(caller, Operation::ListWorkloads, workspace).await?;
+        page: PageRequest,
+    ) -> Result<Page<Workload>, Failure> {
+        let (scope, reach) = self.authorize_list_of(caller, Operation::ListWorkloads, workspace).await?;
         let filter = WorkloadFilter { workspace, status, reach };
         Ok(self.stores.workloads.list(scope, &filter, page).await?)
     }
@@ -142,7 +142,7 @@ impl Services {
     /// # Errors
     /// Not found when the caller does not see it.
     pub async fn read_workload(&self, caller: &Caller, id: WorkloadId) -> Result<Workload, Failure> {
-        self.enter_workload(caller, Operation::ReadWorkload, id).await.map(|(_, workload)| workload)
+        self.authorize_workload(caller, Operation::ReadWorkload, id).await.map(|(_, workload)| workload)
     }
 
     /// Changes the fields of a workload that the patch names. A suspension refuses new runs with the next request.
@@ -158,7 +158,7 @@ impl Services {
         expected: &Expected,
     ) -> Result<Workload, Failure> {
         for _ in 0..ATTEMPTS {
-            let (scope, workload) = self.enter_workload(caller, Operation::ReadWorkload, id).await?;
+            let (scope, workload) = self.authorize_workload(caller, Operation::ReadWorkload, id).await?;
             let place = place_of(caller, &workload);
             let describes = patch.name.is_some()
                 || patch.description.is_some()
@@ -171,7 +171,7 @@ impl Services {
             if patch.status.is_some() {
                 gate::enter(caller, Operation::SuspendWorkload, &place)?;
             }
-            if workload.is_exposed_by(patch) {
+            if workload.is_access_mode_changed_by(patch) {
                 gate::enter(caller, Operation::ExposeWorkload, &place)?;
             }
             expected.check(workload.revision)?;
@@ -188,7 +188,7 @@ impl Services {
             }
             self.wake.facts();
             if next.status != Status::Registered {
-                self.signal(Signal::LookAtAll);
+                self.signal(Wakeup::LookAtAll);
             }
             return Ok(next);
         }
@@ -202,13 +202,13 @@ impl Services {
     pub async fn list_runtime_workloads(
         &self,
         caller: &Caller,
-        asked: RuntimeQuestion,
-        page: Paging,
-    ) -> Result<Listed<Workload>, Failure> {
-        let (scope, reach) = gate::enter_list(caller, Operation::ListRuntimeWorkloads)?;
-        let RuntimeQuestion { presentation_mode, owner, text } = asked;
+        asked: RuntimeQuery,
+        page: PageRequest,
+    ) -> Result<Page<Workload>, Failure> {
+        let (scope, reach) = gate::authorize_list(caller, Operation::ListRuntimeWorkloads)?;
+        let RuntimeQuery { presentation_mode, owner, text } = asked;
         let words = match text.filter(|text| !text.trim().is_empty()) {
-            Some(text) if text.chars().count() > MAX_QUESTION => {
+            Some(text) if text.chars().count() > MAX_QUERY_CHARS => {
                 return Err(Failure::field("q", "too_long", "a search has at most 256 characters"));
             }
             Some(text) => Some(Words::of([text.as_str()])),
@@ -216,7 +216,7 @@ impl Services {
         };
         // A search text without words matches nothing.
         if words.as_ref().is_some_and(Words::is_empty) {
-            return Ok(Listed { rows: Vec::new(), total: 0, next: None });
+            return Ok(Page { rows: Vec::new(), total: 0, next: None });
         }
         let filter = RuntimeFilter { workspace: None, presentation_mode, owner, words, reach };
         Ok(self.stores.workloads.list_runtime(scope, &filter, page).await?)
@@ -231,7 +231,7 @@ impl Services {
     pub async fn read_runtime_workload(
         &self,
         caller: &Caller,
-        visit: &Visit,
+        visit: &RuntimeCaller,
         slug: &Slug,
     ) -> Result<Workload, Failure> {
         let pass = visit.pass.as_ref();
@@ -241,12 +241,12 @@ impl Services {
         if workload.interface_config.is_none() {
             return Err(Failure::NotFound);
         }
-        self.count_visit(scope, &workload, Some(visit.address)).await?;
+        self.count_workload_request(scope, &workload, Some(visit.address)).await?;
         admission::is_shown(pass, workload.access_mode())?;
         Ok(workload)
     }
 
-    pub(crate) async fn enter_workload(
+    pub(crate) async fn authorize_workload(
         &self,
         caller: &Caller,
         operation: Operation,

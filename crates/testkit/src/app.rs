@@ -11,7 +11,7 @@ pub use given::{ActiveWorkload, Given, Version};
 use crate::{FaultyArtifacts, FaultyLine, StubGateway, TestDatabase};
 use anyhow::Context as _;
 use fairway_api::{
-    compose::{AccessLayer, Parts, Process, Works},
+    compose::{AccessStoreDecorator, Parts, Process, Works},
     config::Settings,
     serve,
 };
@@ -59,7 +59,7 @@ pub struct Builder {
     line: Option<Arc<FaultyLine>>,
     faults: Option<Arc<FaultyArtifacts>>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
-    access: Option<AccessLayer>,
+    access: Option<AccessStoreDecorator>,
     provider: Option<Arc<dyn Provider>>,
     gateway: Option<Arc<dyn CodeGateway>>,
     clock: Option<Arc<dyn Clock>>,
@@ -112,7 +112,7 @@ impl Builder {
 
     /// Wraps the store of role bindings in this layer.
     #[must_use]
-    pub fn access(mut self, layer: AccessLayer) -> Self {
+    pub fn access(mut self, layer: AccessStoreDecorator) -> Self {
         self.access = Some(layer);
         self
     }
@@ -192,7 +192,7 @@ impl Builder {
         parts.clock = self.clock.unwrap_or(parts.clock);
         parts.ids = self.ids.unwrap_or(parts.ids);
         if let Some(faults) = self.faults {
-            faults.stand_before(Arc::clone(&parts.artifacts));
+            faults.wrap(Arc::clone(&parts.artifacts));
             parts.artifacts = faults;
         }
         let process = Process::new(&settings, url, parts.clone())?;

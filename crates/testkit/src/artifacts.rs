@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put, StoredObject},
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put, StoredObject},
 };
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ impl ArtifactFault {
 /// Wraps a store and injects faults.
 pub struct FaultyArtifacts {
     inner: OnceLock<Arc<dyn ArtifactStore>>,
-    fault: watch::Sender<ArtifactFault>,
+    fault: watch::RequestContext<ArtifactFault>,
     puts: AtomicUsize,
     /// The bytes that callers stored, by path; the source of faulty reads.
     given: Mutex<HashMap<ArtifactPath, Vec<u8>>>,
@@ -59,7 +59,7 @@ impl FaultyArtifacts {
     pub fn new(fault: ArtifactFault) -> Arc<Self> {
         Arc::new(Self {
             inner: OnceLock::new(),
-            fault: watch::Sender::new(fault),
+            fault: watch::RequestContext::new(fault),
             puts: AtomicUsize::new(0),
             given: Mutex::default(),
         })
@@ -77,7 +77,7 @@ impl FaultyArtifacts {
     }
 
     /// Sets the wrapped store; later calls have no effect.
-    pub(crate) fn stand_before(&self, inner: Arc<dyn ArtifactStore>) {
+    pub(crate) fn wrap(&self, inner: Arc<dyn ArtifactStore>) {
         let _ = self.inner.set(inner);
     }
 
@@ -92,20 +92,20 @@ impl FaultyArtifacts {
     /// The fault, once it does not block.
     async fn settled(&self) -> ArtifactFault {
         let mut fault = self.fault.subscribe();
-        let settled = fault.wait_for(|fault| *fault != ArtifactFault::Holds).await;
+        let settled = fault.wait_for_run(|fault| *fault != ArtifactFault::Holds).await;
         settled.map_or(ArtifactFault::Unavailable, |fault| *fault)
     }
 }
 
 /// A listing with injected faults.
-struct FaultyWalk<'a> {
+struct FaultyListing<'a> {
     store: &'a FaultyArtifacts,
     prefix: &'static str,
-    inner: Option<Box<dyn ArtifactWalk + 'a>>,
+    inner: Option<Box<dyn ObjectListing + 'a>>,
 }
 
 #[async_trait]
-impl ArtifactWalk for FaultyWalk<'_> {
+impl ObjectListing for FaultyListing<'_> {
     async fn next(&mut self, most: usize) -> Result<Vec<StoredObject>, ArtifactError> {
         if !self.store.settled().await.answers() {
             return Err(away());
@@ -164,8 +164,8 @@ impl ArtifactStore for FaultyArtifacts {
         Ok(damaged.map(UnverifiedBytes::new))
     }
 
-    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_> {
-        Box::new(FaultyWalk { store: self, prefix, inner: None })
+    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_> {
+        Box::new(FaultyListing { store: self, prefix, inner: None })
     }
 
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError> {

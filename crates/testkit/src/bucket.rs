@@ -1,7 +1,7 @@
 //! A private S3 server: moto, serialized so that put-if-absent is atomic.
 
 use anyhow::Context as _;
-use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
 use std::{
     env,
     io::{BufRead as _, BufReader},
@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The Python interpreter in whose environment `cargo xtask test` installed the server.
-const PYTHON: &str = "FAIRWAY_TEST_S3_PYTHON";
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_S3_PYTHON";
 /// The program that it runs.
 const SERVER: &str = include_str!("bucket/server.py");
 /// Timeout of the server's start.
@@ -21,20 +21,20 @@ const START: Duration = Duration::from_secs(60);
 pub const ACCESS_KEY: &str = "fairway-tests";
 
 /// An S3 server without buckets; stopped when dropped.
-pub struct BucketServer {
+pub struct S3Server {
     child: Child,
     endpoint: String,
 }
 
-impl BucketServer {
+impl S3Server {
     /// Starts a server on a free port.
     ///
     /// # Errors
     /// When the server is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
         crate::init();
-        let python = env::var_os(PYTHON).context("no S3 server; run the tests by `cargo xtask test`")?;
-        let mut command = deathbound::command(python, Farewell::Terminate);
+        let python = env::var_os(PYTHON_VARIABLE).context("no S3 server; run the tests by `cargo xtask test`")?;
+        let mut command = deathbound::command(python, DeathSignal::Terminate);
         command.args(["-c", SERVER]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = command.stderr(Stdio::piped()).spawn().context("starting the S3 server")?;
         let stderr = child.stderr.take().context("the S3 server's standard error")?;
@@ -83,7 +83,7 @@ fn announced(stderr: ChildStderr) -> anyhow::Result<String> {
     Ok(receiver.recv_timeout(START)?)
 }
 
-impl Drop for BucketServer {
+impl Drop for S3Server {
     fn drop(&mut self) {
         // Both calls fail if the process has ended, which is harmless.
         let _ = self.child.kill();

@@ -1,7 +1,7 @@
 //! A separate database for each test.
 
 use anyhow::Context as _;
-use fairway_private_postgres::{Binaries, PrivateServer, state};
+use fairway_private_postgres::{Binaries, ManagedServer, state};
 use std::{env, sync::OnceLock};
 use tokio_postgres::{Client, Config, NoTls};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ const SERVER: &str = "FAIRWAY_TEST_POSTGRES_URL";
 const TEMPLATE_LOCK: i64 = 0x7E57;
 
 /// The server of this process, when the test run provides none.
-static OWN_SERVER: OnceLock<PrivateServer> = OnceLock::new();
+static OWN_SERVER: OnceLock<ManagedServer> = OnceLock::new();
 
 /// A clone of the migrated template database; dropped with the value.
 pub struct TestDatabase {
@@ -38,7 +38,7 @@ impl TestDatabase {
     /// The database URL for the owner role.
     #[must_use]
     pub fn url(&self) -> String {
-        on_database(&self.server_url, &self.name)
+        url_of_database(&self.server_url, &self.name)
     }
 
     /// A connection as the owner, to inspect stored data.
@@ -88,7 +88,7 @@ fn server_url() -> anyhow::Result<String> {
     }
     let binaries =
         Binaries::find(&state::directory()?).context("no PostgreSQL; run the tests by `cargo xtask test`")?;
-    let started = PrivateServer::throwaway(binaries, Vec::new())?;
+    let started = ManagedServer::throwaway(binaries, Vec::new())?;
     Ok(OWN_SERVER.get_or_init(|| started).url("postgres"))
 }
 
@@ -106,7 +106,7 @@ async fn template(server_url: &str) -> anyhow::Result<String> {
         // A template left incomplete by a killed run has no mark, and is replaced.
         client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
         client.batch_execute(&format!("CREATE DATABASE {name}")).await?;
-        fairway_postgres::migrate(&on_database(server_url, &name)).await?;
+        fairway_postgres::migrate(&url_of_database(server_url, &name)).await?;
         client.batch_execute(&format!("ALTER DATABASE {name} IS_TEMPLATE true ALLOW_CONNECTIONS false")).await?;
     }
     client.execute("SELECT pg_advisory_unlock($1)", &[&TEMPLATE_LOCK]).await?;
@@ -124,7 +124,7 @@ pub async fn connect(url: &str) -> anyhow::Result<Client> {
 }
 
 /// The URL of another database on the same server.
-fn on_database(server_url: &str, name: &str) -> String {
+fn url_of_database(server_url: &str, name: &str) -> String {
     let (address, parameters) = server_url.split_once('?').unwrap_or((server_url, ""));
     let server = address.rsplit_once('/').map_or(address, |(server, _)| server);
     let separator = if parameters.is_empty() { "" } else { "?" };
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn replaces_the_database_in_the_url() {
-        assert_eq!(on_database("postgres://a@h:1/postgres", "x"), "postgres://a@h:1/x");
-        assert_eq!(on_database("postgres://a@h:1/postgres?sslmode=disable", "x"), "postgres://a@h:1/x?sslmode=disable");
+        assert_eq!(url_of_database("postgres://a@h:1/postgres", "x"), "postgres://a@h:1/x");
+        assert_eq!(url_of_database("postgres://a@h:1/postgres?sslmode=disable", "x"), "postgres://a@h:1/x?sslmode=disable");
     }
 
     #[tokio::test]

@@ -38,12 +38,12 @@ static OPERATIONS: LazyLock<Vec<Operation>> = LazyLock::new(|| {
         panic!("the OpenAPI document is not valid JSON")
     };
     let paths = document.get("paths").and_then(Value::as_object).into_iter().flatten();
-    let operations: Vec<Operation> = paths.flat_map(|(path, item)| of_path(path, item)).collect();
+    let operations: Vec<Operation> = paths.flat_map(|(path, item)| operations_of_path(path, item)).collect();
     assert!(!operations.is_empty(), "the OpenAPI document has no routes");
     operations
 });
 
-fn of_path(path: &str, item: &Value) -> Vec<Operation> {
+fn operations_of_path(path: &str, item: &Value) -> Vec<Operation> {
     let operation = |(method, operation): (&String, &Value)| {
         let headers = |response: &Value| -> BTreeSet<String> {
             response

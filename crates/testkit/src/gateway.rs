@@ -1,7 +1,7 @@
 //! A private LiteLLM gateway with mock models, which speaks both provider protocols.
 
 use anyhow::Context as _;
-use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
@@ -15,7 +15,7 @@ use std::{
 use tempfile::TempDir;
 
 /// The Python interpreter in whose environment `cargo xtask test` installed the gateway.
-const PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 /// The gateway's configuration. `PORT` is its own port, because one model forwards to another by the other protocol.
 const SETTINGS: &str = include_str!("gateway/settings.yaml");
 /// Timeout of the gateway's start, which takes about 15 s on an idle machine.
@@ -37,13 +37,13 @@ impl Gateway {
     /// When the gateway is not installed or does not start.
     pub fn start() -> anyhow::Result<Self> {
         crate::init();
-        let python = env::var_os(PYTHON).context("no gateway; run the tests by `cargo xtask test`")?;
+        let python = env::var_os(PYTHON_VARIABLE).context("no gateway; run the tests by `cargo xtask test`")?;
         let python = PathBuf::from(python);
         let home = tempfile::tempdir()?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let settings = home.path().join("settings.yaml");
         fs::write(&settings, SETTINGS.replace("PORT", &port.to_string()))?;
-        let mut command = deathbound::command(&python, Farewell::Terminate);
+        let mut command = deathbound::command(&python, DeathSignal::Terminate);
         command.arg(python.with_file_name("litellm")).args(["--host", "127.0.0.1", "--port", &port.to_string()]);
         command.arg("--config").arg(settings).current_dir(home.path()).env("HOME", home.path());
         // Prevents a download of model prices.

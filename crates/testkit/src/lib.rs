@@ -18,17 +18,17 @@ mod scripts;
 
 pub use app::TestApp;
 pub use artifacts::{ArtifactFault, FaultyArtifacts};
-pub use bucket::{ACCESS_KEY, BucketServer};
+pub use bucket::{ACCESS_KEY, S3Server};
 pub use clock::MovableClock;
 pub use database::{TestDatabase, connect};
 pub use documented::assert_documented;
 pub use endpoint::{Asked, FaultyEndpoint, Script};
 pub use flows::AGENT_FLOW;
 pub use gateway::{GATEWAY_KEY, Gateway};
-pub use line::{Cut, FaultyLine, LineFault, Made};
+pub use line::{Cut, FaultyLine, ProxyFault, Made};
 pub use permissions::SinglePermissions;
 pub use provider::{Behaviour, StubProvider};
-pub use scripts::{Gateways, StubGateway};
+pub use scripts::{GatewayBehaviour, StubGateway};
 
 /// Whether this test run requests the long forms of tests, as `cargo xtask model` does.
 ///

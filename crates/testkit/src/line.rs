@@ -38,13 +38,13 @@ pub enum Cut {
 }
 
 /// The delay of a late statement, longer than the client's retry delay.
-const LATE: Duration = Duration::from_millis(60);
+const LATE_DELAY: Duration = Duration::from_millis(60);
 
-const CUTS: [Cut; 3] = [Cut::Before, Cut::Behind, Cut::Between];
+const FAULT_POINTS: [Cut; 3] = [Cut::Before, Cut::Behind, Cut::Between];
 
 /// When the proxy cuts a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum LineFault {
+pub enum ProxyFault {
     /// Never.
     None,
     /// At this many of 10,000 requests, drawn from the seed.
@@ -76,18 +76,18 @@ pub struct FaultyLine {
 struct Shared {
     server: SocketAddr,
     seed: u64,
-    fault: Mutex<LineFault>,
+    fault: Mutex<ProxyFault>,
     /// The number of occurrences of each statement. Draws are independent for each statement, so that background
     /// statements do not shift the draws of a request, and a seed is reproducible.
     seen: Mutex<HashMap<String, u64>>,
     made: Mutex<Vec<Made>>,
     /// The number of cut connections for which PostgreSQL is still working.
-    working: watch::Sender<usize>,
+    working: watch::RequestContext<usize>,
 }
 
 /// The proxy's thread with its own runtime, because tests block theirs.
 struct Running {
-    over: Option<watch::Sender<()>>,
+    over: Option<watch::RequestContext<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -140,15 +140,15 @@ impl FaultyLine {
         let shared = Arc::new(Shared {
             server,
             seed,
-            fault: Mutex::new(LineFault::None),
+            fault: Mutex::new(ProxyFault::None),
             seen: Mutex::default(),
             made: Mutex::default(),
-            working: watch::Sender::new(0),
+            working: watch::RequestContext::new(0),
         });
         let (over, until) = watch::channel(());
         let thread = thread::Builder::new().name("faulty-line".to_owned()).spawn({
             let shared = Arc::clone(&shared);
-            move || runtime.block_on(shared.carry_all(listener, until))
+            move || runtime.block_on(shared.forward_connections(listener, until))
         })?;
         let running = Running { over: Some(over), thread: Some(thread) };
         Ok(Self { url: url.replace(&from, &to), shared, _running: running })
@@ -161,7 +161,7 @@ impl FaultyLine {
     }
 
     /// Changes the fault.
-    pub fn becomes(&self, fault: LineFault) {
+    pub fn becomes(&self, fault: ProxyFault) {
         *lock(&self.shared.fault) = fault;
     }
 
@@ -174,12 +174,12 @@ impl FaultyLine {
     /// Waits until PostgreSQL has processed all statements of cut connections.
     pub async fn settled(&self) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.shared.working.subscribe().wait_for(|working| *working == 0).await;
+        let _ = self.shared.working.subscribe().wait_for_run(|working| *working == 0).await;
     }
 }
 
 impl Shared {
-    async fn carry_all(self: Arc<Self>, listener: std::net::TcpListener, mut until: watch::Receiver<()>) {
+    async fn forward_connections(self: Arc<Self>, listener: std::net::TcpListener, mut until: watch::Receiver<()>) {
         let Ok(listener) = TcpListener::from_std(listener) else { return };
         loop {
             tokio::select! {
@@ -197,7 +197,7 @@ impl Shared {
 
     /// Forwards one connection until a side closes it or a fault cuts it.
     async fn carry(self: Arc<Self>, client: TcpStream) -> io::Result<()> {
-        if *lock(&self.fault) == LineFault::Down {
+        if *lock(&self.fault) == ProxyFault::Down {
             return Ok(());
         }
         let server = TcpStream::connect(self.server).await?;
@@ -215,7 +215,7 @@ impl Shared {
                     }
                     let mut sent = Vec::new();
                     while let Some(frame) = client.next() {
-                        if !statements.ends_with(&frame) {
+                        if !statements.record(&frame) {
                             sent.extend_from_slice(&frame);
                             continue;
                         }
@@ -229,7 +229,7 @@ impl Shared {
                         match cut {
                             None | Some(Cut::Before) => {}
                             Some(Cut::Between) => {
-                                return self.arrive_late(client, server, &sent).await;
+                                return self.send_late(client, server, &sent).await;
                             }
                             Some(Cut::Behind) => {
                                 server.write(&sent).await?;
@@ -261,11 +261,11 @@ impl Shared {
     }
 
     /// Delays the request, and closes the connection to PostgreSQL after its response.
-    async fn arrive_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
+    async fn send_late(&self, client: Frames, mut server: Frames, sent: &[u8]) -> io::Result<()> {
         // Counted first, because a client that sees the cut may call `settled` at once.
         self.working.send_modify(|working| *working += 1);
         drop(client);
-        tokio::time::sleep(LATE).await;
+        tokio::time::sleep(LATE_DELAY).await;
         let ended = match server.write(sent).await {
             Ok(()) => server.finish().await,
             lost => lost,
@@ -279,24 +279,24 @@ impl Shared {
         let statement = asked.statement();
         let mut fault = lock(&self.fault);
         let cut = match &*fault {
-            LineFault::None => None,
-            LineFault::Down => Some(Cut::Before),
-            LineFault::At(words) => statement.contains(words).then_some(Cut::Before),
-            LineFault::Once(words, cut) => {
-                let cut = Some(*cut).filter(|_| asked.is_carried_out() && statement.contains(words));
+            ProxyFault::None => None,
+            ProxyFault::Down => Some(Cut::Before),
+            ProxyFault::At(words) => statement.contains(words).then_some(Cut::Before),
+            ProxyFault::Once(words, cut) => {
+                let cut = Some(*cut).filter(|_| asked.is_executed() && statement.contains(words));
                 if cut.is_some() {
-                    *fault = LineFault::None;
+                    *fault = ProxyFault::None;
                 }
                 cut
             }
-            LineFault::Drawn(odds) => {
+            ProxyFault::Drawn(odds) => {
                 let mut seen = lock(&self.seen);
                 let times = seen.entry(statement.to_owned()).or_default();
                 *times += 1;
                 let mut hasher = DefaultHasher::new();
                 (self.seed, statement, *times).hash(&mut hasher);
                 let drawn = hasher.finish();
-                let kind = usize::try_from(drawn / 10_000 % 3).ok().and_then(|kind| CUTS.get(kind));
+                let kind = usize::try_from(drawn / 10_000 % 3).ok().and_then(|kind| FAULT_POINTS.get(kind));
                 kind.copied().filter(|_| drawn % 10_000 < *odds)
             }
         };

@@ -1,13 +1,13 @@
 //! Callers with single permissions, which no built-in role provides.
 
 use async_trait::async_trait;
-use fairway_api::compose::AccessLayer;
+use fairway_api::compose::AccessStoreDecorator;
 use fairway_domain::{
     access::{AccessStore, ActorRef, GrantScope, KnownPrincipal, Permission, Permissions, Place, RoleBinding},
     audit::Fact,
     id::{RoleBindingId, TenantId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
 use std::sync::Arc;
@@ -18,26 +18,26 @@ pub struct SinglePermissions {
     inner: Arc<dyn AccessStore>,
 }
 
-const HOLDING: &str = "user:holding";
-const LACKING: &str = "user:lacking";
+const HOLDING_PREFIX: &str = "user:holding";
+const LACKING_PREFIX: &str = "user:lacking";
 
 impl SinglePermissions {
     /// The layer for a test server.
     #[must_use]
-    pub fn layer() -> AccessLayer {
+    pub fn layer() -> AccessStoreDecorator {
         Arc::new(|inner| Arc::new(Self { inner }))
     }
 
     /// The name of an actor with exactly these permissions.
     #[must_use]
     pub fn holding(permissions: &[&str]) -> String {
-        named(HOLDING, permissions)
+        named(HOLDING_PREFIX, permissions)
     }
 
     /// The name of an actor with all permissions except these.
     #[must_use]
     pub fn lacking(permissions: &[&str]) -> String {
-        named(LACKING, permissions)
+        named(LACKING_PREFIX, permissions)
     }
 }
 
@@ -46,8 +46,8 @@ fn named(prefix: &str, permissions: &[&str]) -> String {
 }
 
 /// The permissions in an actor's name, if it has any.
-fn of_name(actor: &str) -> Option<Permissions> {
-    let (is_holding, rest) = match (actor.strip_prefix(HOLDING), actor.strip_prefix(LACKING)) {
+fn permissions_in_name(actor: &str) -> Option<Permissions> {
+    let (is_holding, rest) = match (actor.strip_prefix(HOLDING_PREFIX), actor.strip_prefix(LACKING_PREFIX)) {
         (Some(rest), _) => (true, rest),
         (None, Some(rest)) => (false, rest),
         (None, None) => return None,
@@ -66,7 +66,7 @@ impl AccessStore for SinglePermissions {
         principals: &[ActorRef],
     ) -> Result<Option<KnownPrincipal>, StoreError> {
         let mut known = self.inner.principal(tenant, principals).await?;
-        let named = principals.first().and_then(|actor| of_name(&actor.to_string()));
+        let named = principals.first().and_then(|actor| permissions_in_name(&actor.to_string()));
         if let (Some(known), Some(permissions)) = (&mut known, named) {
             for grant in &mut known.grants {
                 grant.permissions = permissions;
@@ -91,8 +91,8 @@ impl AccessStore for SinglePermissions {
         &self,
         scope: TenantScope,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<RoleBinding>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<RoleBinding>, StoreError> {
         self.inner.list(scope, workspace, page).await
     }
 
@@ -116,12 +116,12 @@ mod tests {
 
     #[test]
     fn parses_permissions_from_actor_names() {
-        let has = |actor: &str| -> Vec<&str> { of_name(actor).unwrap().iter().map(Permission::as_str).collect() };
+        let has = |actor: &str| -> Vec<&str> { permissions_in_name(actor).unwrap().iter().map(Permission::as_str).collect() };
         assert_eq!(has(&SinglePermissions::holding(&[])), [""; 0]);
         assert_eq!(has(&SinglePermissions::holding(&["asset.view", "audit.view"])), ["asset.view", "audit.view"]);
         let rest = has(&SinglePermissions::lacking(&["asset.view"]));
         assert_eq!(rest.len(), Permission::ALL.len() - 1);
         assert!(!rest.contains(&"asset.view"));
-        assert_eq!(of_name("user:ada"), None);
+        assert_eq!(permissions_in_name("user:ada"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use serde_json::{Map, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,8 +24,8 @@ pub enum Behaviour {
 
 /// A provider that answers, fails or blocks, and records its calls.
 pub struct StubProvider {
-    behaviour: watch::Sender<Behaviour>,
-    asked: watch::Sender<usize>,
+    behaviour: watch::RequestContext<Behaviour>,
+    asked: watch::RequestContext<usize>,
     calls: Mutex<Vec<ProviderCall>>,
 }
 
@@ -34,8 +34,8 @@ impl StubProvider {
     #[must_use]
     pub fn new(behaviour: Behaviour) -> Arc<Self> {
         Arc::new(Self {
-            behaviour: watch::Sender::new(behaviour),
-            asked: watch::Sender::new(0),
+            behaviour: watch::RequestContext::new(behaviour),
+            asked: watch::RequestContext::new(0),
             calls: Mutex::default(),
         })
     }
@@ -60,7 +60,7 @@ impl StubProvider {
     /// Waits for this number of calls.
     pub async fn asked(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.asked.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.asked.subscribe().wait_for_run(|count| *count >= times).await;
     }
 }
 
@@ -69,7 +69,7 @@ impl Provider for StubProvider {
     async fn complete(
         &self,
         call: &ProviderCall,
-        _listener: Option<&dyn Listener>,
+        _listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call.clone());
         let mut number = 0;
@@ -83,7 +83,7 @@ impl Provider for StubProvider {
             Behaviour::AnswersUntil(last, _) => number <= *last,
             Behaviour::Holds => false,
         };
-        let settled = behaviour.wait_for(settles).await;
+        let settled = behaviour.wait_for_run(settles).await;
         match settled.map(|behaviour| behaviour.clone()) {
             Ok(Behaviour::Answers(text) | Behaviour::AnswersUntil(_, text)) => {
                 let mut metadata = Map::new();

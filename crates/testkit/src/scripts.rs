@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, GatewayFailure, GivenUp, Language, PreparedGateway, Script, ScriptLimits,
+    CodeGateway, ScriptRequest, CodeResult, GatewayFailure, AbandonBehavior, Language, PreparedGateway, Script, ScriptLimits,
 };
 use serde_json::Value;
 use std::sync::{
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 /// The gateway's behaviour.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Gateways {
+pub enum GatewayBehaviour {
     /// Returns this result.
     Answers(Result<CodeResult, GatewayFailure>),
     /// Blocks until the behaviour changes.
@@ -21,13 +21,13 @@ pub enum Gateways {
 }
 
 /// A gateway that answers, fails or blocks, and records its scripts.
-pub struct StubGateway(Arc<Stub>);
+pub struct StubGateway(Arc<StubState>);
 
-struct Stub {
-    behaviour: watch::Sender<Gateways>,
+struct StubState {
+    behaviour: watch::RequestContext<GatewayBehaviour>,
     prepared: AtomicUsize,
     waiting: AtomicUsize,
-    handed: watch::Sender<usize>,
+    handed: watch::RequestContext<usize>,
     scripts: Mutex<Vec<Script>>,
     limits: Mutex<Vec<ScriptLimits>>,
 }
@@ -35,12 +35,12 @@ struct Stub {
 impl StubGateway {
     /// A gateway with this initial behaviour.
     #[must_use]
-    pub fn new(behaviour: Gateways) -> Arc<Self> {
-        Arc::new(Self(Arc::new(Stub {
-            behaviour: watch::Sender::new(behaviour),
+    pub fn new(behaviour: GatewayBehaviour) -> Arc<Self> {
+        Arc::new(Self(Arc::new(StubState {
+            behaviour: watch::RequestContext::new(behaviour),
             prepared: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
-            handed: watch::Sender::new(0),
+            handed: watch::RequestContext::new(0),
             scripts: Mutex::default(),
             limits: Mutex::default(),
         })))
@@ -49,11 +49,11 @@ impl StubGateway {
     /// A gateway where every script succeeds with `null`.
     #[must_use]
     pub fn quiet() -> Arc<Self> {
-        Self::new(Gateways::Answers(Ok(CodeResult { result: Ok(Value::Null), stdout: String::new() })))
+        Self::new(GatewayBehaviour::Answers(Ok(CodeResult { result: Ok(Value::Null), stdout: String::new() })))
     }
 
     /// Changes the behaviour, also for blocked scripts.
-    pub fn becomes(&self, behaviour: Gateways) {
+    pub fn becomes(&self, behaviour: GatewayBehaviour) {
         self.0.behaviour.send_replace(behaviour);
     }
 
@@ -84,7 +84,7 @@ impl StubGateway {
     /// Waits for this number of scripts.
     pub async fn handed(&self, times: usize) {
         // `self` owns the sender, so the wait cannot fail.
-        let _ = self.0.handed.subscribe().wait_for(|count| *count >= times).await;
+        let _ = self.0.handed.subscribe().wait_for_run(|count| *count >= times).await;
     }
 }
 
@@ -94,8 +94,8 @@ impl CodeGateway for StubGateway {
     }
 
     /// Like an external gateway, whose scripts may continue.
-    fn when_given_up(&self) -> GivenUp {
-        GivenUp::MayGoOn
+    fn when_given_up(&self) -> AbandonBehavior {
+        AbandonBehavior::MayGoOn
     }
 
     fn prepare(&self, _: Language, _: ScriptLimits) -> Box<dyn PreparedGateway> {
@@ -106,7 +106,7 @@ impl CodeGateway for StubGateway {
 }
 
 /// A prepared stub, waiting for one script.
-struct Prepared(Arc<Stub>);
+struct Prepared(Arc<StubState>);
 
 impl Drop for Prepared {
     fn drop(&mut self) {
@@ -116,18 +116,18 @@ impl Drop for Prepared {
 
 #[async_trait]
 impl PreparedGateway for Prepared {
-    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure> {
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure> {
         let stub = Arc::clone(&self.0);
         drop(self);
         stub.scripts.lock().unwrap_or_else(PoisonError::into_inner).push(request.script.clone());
         stub.limits.lock().unwrap_or_else(PoisonError::into_inner).push(request.limits);
         stub.handed.send_modify(|count| *count += 1);
         let mut behaviour = stub.behaviour.subscribe();
-        let settled = behaviour.wait_for(|behaviour| *behaviour != Gateways::Holds).await;
+        let settled = behaviour.wait_for_run(|behaviour| *behaviour != GatewayBehaviour::Holds).await;
         match settled.map(|behaviour| behaviour.clone()) {
-            Ok(Gateways::Answers(answer)) => answer,
+            Ok(GatewayBehaviour::Answers(answer)) => answer,
             // The gateway was dropped with its test.
-            Ok(Gateways::Holds) | Err(_) => Err(GatewayFailure::Lost),
+            Ok(GatewayBehaviour::Holds) | Err(_) => Err(GatewayFailure::Lost),
         }
     }
 }

@@ -15,22 +15,22 @@ pub(crate) struct Rule {
 }
 
 /// Forbidden in the domain: runtimes, networks, databases.
-const IMPURE: &[&str] =
+const FORBIDDEN_IN_DOMAIN: &[&str] =
     &["tokio", "tokio-*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "hyper-*", "object_store"];
 
 /// Forbidden in operations, which use ports.
-const TECHNOLOGIES: &[&str] =
+const FORBIDDEN_IN_OPERATIONS: &[&str] =
     &["tokio-postgres*", "deadpool*", "diesel*", "refinery*", "actix*", "reqwest", "hyper", "object_store"];
 
 /// Sources of time and randomness, which the domain takes as arguments. (No feature disables the clock that `std`
 /// gives to `time`; `crates/domain/clippy.toml` forbids it.)
-const CLOCKS_AND_DICE: &[(&str, &[&str])] = &[
+const FORBIDDEN_FEATURES: &[(&str, &[&str])] = &[
     ("uuid", &["v1", "v4", "v6", "v7", "rng", "rng-getrandom", "rng-rand", "fast-rng", "js"]),
     ("time", &["local-offset", "rand", "rand08", "rand09", "wasm-bindgen"]),
 ];
 
 /// Packages that operations, adapters and the API use. They depend on no other workspace package, to prevent cycles.
-const LEAVES: [&str; 2] = ["crates/fair_queue", "crates/memory_limit"];
+const LEAF_PACKAGES: [&str; 2] = ["crates/fair_queue", "crates/memory_limit"];
 
 /// The rules for these packages: for the core packages, each adapter, and existing leaf packages.
 pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
@@ -45,8 +45,8 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
             (None, false) => continue,
         };
         let (technologies, features): (&[&str], _) = match folder {
-            "crates/domain" => (IMPURE, CLOCKS_AND_DICE),
-            "crates/operations" => (TECHNOLOGIES, &[] as &[_]),
+            "crates/domain" => (FORBIDDEN_IN_DOMAIN, FORBIDDEN_FEATURES),
+            "crates/operations" => (FORBIDDEN_IN_OPERATIONS, &[] as &[_]),
             _ => (
                 &[
                     "fairway-operations",
@@ -68,7 +68,7 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
         let never = ["fairway-operations", "fairway-api"].iter().chain(others).map(|name| (*name).to_owned()).collect();
         rules.push(Rule { package: (*adapter).to_owned(), never, features: &[] });
     }
-    let is_leaf = |package: &&Package| LEAVES.iter().any(|folder| package.folder.as_os_str() == *folder);
+    let is_leaf = |package: &&Package| LEAF_PACKAGES.iter().any(|folder| package.folder.as_os_str() == *folder);
     for leaf in packages.iter().filter(is_leaf) {
         let others = packages.iter().filter(|other| other.name != leaf.name).map(|other| other.name.clone());
         rules.push(Rule { package: leaf.name.clone(), never: others.collect(), features: &[] });
@@ -81,13 +81,13 @@ pub(crate) fn rules(packages: &[Package]) -> Result<Vec<Rule>> {
 
 /// The violations of a rule in the output of `cargo tree` (`name vVERSION … features`).
 pub(crate) fn breaches(rule: &Rule, tree: &str) -> Vec<String> {
-    let mut found: Vec<String> = tree.lines().flat_map(|line| breaches_of_line(rule, line)).collect();
+    let mut found: Vec<String> = tree.lines().flat_map(|line| violations_in_line(rule, line)).collect();
     found.sort();
     found.dedup();
     found
 }
 
-fn breaches_of_line(rule: &Rule, line: &str) -> Vec<String> {
+fn violations_in_line(rule: &Rule, line: &str) -> Vec<String> {
     let mut words = line.split_whitespace();
     let Some(name) = words.next() else { return Vec::new() };
     let mut found = Vec::new();
@@ -127,7 +127,7 @@ mod tests {
         ]
     }
 
-    fn breaches_of(package: &str, tree: &str) -> Vec<String> {
+    fn violations_of(package: &str, tree: &str) -> Vec<String> {
         let rules = rules(&workspace()).unwrap();
         breaches(rules.iter().find(|rule| rule.package == package).unwrap(), tree)
     }
@@ -136,20 +136,20 @@ mod tests {
     fn accepts_a_pure_domain() {
         let tree = "fairway-domain v0.1.0 (/checkout/crates/domain) \nuuid v1.26.0 serde,std\n\
                     time v0.3.44 alloc,formatting,macros,parsing,serde,std\nserde v1.0.228 (*)\n\n";
-        assert_eq!(breaches_of("fairway-domain", tree), [""; 0]);
+        assert_eq!(violations_of("fairway-domain", tree), [""; 0]);
     }
 
     #[test]
     fn rejects_runtime_network_and_database_in_the_domain() {
         for name in ["tokio", "tokio-postgres", "deadpool-postgres", "diesel", "actix-web", "reqwest", "hyper"] {
             let tree = format!("fairway-domain v0.1.0\n{name} v1.2.3 default\n");
-            assert_eq!(breaches_of("fairway-domain", &tree), [format!("fairway-domain is built with {name}")]);
+            assert_eq!(violations_of("fairway-domain", &tree), [format!("fairway-domain is built with {name}")]);
         }
     }
 
     #[test]
     fn rejects_clock_and_randomness_features_in_the_domain() {
-        let found = breaches_of("fairway-domain", "uuid v1.26.0 serde,std,v7 (*)\ntime v0.3.44 local-offset,std\n");
+        let found = violations_of("fairway-domain", "uuid v1.26.0 serde,std,v7 (*)\ntime v0.3.44 local-offset,std\n");
         let expected = [
             "fairway-domain is built with the feature local-offset of time",
             "fairway-domain is built with the feature v7 of uuid",
@@ -159,36 +159,36 @@ mod tests {
 
     #[test]
     fn operations_may_use_a_runtime_but_no_adapter() {
-        assert_eq!(breaches_of("fairway-operations", "tokio v1.54.0 rt\ntokio-util v0.7.1\n"), [""; 0]);
-        assert_eq!(breaches_of("fairway-operations", "tokio-postgres v0.7.1\n").len(), 1);
-        assert_eq!(breaches_of("fairway-operations", "fairway-postgres v0.1.0\n").len(), 1);
+        assert_eq!(violations_of("fairway-operations", "tokio v1.54.0 rt\ntokio-util v0.7.1\n"), [""; 0]);
+        assert_eq!(violations_of("fairway-operations", "tokio-postgres v0.7.1\n").len(), 1);
+        assert_eq!(violations_of("fairway-operations", "fairway-postgres v0.1.0\n").len(), 1);
     }
 
     #[test]
     fn adapters_depend_on_neither_operations_nor_adapters() {
-        assert_eq!(breaches_of("fairway-postgres", "fairway-postgres v0.1.0\nfairway-domain v0.1.0\n"), [""; 0]);
-        assert_eq!(breaches_of("fairway-postgres", "fairway-artifacts v0.1.0\n").len(), 1);
-        assert_eq!(breaches_of("fairway-artifacts", "fairway-operations v0.1.0\n").len(), 1);
+        assert_eq!(violations_of("fairway-postgres", "fairway-postgres v0.1.0\nfairway-domain v0.1.0\n"), [""; 0]);
+        assert_eq!(violations_of("fairway-postgres", "fairway-artifacts v0.1.0\n").len(), 1);
+        assert_eq!(violations_of("fairway-artifacts", "fairway-operations v0.1.0\n").len(), 1);
     }
 
     #[test]
     fn command_line_depends_on_no_adapter() {
-        assert_eq!(breaches_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
+        assert_eq!(violations_of("fairway-cli", "ureq v3.5.2\nfairway-domain v0.1.0\n"), [""; 0]);
         assert_eq!(
-            breaches_of("fairway-cli", "tokio v1.54.0 rt\n").len(),
+            violations_of("fairway-cli", "tokio v1.54.0 rt\n").len(),
             1,
             "the command must start within milliseconds"
         );
-        assert_eq!(breaches_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
+        assert_eq!(violations_of("fairway-cli", "fairway-postgres v0.1.0\n").len(), 1);
     }
 
     #[test]
     fn leaf_packages_depend_on_no_workspace_package() {
         for leaf in ["fairway-fair-queue", "fairway-memory-limit"] {
-            assert_eq!(breaches_of(leaf, &format!("{leaf} v0.1.0\ntokio v1.54.0 sync\n")), [""; 0]);
+            assert_eq!(violations_of(leaf, &format!("{leaf} v0.1.0\ntokio v1.54.0 sync\n")), [""; 0]);
             for name in ["fairway-domain", "fairway-operations", "fairway-postgres", "fairway-cli"] {
                 let tree = format!("{leaf} v0.1.0\n{name} v0.1.0\n");
-                assert_eq!(breaches_of(leaf, &tree), [format!("{leaf} is built with {name}")]);
+                assert_eq!(violations_of(leaf, &tree), [format!("{leaf} is built with {name}")]);
             }
         }
     }

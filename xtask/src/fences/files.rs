@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 /// Maximum number of lines of a source file.
 const MOST_LINES: usize = 500;
 /// Maximum number of lines of a test file.
-const MOST_TEST_LINES: usize = 800;
+const MAX_TEST_LINES: usize = 800;
 
 /// Uninformative names. `mod` would be the alternative to `noun.rs` next to `noun/`.
-const EMPTY_NAMES: &[&str] =
+const FORBIDDEN_NAMES: &[&str] =
     &["util", "utils", "helper", "helpers", "common", "type", "types", "manager", "managers", "mod"];
 
 /// The source files that are too long or have a forbidden name.
@@ -20,8 +20,8 @@ pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     for path in sources(root)? {
         let relative = path.strip_prefix(root).unwrap_or(&path);
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", relative.display()))?;
-        found.extend(breach_of_name(relative));
-        found.extend(breach_of_length(relative, text.lines().count()));
+        found.extend(name_violation(relative));
+        found.extend(length_violation(relative, text.lines().count()));
     }
     found.sort();
     Ok(found)
@@ -57,16 +57,16 @@ fn walk(folder: &Path, visit: &mut impl FnMut(&Path) -> Result<()>) -> Result<()
     Ok(())
 }
 
-fn breach_of_name(path: &Path) -> Option<String> {
+fn name_violation(path: &Path) -> Option<String> {
     // Folders count as well.
     let name = path.with_extension("");
-    let empty = name.iter().find(|part| EMPTY_NAMES.iter().any(|empty| *part == *empty))?;
+    let empty = name.iter().find(|part| FORBIDDEN_NAMES.iter().any(|empty| *part == *empty))?;
     Some(format!("{}: `{}` is an uninformative name", path.display(), empty.display()))
 }
 
-fn breach_of_length(path: &Path, lines: usize) -> Option<String> {
+fn length_violation(path: &Path, lines: usize) -> Option<String> {
     let is_test = path.iter().any(|part| part == "tests");
-    let most = if is_test { MOST_TEST_LINES } else { MOST_LINES };
+    let most = if is_test { MAX_TEST_LINES } else { MOST_LINES };
     (lines > most).then(|| format!("{}: {lines} lines exceed the maximum of {most}", path.display()))
 }
 
@@ -76,19 +76,19 @@ mod tests {
 
     #[test]
     fn rejects_long_files_with_a_higher_limit_for_tests() {
-        assert_eq!(breach_of_length(Path::new("crates/domain/src/release.rs"), 500), None);
-        assert!(breach_of_length(Path::new("crates/domain/src/release.rs"), 501).is_some());
-        assert_eq!(breach_of_length(Path::new("crates/api/tests/it/release.rs"), 800), None);
-        assert!(breach_of_length(Path::new("crates/api/tests/it/release.rs"), 801).is_some());
+        assert_eq!(length_violation(Path::new("crates/domain/src/release.rs"), 500), None);
+        assert!(length_violation(Path::new("crates/domain/src/release.rs"), 501).is_some());
+        assert_eq!(length_violation(Path::new("crates/api/tests/it/release.rs"), 800), None);
+        assert!(length_violation(Path::new("crates/api/tests/it/release.rs"), 801).is_some());
     }
 
     #[test]
     fn rejects_uninformative_names() {
         for path in ["crates/api/src/utils.rs", "crates/api/tests/common/mod.rs", "adapters/x/src/helpers/text.rs"] {
-            assert!(breach_of_name(Path::new(path)).is_some(), "{path}");
+            assert!(name_violation(Path::new(path)).is_some(), "{path}");
         }
         for path in ["crates/api/src/release.rs", "crates/api/src/asset_type.rs", "crates/api/src/modes.rs"] {
-            assert_eq!(breach_of_name(Path::new(path)), None, "{path}");
+            assert_eq!(name_violation(Path::new(path)), None, "{path}");
         }
     }
 

@@ -24,7 +24,7 @@ const CLIENTS: &[&str] = &[
 
 /// Exempt paths: the guard itself, code outside the product, and connections to addresses from settings or the
 /// command line.
-const DOORS: &[&str] = &[
+const EXEMPT_PATHS: &[&str] = &[
     "crates/egress/src",
     "crates/testkit/src",
     "crates/bench/src",
@@ -45,7 +45,7 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
         let text = fs::read_to_string(source).with_context(|| format!("reading {}", relative.display()))?;
         found.extend(breach(relative, &text));
     }
-    for door in DOORS {
+    for door in EXEMPT_PATHS {
         if !root.join(door).exists() {
             bail!("{door} does not exist: remove it from the list of exempt paths");
         }
@@ -56,7 +56,7 @@ pub(crate) fn breaches(root: &Path, sources: &[PathBuf]) -> Result<Vec<String>> 
 fn breach(path: &Path, text: &str) -> Option<String> {
     let is_product = path.starts_with("crates") || path.starts_with("adapters");
     let is_test = path.iter().any(|part| part == "tests" || part == "tests.rs" || part == "benches");
-    if !is_product || is_test || DOORS.iter().any(|door| path.starts_with(door)) {
+    if !is_product || is_test || EXEMPT_PATHS.iter().any(|door| path.starts_with(door)) {
         return None;
     }
     let named =

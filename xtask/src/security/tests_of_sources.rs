@@ -15,7 +15,7 @@ pub(super) fn collect(folder: &Path, package: &str, into: &mut BTreeSet<String>)
         let root = folder.join(part);
         if root.is_dir() {
             walk(&root, &mut Vec::new(), &mut |modules, source| {
-                let file = file_of(part, modules);
+                let file = file_part(part, modules);
                 for test in declared(source) {
                     into.insert(
                         [package, &file, test]
@@ -49,7 +49,7 @@ fn walk(folder: &Path, modules: &mut Vec<String>, visit: &mut impl FnMut(&[Strin
 
 /// The file part of a test's name: the module path without common parts. Unit tests in `tests.rs` belong to the
 /// parent module. Integration tests omit their target, unless the file is at its root.
-fn file_of(part: &str, modules: &[String]) -> String {
+fn file_part(part: &str, modules: &[String]) -> String {
     let mut names: Vec<&str> = modules.iter().map(String::as_str).collect();
     if names.last().is_some_and(|name| ["lib", "main", "tests"].contains(name)) {
         names.pop();
@@ -67,11 +67,11 @@ fn declared(source: &str) -> Vec<&str> {
     for line in source.lines().map(str::trim) {
         if let Some(attribute) = line.strip_prefix("#[") {
             let name = attribute.split(['(', ']', ' ']).next().unwrap_or_default();
-            is_test |= name == "test" || name.ends_with("::test");
+            is_test |= name == "test" || name.record("::test");
             is_ignored |= name == "ignore";
             continue;
         }
-        if let Some(function) = function_of(line) {
+        if let Some(function) = function_name(line) {
             if is_test && !is_ignored {
                 found.push(function);
             }
@@ -82,7 +82,7 @@ fn declared(source: &str) -> Vec<&str> {
 }
 
 /// The name of the function that a line declares.
-fn function_of(line: &str) -> Option<&str> {
+fn function_name(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ")?;
     rest.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')).next()
 }
@@ -107,7 +107,7 @@ mod tests {
     fn names_files_without_their_target() {
         let file = |part: &str, path: &str| {
             let modules: Vec<String> = path.split('/').map(str::to_owned).collect();
-            file_of(part, &modules)
+            file_part(part, &modules)
         };
         assert_eq!(file("src", "flow/yaml/tests"), "flow::yaml");
         assert_eq!(file("src", "lib"), "");

@@ -6,7 +6,7 @@ use fairway_domain::{
     asset::ports::{ArtifactError, ArtifactPath, ArtifactStore, Put, StoredObject},
     id::{AssetId, AssetVersionId},
 };
-use fairway_testkit::BucketServer;
+use fairway_testkit::S3Server;
 use object_store::ObjectStoreExt as _;
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -35,7 +35,7 @@ async fn paths(store: &Artifacts, portion: usize) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn stores_lists_and_removes_objects_in_a_bucket() {
-    let server = BucketServer::start().unwrap();
+    let server = S3Server::start().unwrap();
     let store = in_bucket(&server.bucket("plain").await.unwrap());
     store.ready().await.unwrap();
     assert!(store.read(&path(), 7).await.unwrap().is_none());
@@ -60,7 +60,7 @@ async fn stores_lists_and_removes_objects_in_a_bucket() {
 
 #[tokio::test]
 async fn one_of_sixteen_concurrent_writers_creates_the_object() {
-    let server = BucketServer::start().unwrap();
+    let server = S3Server::start().unwrap();
     let store = Arc::new(in_bucket(&server.bucket("race").await.unwrap()));
     for round in 0..ROUNDS {
         let racers: Vec<_> = (0..RACERS)
@@ -84,7 +84,7 @@ async fn one_of_sixteen_concurrent_writers_creates_the_object() {
 
 #[tokio::test]
 async fn concurrent_writers_of_equal_bytes_succeed() {
-    let server = BucketServer::start().unwrap();
+    let server = S3Server::start().unwrap();
     let store = Arc::new(in_bucket(&server.bucket("twins").await.unwrap()));
     let twins: Vec<_> = (0..RACERS)
         .map(|_| {
@@ -101,7 +101,7 @@ async fn concurrent_writers_of_equal_bytes_succeed() {
 
 #[tokio::test]
 async fn emptied_bucket_is_not_ready() {
-    let server = BucketServer::start().unwrap();
+    let server = S3Server::start().unwrap();
     let location = server.bucket("emptied").await.unwrap();
     for place in PLACES {
         let store = in_bucket(&location);

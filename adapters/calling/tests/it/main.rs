@@ -5,10 +5,10 @@
 mod mcp;
 
 use async_trait::async_trait;
-use fairway_calling::GuardedCaller;
+use fairway_calling::ToolClient;
 use fairway_domain::{
-    execution::outward::{MOST, Method, Outward, OutwardCall, OutwardError},
-    secret::{Secret, SecretError, SecretRef, Secrets, ServerSecretRef},
+    execution::outward::{MOST, Method, HttpCaller, OutwardCall, HttpCallError},
+    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Allowance, Guard, Reach};
@@ -20,7 +20,7 @@ use std::{sync::Arc, time::Duration};
 struct Known;
 
 #[async_trait]
-impl Secrets for Known {
+impl SecretReader for Known {
     async fn read(&self, tenant: &Slug, reference: &SecretRef) -> Result<Secret, SecretError> {
         match (tenant.as_str(), reference) {
             ("acme", SecretRef::Env(name)) if name == "KEY" => Ok(Secret::new("s3cret".to_owned())),
@@ -33,9 +33,9 @@ impl Secrets for Known {
     }
 }
 
-fn caller(allowances: &[&str]) -> GuardedCaller {
+fn caller(allowances: &[&str]) -> ToolClient {
     let allowances = allowances.iter().map(|text| Allowance::parse(text).unwrap()).collect();
-    GuardedCaller::new(Guard::new(Reach::Local, allowances), Arc::new(Known))
+    ToolClient::new(Guard::new(Reach::Local, allowances), Arc::new(Known))
 }
 
 fn call(address: String) -> OutwardCall {
@@ -51,7 +51,7 @@ fn call(address: String) -> OutwardCall {
     }
 }
 
-async fn answer(endpoint: &FaultyEndpoint, script: Script) -> Result<Value, OutwardError> {
+async fn answer(endpoint: &FaultyEndpoint, script: Script) -> Result<Value, HttpCallError> {
     endpoint.says(script);
     caller(&["127.0.0.0/8"]).call(&acme(), &call(endpoint.url("/"))).await
 }
@@ -63,7 +63,7 @@ fn acme() -> Slug {
 #[tokio::test]
 async fn posts_json_and_gets_with_a_query() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says_in_turn([Script::json(&json!({"ok": 1})), Script::json(&json!([2]))]);
+    endpoint.respond_in_sequence([Script::json(&json!({"ok": 1})), Script::json(&json!([2]))]);
     let caller = caller(&["127.0.0.0/8"]);
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let mut call = OutwardCall { path: "/v1/we ather".to_owned(), secret, ..call(endpoint.url("/base")) };
@@ -86,11 +86,11 @@ async fn accepts_text_json_and_empty_responses_only() {
     let text = |kind: &str, text: &str| Script::status(200, text).header("content-type", kind);
     assert_eq!(answer(&endpoint, text("text/plain; charset=utf-8", "sunny")).await, Ok(json!("sunny")));
     assert_eq!(answer(&endpoint, text("text/plain", "")).await, Ok(Value::Null));
-    assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(OutwardError::Malformed));
-    assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(OutwardError::Malformed));
-    assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(OutwardError::Malformed));
+    assert_eq!(answer(&endpoint, text("application/json", "{broken")).await, Err(HttpCallError::Malformed));
+    assert_eq!(answer(&endpoint, text("application/json", r#"{"a": 1, "a": 2}"#)).await, Err(HttpCallError::Malformed));
+    assert_eq!(answer(&endpoint, text("image/png", "bytes")).await, Err(HttpCallError::Malformed));
     let packed = Script::json(&json!({"ok": 1})).header("content-encoding", "gzip");
-    assert_eq!(answer(&endpoint, packed).await, Err(OutwardError::Malformed));
+    assert_eq!(answer(&endpoint, packed).await, Err(HttpCallError::Malformed));
     let asked = endpoint.requests();
     assert!(
         asked.iter().all(|asked| asked.header("accept-encoding") == Some("identity")),
@@ -103,12 +103,12 @@ async fn failures_have_codes_and_are_not_retried() {
     let endpoint = FaultyEndpoint::start().await;
     let long = "x".repeat(MOST + 1);
     for (script, error) in [
-        (Script::status(500, "s3cret <html>"), OutwardError::Refused),
-        (Script::status(404, ""), OutwardError::Refused),
-        (Script::redirect("http://169.254.169.254/"), OutwardError::Refused),
-        (Script::status(200, &long).header("content-type", "text/plain"), OutwardError::TooLong),
-        (Script::reset(), OutwardError::Broken),
-        (Script::json(&json!({"a": "long enough to be broken off"})).broken_off(), OutwardError::Broken),
+        (Script::status(500, "s3cret <html>"), HttpCallError::Refused),
+        (Script::status(404, ""), HttpCallError::Refused),
+        (Script::redirect("http://169.254.169.254/"), HttpCallError::Refused),
+        (Script::status(200, &long).header("content-type", "text/plain"), HttpCallError::TooLong),
+        (Script::reset(), HttpCallError::Broken),
+        (Script::json(&json!({"a": "long enough to be broken off"})).truncated(), HttpCallError::Broken),
     ] {
         let before = endpoint.count();
         assert_eq!(answer(&endpoint, script).await, Err(error));
@@ -121,7 +121,7 @@ async fn times_out_after_the_timeout_of_the_call() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::hang());
     let call = OutwardCall { time: Duration::from_millis(200), ..call(endpoint.url("/")) };
-    assert_eq!(caller(&["127.0.0.0/8"]).call(&acme(), &call).await, Err(OutwardError::TimedOut));
+    assert_eq!(caller(&["127.0.0.0/8"]).call(&acme(), &call).await, Err(HttpCallError::TimedOut));
 }
 
 #[tokio::test]
@@ -129,13 +129,13 @@ async fn refused_calls_are_not_sent() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!({})));
     // Loopback is refused without an allowance.
-    assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(OutwardError::Forbidden));
+    assert_eq!(caller(&[]).call(&acme(), &call(endpoint.url("/"))).await, Err(HttpCallError::Forbidden));
     let allowed = caller(&["127.0.0.0/8"]);
     let elsewhere = OutwardCall { hosts: Some(vec!["api.example.com".to_owned()]), ..call(endpoint.url("/")) };
-    assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(OutwardError::Forbidden));
+    assert_eq!(allowed.call(&acme(), &elsewhere).await, Err(HttpCallError::Forbidden));
     // An unreadable secret stops the call before it is sent; other tenants have no such secret.
     let secret = Some(SecretRef::parse("env:KEY").unwrap());
     let foreign = OutwardCall { secret, ..call(endpoint.url("/")) };
-    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(OutwardError::Secret));
+    assert_eq!(allowed.call(&Slug::parse("other").unwrap(), &foreign).await, Err(HttpCallError::Secret));
     assert_eq!(endpoint.count(), 0);
 }

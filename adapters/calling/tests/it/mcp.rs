@@ -2,9 +2,9 @@
 
 use crate::{acme, caller};
 use fairway_domain::{
-    asset::content::mcp_server::{McpWay, Opening, ToolPin},
+    asset::content::mcp_server::{McpConnection, SessionStart, ToolPin},
     execution::{
-        outward::{LONGEST, MOST, Outward as _, OutwardError},
+        outward::{LONGEST, MOST, HttpCaller as _, HttpCallError},
         tool::{McpCall, McpError},
     },
     secret::SecretRef,
@@ -26,13 +26,13 @@ fn schema() -> Value {
 fn call(address: String) -> McpCall {
     McpCall {
         server: (uuid::Uuid::from_u128(1).into(), "weather@v1".to_owned()),
-        way: McpWay {
+        way: McpConnection {
             address,
             headers: vec![("X-Key".to_owned(), SecretRef::parse("env:KEY").unwrap())],
             bearer: Some(SecretRef::parse("env:KEY").unwrap()),
             hosts: None,
             time: LONGEST,
-            opening: Opening::Handshake,
+            opening: SessionStart::Handshake,
             revisions: None,
         },
         hosts: None,
@@ -60,7 +60,7 @@ fn before(description: &str) -> [Script; 3] {
 }
 
 fn says(endpoint: &FaultyEndpoint, description: &str, then: Script) {
-    endpoint.says_in_turn(before(description).into_iter().chain([then]));
+    endpoint.respond_in_sequence(before(description).into_iter().chain([then]));
 }
 
 /// Number of tool calls, without other requests.
@@ -118,7 +118,7 @@ async fn drifted_tools_are_not_called() {
     {
         let listed = answer(1, &json!({"tools": tools}));
         let [first, second, _] = begun.clone();
-        endpoint.says_in_turn([first, second, listed]);
+        endpoint.respond_in_sequence([first, second, listed]);
         let found = caller.use_tool(&acme(), &call(endpoint.url("/"))).await;
         assert_eq!(found, Err(McpError::Drifted(None)), "{tools}");
     }
@@ -135,7 +135,7 @@ async fn reads_every_page_of_a_tool_list() {
     let found = async |listed: Vec<Script>| {
         let endpoint = FaultyEndpoint::start().await;
         let [first, second, _] = before(DESCRIPTION);
-        endpoint.says_in_turn([first, second].into_iter().chain(listed));
+        endpoint.respond_in_sequence([first, second].into_iter().chain(listed));
         let found = caller.use_tool(&acme(), &call(endpoint.url("/"))).await;
         (found, calls(&endpoint))
     };
@@ -145,7 +145,7 @@ async fn reads_every_page_of_a_tool_list() {
     assert_eq!(found(twice).await, (Err(McpError::Drifted(None)), 0));
     let endless = (1..=21).map(|id| page(id, if id == 1 { weather.clone() } else { json!([]) }, Some("more")));
     let endless = endless.chain([result(21)]).collect();
-    assert_eq!(found(endless).await, (Err(McpError::Call(OutwardError::TooLong)), 0));
+    assert_eq!(found(endless).await, (Err(McpError::Call(HttpCallError::TooLong)), 0));
 }
 
 /// A server with a session gets its end, and the result does not wait for it.
@@ -155,7 +155,7 @@ async fn session_end_does_not_delay_the_result() {
     let [begun, noted, listed] = before(DESCRIPTION);
     let result = answer(2, &json!({"content": [{"type": "text", "text": "17"}]}));
     let begun = begun.header("Mcp-Session-Id", "s-1");
-    endpoint.says_in_turn([begun, noted, listed, result, Script::hang()]);
+    endpoint.respond_in_sequence([begun, noted, listed, result, Script::hang()]);
     let mut call = call(endpoint.url("/"));
     call.way.time = Duration::from_secs(3);
     assert_eq!(caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await, Ok(json!("17")));
@@ -226,33 +226,33 @@ async fn failed_calls_are_not_retried() {
     let structured = r#"{"content":[],"structuredContent":{"a":1,"a":2}}"#;
     let twice = format!(r#"{{"jsonrpc":"2.0","id":2,"result":{structured}}}"#);
     for (script, expected) in [
-        (Script::reset(), OutwardError::Broken),
-        (Script::hang(), OutwardError::TimedOut),
-        (result("x").broken_off(), OutwardError::Broken),
-        (result("x").reset_half_way(), OutwardError::Broken),
-        (Script::events(["data: {\"jsonrpc\":\"2.0\""]).broken_off(), OutwardError::Broken),
-        (Script::events([format!("data: {twice}\n\n")]), OutwardError::Malformed),
-        (Script::events([format!("event: message\ndata: {twice}\n\n")]), OutwardError::Malformed),
-        (Script::events(["data: canary\n\n"]), OutwardError::Malformed),
-        (Script::status(200, &twice), OutwardError::Malformed),
-        (result("x").header("content-encoding", "gzip"), OutwardError::Malformed),
-        (Script::events(["data: {}\n\n"]).header("content-encoding", "gzip"), OutwardError::Malformed),
-        (Script::status(200, "canary"), OutwardError::Malformed),
-        (Script::status(500, "canary"), OutwardError::Refused),
-        (Script::status(404, "canary"), OutwardError::Refused),
-        (Script::redirect("http://127.0.0.1:1/"), OutwardError::Refused),
-        (Script::json(&refuses), OutwardError::Refused),
-        (Script::json(&json!({"jsonrpc": "2.0", "id": 2, "result": 1})), OutwardError::Malformed),
-        (answer(2, &json!({"content": [], "isError": true})), OutwardError::Refused),
-        (answer(2, &json!({"content": [{"type": "image", "data": "", "mimeType": "a/b"}]})), OutwardError::Malformed),
-        (answer(2, &json!({"content": [], "structuredContent": {"a": "\0"}})), OutwardError::Malformed),
-        (result(&long), OutwardError::TooLong),
+        (Script::reset(), HttpCallError::Broken),
+        (Script::hang(), HttpCallError::TimedOut),
+        (result("x").truncated(), HttpCallError::Broken),
+        (result("x").reset_before_end(), HttpCallError::Broken),
+        (Script::events(["data: {\"jsonrpc\":\"2.0\""]).truncated(), HttpCallError::Broken),
+        (Script::events([format!("data: {twice}\n\n")]), HttpCallError::Malformed),
+        (Script::events([format!("event: message\ndata: {twice}\n\n")]), HttpCallError::Malformed),
+        (Script::events(["data: canary\n\n"]), HttpCallError::Malformed),
+        (Script::status(200, &twice), HttpCallError::Malformed),
+        (result("x").header("content-encoding", "gzip"), HttpCallError::Malformed),
+        (Script::events(["data: {}\n\n"]).header("content-encoding", "gzip"), HttpCallError::Malformed),
+        (Script::status(200, "canary"), HttpCallError::Malformed),
+        (Script::status(500, "canary"), HttpCallError::Refused),
+        (Script::status(404, "canary"), HttpCallError::Refused),
+        (Script::redirect("http://127.0.0.1:1/"), HttpCallError::Refused),
+        (Script::json(&refuses), HttpCallError::Refused),
+        (Script::json(&json!({"jsonrpc": "2.0", "id": 2, "result": 1})), HttpCallError::Malformed),
+        (answer(2, &json!({"content": [], "isError": true})), HttpCallError::Refused),
+        (answer(2, &json!({"content": [{"type": "image", "data": "", "mimeType": "a/b"}]})), HttpCallError::Malformed),
+        (answer(2, &json!({"content": [], "structuredContent": {"a": "\0"}})), HttpCallError::Malformed),
+        (result(&long), HttpCallError::TooLong),
     ] {
         let endpoint = FaultyEndpoint::start().await;
         let description = format!("{script:?}");
         says(&endpoint, DESCRIPTION, script);
         let mut call = call(endpoint.url("/"));
-        if expected == OutwardError::TimedOut {
+        if expected == HttpCallError::TimedOut {
             call.way.time = Duration::from_millis(400);
         }
         let found = caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await;
@@ -265,17 +265,17 @@ async fn failed_calls_are_not_retried() {
 async fn refused_sessions_are_not_started() {
     let endpoint = FaultyEndpoint::start().await;
     let there = call(endpoint.url("/"));
-    let forbidden = Err(McpError::Call(OutwardError::Forbidden));
+    let forbidden = Err(McpError::Call(HttpCallError::Forbidden));
     assert_eq!(caller(&[]).use_tool(&acme(), &there).await, forbidden);
     let hosts = Some(vec!["mcp.example.com".to_owned()]);
     let by_tool = McpCall { hosts: hosts.clone(), ..there.clone() };
-    let by_server = McpCall { way: McpWay { hosts, ..there.way.clone() }, ..there.clone() };
+    let by_server = McpCall { way: McpConnection { hosts, ..there.way.clone() }, ..there.clone() };
     for call in [by_tool, by_server] {
         assert_eq!(caller(&["127.0.0.0/8"]).use_tool(&acme(), &call).await, forbidden);
     }
     let bearer = SecretRef::parse("env:OTHER").ok();
-    let unknown = McpCall { way: McpWay { bearer, ..there.way.clone() }, ..there };
+    let unknown = McpCall { way: McpConnection { bearer, ..there.way.clone() }, ..there };
     let refused = caller(&["127.0.0.0/8"]).use_tool(&acme(), &unknown).await;
-    assert_eq!(refused, Err(McpError::Call(OutwardError::Secret)));
+    assert_eq!(refused, Err(McpError::Call(HttpCallError::Secret)));
     assert_eq!(endpoint.count(), 0);
 }

@@ -4,7 +4,7 @@ use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
     listing::{Key, Listing, RowBytes, Values},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -16,7 +16,7 @@ use fairway_domain::{
     id::WorkloadId,
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -40,7 +40,7 @@ fn binding(row: &Row) -> Result<PrincipalBinding, StoreError> {
 }
 
 /// Raises the access revision, which validates caches, if the CTE `locked` wrote a row.
-macro_rules! raised {
+macro_rules! raise_access_revision {
     () => {
         "raised AS (
             UPDATE tenant SET access_revision = access_revision + 1 FROM held WHERE tenant_id = $1
@@ -68,8 +68,8 @@ impl PrincipalBindingStore for Database {
         &self,
         scope: TenantScope,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<PrincipalBinding>, StoreError> {
+        page: PageRequest,
+    ) -> Result<Page<PrincipalBinding>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -98,7 +98,7 @@ impl PrincipalBindingStore for Database {
                 ON CONFLICT (tenant_id, workload_id, principal) DO NOTHING
                 RETURNING 1
              ),",
-            raised!(),
+            raise_access_revision!(),
             commit_tail!(),
             ")"
         );
@@ -109,7 +109,7 @@ impl PrincipalBindingStore for Database {
                     AND revision = $20
                 RETURNING 1
              ),",
-            raised!(),
+            raise_access_revision!(),
             commit_tail!(),
             ")"
         );
@@ -137,7 +137,7 @@ impl PrincipalBindingStore for Database {
                     AND revision = $16
                 RETURNING 1
              ),",
-            raised!(),
+            raise_access_revision!(),
             commit_tail!(),
             ")"
         );

@@ -5,7 +5,7 @@ use crate::{
     failure,
     guarded::{Tail, commit_tail},
     listing::{Key, Listing, RowBytes, Values},
-    row::Columns,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use fairway_domain::{
@@ -14,7 +14,7 @@ use fairway_domain::{
     audit::Fact,
     id::{AssetGrantId, AssetId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -24,13 +24,13 @@ const COLUMNS: &str = "grant_id, asset_id, principal, grantee_workspace_id, crea
 
 #[derive(Debug, thiserror::Error)]
 #[error("a stored grant has no grantee")]
-struct Ungranted;
+struct MissingGrantee;
 
 fn grant(row: &Row) -> Result<AssetGrant, StoreError> {
     let grantee = match row.optional_id("grantee_workspace_id")? {
         Some(workspace) => Grantee::Workspace(workspace),
         None if row.column::<Option<&str>>("principal")?.is_some() => Grantee::Principal(row.actor("principal")?),
-        None => return Err(failure::broken(Box::new(Ungranted))),
+        None => return Err(failure::broken(Box::new(MissingGrantee))),
     };
     Ok(AssetGrant {
         grant_id: row.id("grant_id")?,
@@ -62,7 +62,7 @@ impl AssetGrantStore for Database {
         row.as_ref().map(grant).transpose()
     }
 
-    async fn list(&self, scope: TenantScope, asset: AssetId, page: Paging) -> Result<Listed<AssetGrant>, StoreError> {
+    async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest) -> Result<Page<AssetGrant>, StoreError> {
         let mut values = Values::default();
         let conditions = vec![
             format!("tenant_id = {}", values.bind(scope.tenant().uuid())),

@@ -1,7 +1,7 @@
 //! Reverse look-ups: the versions that refer to an asset, and the releases that bind it.
 
 use super::{ASSET_COLUMNS, asset};
-use crate::{database::Database, list_permits::PAGE_BYTES, row::Columns};
+use crate::{database::Database, list_permits::PAGE_BYTES, row::RowExt};
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{

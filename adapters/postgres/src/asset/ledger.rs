@@ -2,12 +2,12 @@
 
 use crate::{
     database::Database,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use async_trait::async_trait;
 use fairway_domain::{
     asset::{
-        ledger::{ArtifactLedger, BookedVersion, VersionRow},
+        ledger::{ArtifactIndex, VersionKey, VersionRow},
         ports::{ArtifactPath, StoredObject},
     },
     id::AssetVersionId,
@@ -21,13 +21,13 @@ use uuid::Uuid;
 /// Interval between two sweeps of the artifact store, across all processes.
 const EVERY: &str = "6 hours";
 
-fn booked(row: &Row) -> Result<BookedVersion, StoreError> {
-    Ok(BookedVersion { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
+fn booked(row: &Row) -> Result<VersionKey, StoreError> {
+    Ok(VersionKey { tenant_id: row.id("tenant_id")?, asset_version_id: row.id("asset_version_id")? })
 }
 
 #[async_trait]
-impl ArtifactLedger for Database {
-    async fn versions(&self, behind: Option<BookedVersion>, most: u32) -> Result<Vec<BookedVersion>, StoreError> {
+impl ArtifactIndex for Database {
+    async fn versions(&self, behind: Option<VersionKey>, most: u32) -> Result<Vec<VersionKey>, StoreError> {
         const SQL: &str = "SELECT tenant_id, asset_version_id FROM asset_version
             WHERE (tenant_id, asset_version_id) > ($1, $2) ORDER BY tenant_id, asset_version_id LIMIT $3";
         // No row has the nil UUID, so it sorts before the first row.
@@ -69,7 +69,7 @@ impl ArtifactLedger for Database {
         let ours: Vec<(Uuid, Uuid, OffsetDateTime, StoredObject)> = objects
             .into_iter()
             .filter_map(|object| {
-                let (asset, version) = ArtifactPath::version_at(&object.path)?;
+                let (asset, version) = ArtifactPath::parse_version(&object.path)?;
                 Some((asset.uuid(), version.uuid(), object.put_at.moment(), object))
             })
             .collect();
@@ -90,6 +90,6 @@ impl ArtifactLedger for Database {
             "UPDATE chore SET due_at = fairway_now() + interval '{EVERY}'
              WHERE name = 'sweep_artifacts' AND due_at <= fairway_now() RETURNING name"
         );
-        Ok(!self.write_repeatable(&sql, &[]).await?.is_empty())
+        Ok(!self.write_idempotent(&sql, &[]).await?.is_empty())
     }
 }

@@ -1,10 +1,10 @@
 //! Lists of assets and versions.
 
 use super::{ASSET_COLUMNS, versions::VERSION_COLUMNS};
-use crate::listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW, Values};
+use crate::listing::{Branch, Key, Listing, RowBytes, UNBOUNDED_ROW_BYTES, Values};
 use fairway_domain::{
     access::ActorRef,
-    asset::ports::{AssetFilter, AssetSight},
+    asset::ports::{AssetFilter, AssetVisibility},
     id::AssetId,
     tenant::TenantScope,
 };
@@ -30,8 +30,8 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
         each: each.map(str::to_owned),
     };
     let (with, branches) = match &filter.sight {
-        AssetSight::Tenant => (String::new(), vec![branch(None, &[])]),
-        AssetSight::From { namespace, workspace, principals } => {
+        AssetVisibility::Tenant => (String::new(), vec![branch(None, &[])]),
+        AssetVisibility::From { namespace, workspace, principals } => {
             let namespace = values.bind(namespace.uuid());
             let elsewhere = format!("namespace_id <> {namespace}");
             let workspaces = values.bind(workspace.iter().map(|id| id.uuid()).collect::<Vec<Uuid>>());
@@ -43,7 +43,7 @@ pub(super) fn assets(scope: TenantScope, filter: &AssetFilter) -> Listing {
             ];
             (String::new(), branches)
         }
-        AssetSight::Within { reach, principals } => {
+        AssetVisibility::Within { reach, principals } => {
             let workspaces: Vec<Uuid> = reach.workspaces.iter().map(|id| id.uuid()).collect();
             let namespaces: Vec<Uuid> = reach.namespaces.iter().map(|id| id.uuid()).collect();
             let (workspaces, namespaces) = (values.bind(workspaces), values.bind(namespaces));
@@ -107,6 +107,6 @@ pub(super) fn versions(scope: TenantScope, asset: AssetId) -> Listing {
         format!("version.asset_id = {}", values.bind(asset.uuid())),
     ];
     let key = Key::Place("version.ordinal", "version_ordinal");
-    let row_bytes = RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW };
+    let row_bytes = RowBytes::Weighed { sql: "octet_length(content)", largest: UNBOUNDED_ROW_BYTES };
     Listing::plain(VERSION_COLUMNS, key, (FROM, row_bytes), conditions, values)
 }

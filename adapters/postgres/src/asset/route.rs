@@ -1,6 +1,6 @@
 //! Status of model policy routes.
 
-use crate::{database::read, look::Look, row::Columns};
+use crate::{database::read, look::Look, row::RowExt};
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::store::StoreError;
@@ -9,12 +9,12 @@ use uuid::Uuid;
 
 /// Loads whether routes are approved: the asset is active, and no later version withdrew the route. Keyed by tenant,
 /// asset, version and route.
-pub(crate) struct Routes(pub(crate) Pool);
+pub(crate) struct RouteStatusLoader(pub(crate) Pool);
 
 type RouteKey = (Uuid, Uuid, Uuid, String);
 
 #[async_trait]
-impl Look for Routes {
+impl Look for RouteStatusLoader {
     type Key = RouteKey;
     type Found = bool;
     const WHAT: &'static str = "routes of model policies";

@@ -1,10 +1,10 @@
 //! Versions: reads, and inserts of one version or of a batch.
 
 use crate::{
-    database::{Database, Param, commit, commit_together},
-    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
-    large_reads::{LargeRead, small_text},
-    row::{Columns, known},
+    database::{Database, Param, commit, commit_batch},
+    guarded::{FactColumns, Tail, commit_tail, fact_placeholders, fact_column_names, told},
+    large_reads::{LargeRead, small_text_columns},
+    row::{RowExt, known},
     together::Commit,
 };
 use async_trait::async_trait;
@@ -60,7 +60,7 @@ fn version_with(row: &Row, canonical: String) -> Result<AssetVersion, StoreError
 
 /// The columns of a version that is read alone: large content is omitted.
 pub(super) fn single_version_columns() -> String {
-    format!("{}, {}", version_columns!(), small_text("version.content", "content"))
+    format!("{}, {}", version_columns!(), small_text_columns("version.content", "content"))
 }
 
 /// Decodes a version that was read alone, and reads large content with a second statement. Versions are immutable, so
@@ -86,7 +86,7 @@ pub(super) async fn source_text(
 ) -> Result<Option<String>, StoreError> {
     const SOURCE: &str = "FROM asset_version_source WHERE tenant_id = $1 AND asset_version_id = $2";
     let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &version.uuid()];
-    let small = format!("SELECT {} {SOURCE}", small_text("body", "body"));
+    let small = format!("SELECT {} {SOURCE}", small_text_columns("body", "body"));
     let Some(row) = database.read_one(&small, &params).await? else { return Ok(None) };
     let Some(bytes) = row.column("body_bytes")? else { return row.column("body") };
     let large = LargeRead::acquire(scope, bytes).await?;
@@ -141,10 +141,10 @@ pub(super) async fn alone(
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
-    fact_columns!(),
+    fact_placeholders!(),
     ", $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::timestamptz[], $13::text[])
             AS asked (",
-    fact_names!(),
+    fact_column_names!(),
     ", asset_version_id, asset_id, content, artifact_ref, checksum, made_at, made_by)
         ORDER BY tenant_id, asset_id
     ),
@@ -166,23 +166,23 @@ const SQL: &str = concat!(
 );
 
 /// Group commit of new versions.
-pub(crate) struct NewVersions(pub(crate) Pool);
+pub(crate) struct VersionCommitter(pub(crate) Pool);
 
 /// A version to insert.
-pub(crate) struct Adding {
+pub(crate) struct PendingVersion {
     pub(super) scope: TenantScope,
     pub(super) change: Change<NewVersion>,
 }
 
 #[async_trait]
-impl Commit for NewVersions {
-    type Item = Adding;
+impl Commit for VersionCommitter {
+    type Item = PendingVersion;
     type Done = AssetVersion;
     const WHAT: &'static str = "new versions";
 
     /// Versions with attachments or an explicit label, which may conflict, run alone. So does a second version of the
     /// same asset, whose label follows the first one's.
-    fn shares(pending: &Adding, in_front: &[&Adding]) -> bool {
+    fn shares(pending: &PendingVersion, in_front: &[&PendingVersion]) -> bool {
         let NewVersion { asset_id, version_label, source_text, change_note, references, .. } = &pending.change.next;
         version_label.is_none()
             && source_text.is_none()
@@ -191,7 +191,7 @@ impl Commit for NewVersions {
             && in_front.iter().all(|other| other.change.next.asset_id != *asset_id)
     }
 
-    fn weight(pending: &Adding) -> usize {
+    fn weight(pending: &PendingVersion) -> usize {
         let NewVersion { canonical, source_text, references, .. } = &pending.change.next;
         let referred: usize = references.iter().map(|reference| reference.pointer.len()).sum();
         canonical.text().len() + source_text.as_ref().map_or(0, String::len) + referred
@@ -199,9 +199,9 @@ impl Commit for NewVersions {
 
     async fn together(
         &self,
-        pending: &[&Adding],
+        pending: &[&PendingVersion],
     ) -> Result<Option<Vec<Result<AssetVersion, CommitError>>>, StoreError> {
-        let mut batch = Many::default();
+        let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
@@ -214,25 +214,25 @@ impl Commit for NewVersions {
             &batch.made,
             &batch.makers,
         ];
-        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
         let made: HashMap<Uuid, &Row> =
             rows.iter().map(|row| Ok((row.column("fact_id")?, row))).collect::<Result<_, StoreError>>()?;
-        let answer = |pending: &&Adding| match made.get(&pending.change.fact.fact_id.uuid()) {
+        let answer = |pending: &&PendingVersion| match made.get(&pending.change.fact.fact_id.uuid()) {
             Some(row) => stored(&pending.change.next, row),
             None => Err(CommitError::Stale),
         };
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &Adding) -> Result<AssetVersion, CommitError> {
+    async fn alone(&self, pending: &PendingVersion) -> Result<AssetVersion, CommitError> {
         alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
 /// A batch of new versions, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
-    facts: Facts,
+struct BatchColumns<'a> {
+    facts: FactColumns,
     versions: Vec<Uuid>,
     assets: Vec<Uuid>,
     contents: Vec<&'a str>,
@@ -242,8 +242,8 @@ struct Many<'a> {
     makers: Vec<String>,
 }
 
-impl<'a> Many<'a> {
-    fn push(&mut self, pending: &'a Adding) {
+impl<'a> BatchColumns<'a> {
+    fn push(&mut self, pending: &'a PendingVersion) {
         let row = VersionRow::of(&pending.change.next);
         self.facts.push(pending.scope, &pending.change.fact);
         self.versions.push(row.id);

@@ -75,7 +75,7 @@ mod tests {
         let scope = TenantScope::for_relay(Uuid::from_u128(1).into());
         let commit = |sql: &'static str| {
             let database = database.clone();
-            tokio::spawn(async move { database.commit_slowly(scope, sql, &[]).await.map(|rows| rows.len()) })
+            tokio::spawn(async move { database.commit_ingest(scope, sql, &[]).await.map(|rows| rows.len()) })
         };
         let first = commit("SELECT pg_sleep(600)");
         let sleeping: i32 = loop {

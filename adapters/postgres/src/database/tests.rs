@@ -12,7 +12,7 @@ use fairway_domain::{
         ports::{ReleaseFilter, ReleaseStore},
     },
     slug::Slug,
-    store::{Mark, Paging, Start},
+    store::{Cursor, PageRequest, Start},
     tenant::{DEFAULT_TENANT, DEFAULT_WORKSPACE},
     time::Timestamp,
 };
@@ -38,8 +38,8 @@ fn scope() -> TenantScope {
 }
 
 /// Pages that use different statements: the first page, a page by offset, and a page after a cursor.
-fn pages() -> [Paging; 3] {
-    [Start::Skip(0), Start::Skip(7), Start::Behind(Mark::new(7))].map(|start| Paging { limit: 2, start })
+fn pages() -> [PageRequest; 3] {
+    [Start::Skip(0), Start::Skip(7), Start::Behind(Cursor::new(7))].map(|start| PageRequest { limit: 2, start })
 }
 
 fn either<T: Clone>(value: T) -> [Option<T>; 2] {
@@ -68,7 +68,7 @@ async fn limits_prepared_statements_of_lists() {
         }
     }
     assert!(most > MAX_LIST_STATEMENTS / 2, "the filters produce {most} statements");
-    assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
+    assert!(most <= MAX_LIST_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {most} statements");
 }
 
 #[tokio::test]
@@ -93,5 +93,5 @@ async fn limits_prepared_statements_of_lists_by_month() {
         }
     }
     assert!(most > MAX_POINT_STATEMENTS / 2, "the filters produce {most} statements");
-    assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK + 1, "one connection keeps {most} statements");
+    assert!(most <= MAX_POINT_STATEMENTS + STATEMENT_CHECK_INTERVAL + 1, "one connection keeps {most} statements");
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     database::{Param, commit},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use deadpool_postgres::Pool;
 use fairway_domain::{
@@ -15,7 +15,7 @@ use fairway_domain::{
     audit::{Fact, leaf_hash},
     execution::{
         Acceptance, Admission, Status,
-        dispatch::Sender,
+        dispatch::RequestContext,
         ports::{Accepted, AcceptedOn},
     },
     id::ShareLinkId,
@@ -28,7 +28,7 @@ use serde_json::json;
 
 /// A CTE body with one row if the revisions that the decision used are still current. It locks no row, so runs of one
 /// workload never wait for each other.
-macro_rules! place_sql {
+macro_rules! revision_check_sql {
     ($room:expr) => {
         concat!(
             "AS MATERIALIZED (
@@ -46,15 +46,15 @@ macro_rules! place_sql {
 }
 
 /// The CTE `admitted` that all inserts read. Without an idempotency key it is the revision check itself.
-macro_rules! go_sql {
+macro_rules! admission_sql {
     ($room:expr) => {
-        concat!("WITH go ", place_sql!($room))
+        concat!("WITH go ", revision_check_sql!($room))
     };
     // With a key, it is the key's row: inserted, or taken over from an expired one.
     ($room:expr, $claimed:literal, $caller:literal, $route:literal, $key:literal, $digest:literal) => {
         concat!(
             "WITH place ",
-            place_sql!($room),
+            revision_check_sql!($room),
             $claimed,
             " AS (
                 INSERT INTO idempotency_key AS known
@@ -73,9 +73,9 @@ macro_rules! go_sql {
 }
 
 /// `columns` and `values` are the optional columns of a run, each with a leading comma.
-macro_rules! run_sql {
+macro_rules! insert_run_sql {
     () => {
-        run_sql!("", "")
+        insert_run_sql!("", "")
     };
     ($columns:literal, $values:literal) => {
         concat!(
@@ -97,7 +97,7 @@ macro_rules! run_sql {
 }
 
 /// The lease of an admitted run.
-macro_rules! lease_sql {
+macro_rules! insert_lease_sql {
     () => {
         "lease AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at)
@@ -109,7 +109,7 @@ macro_rules! lease_sql {
 }
 
 /// The fact of a denied run, and its row among the runs without a result.
-macro_rules! fact_sql {
+macro_rules! insert_denial_sql {
     () => {
         "told AS (
             INSERT INTO fact (tenant_id, fact_id, workspace_id, kind, body, leaf_hash)
@@ -124,14 +124,14 @@ macro_rules! fact_sql {
 }
 
 /// The condition that the tenant's queue has room.
-macro_rules! room_sql {
+macro_rules! queue_room_condition {
     () => {
         " AND NOT EXISTS (SELECT FROM execution_queue WHERE tenant_id = $1 OFFSET $27::bigint - 1)"
     };
 }
 
 /// Whether the queue is full. Evaluated only if the run was not admitted, because counting a long queue is slow.
-macro_rules! full_sql {
+macro_rules! queue_full_condition {
     ($places:literal) => {
         concat!(
             "CASE WHEN EXISTS (SELECT FROM ",
@@ -141,14 +141,14 @@ macro_rules! full_sql {
     };
 }
 
-macro_rules! queue_sql {
+macro_rules! insert_queue_sql {
     () => {
         "line AS (INSERT INTO execution_queue (tenant_id, execution_id) SELECT $1, $7 FROM go) "
     };
 }
 
 /// The result: whether the revisions matched, whether the key was claimed, and whether the queue is full.
-macro_rules! answer_sql {
+macro_rules! result_sql {
     ($places:literal, $full:expr) => {
         concat!(
             "SELECT (SELECT count(*) FROM ",
@@ -160,20 +160,20 @@ macro_rules! answer_sql {
     };
 }
 
-pub(super) use {answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, queue_sql, room_sql, run_sql};
+pub(super) use {result_sql, insert_denial_sql, queue_full_condition, admission_sql, insert_lease_sql, revision_check_sql, insert_queue_sql, queue_room_condition, insert_run_sql};
 
-const RUN: &str = concat!(go_sql!(""), run_sql!(), lease_sql!(), answer_sql!("go", "false"));
-const DENY: &str = concat!(go_sql!(""), run_sql!(), fact_sql!(), answer_sql!("go", "false"));
-const QUEUE: &str = concat!(go_sql!(room_sql!()), run_sql!(), queue_sql!(), answer_sql!("go", full_sql!("go")));
+const RUN: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_lease_sql!(), result_sql!("go", "false"));
+const DENY: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_denial_sql!(), result_sql!("go", "false"));
+const QUEUE: &str = concat!(admission_sql!(queue_room_condition!()), insert_run_sql!(), insert_queue_sql!(), result_sql!("go", queue_full_condition!("go")));
 const RUN_KEYED: &str =
-    concat!(go_sql!("", "go", "$30", "$31", "$32", "$33"), run_sql!(), lease_sql!(), answer_sql!("place", "false"));
+    concat!(admission_sql!("", "go", "$30", "$31", "$32", "$33"), insert_run_sql!(), insert_lease_sql!(), result_sql!("place", "false"));
 const DENY_KEYED: &str =
-    concat!(go_sql!("", "go", "$31", "$32", "$33", "$34"), run_sql!(), fact_sql!(), answer_sql!("place", "false"));
+    concat!(admission_sql!("", "go", "$31", "$32", "$33", "$34"), insert_run_sql!(), insert_denial_sql!(), result_sql!("place", "false"));
 const QUEUE_KEYED: &str = concat!(
-    go_sql!(room_sql!(), "go", "$28", "$29", "$30", "$31"),
-    run_sql!(),
-    queue_sql!(),
-    answer_sql!("place", full_sql!("place"))
+    admission_sql!(queue_room_condition!(), "go", "$28", "$29", "$30", "$31"),
+    insert_run_sql!(),
+    insert_queue_sql!(),
+    result_sql!("place", queue_full_condition!("place"))
 );
 
 pub(super) async fn accept(
@@ -292,6 +292,6 @@ pub(super) async fn accept(
 }
 
 /// The stored form of a run's request context.
-pub(super) fn sender(sender: &Sender) -> String {
+pub(super) fn sender(sender: &RequestContext) -> String {
     json!(sender).to_string()
 }

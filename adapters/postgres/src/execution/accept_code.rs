@@ -1,9 +1,9 @@
 //! Accepts a script. The statement is that of `accept.rs`, plus the fact of the run: the log contains every script
 //! before a sandbox or gateway receives it.
 
-use super::accept::{answer_sql, go_sql, place_sql, run_sql};
+use super::accept::{result_sql, admission_sql, revision_check_sql, insert_run_sql};
 
-macro_rules! script_sql {
+macro_rules! insert_script_sql {
     () => {
         "lease AS (
             INSERT INTO execution_lease (tenant_id, execution_id, token, lease_for, lapses_at, deadline_at, script)
@@ -20,7 +20,7 @@ macro_rules! script_sql {
 }
 
 /// Without an idempotency key.
-pub(super) const SCRIPT: &str = concat!(go_sql!(""), run_sql!(), script_sql!(), answer_sql!("go", "false"));
+pub(super) const SCRIPT: &str = concat!(admission_sql!(""), insert_run_sql!(), insert_script_sql!(), result_sql!("go", "false"));
 /// With an idempotency key.
 pub(super) const SCRIPT_KEYED: &str =
-    concat!(go_sql!("", "go", "$34", "$35", "$36", "$37"), run_sql!(), script_sql!(), answer_sql!("place", "false"));
+    concat!(admission_sql!("", "go", "$34", "$35", "$36", "$37"), insert_run_sql!(), insert_script_sql!(), result_sql!("place", "false"));

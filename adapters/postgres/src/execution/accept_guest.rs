@@ -2,12 +2,12 @@
 //! statements are those of `accept.rs`; they also store how the run was admitted and count a use of the link. They are
 //! separate, so that other runs do not pay for this part.
 
-use super::accept::{answer_sql, fact_sql, full_sql, go_sql, lease_sql, place_sql, queue_sql, room_sql, run_sql};
+use super::accept::{result_sql, insert_denial_sql, queue_full_condition, admission_sql, insert_lease_sql, revision_check_sql, insert_queue_sql, queue_room_condition, insert_run_sql};
 use fairway_domain::execution::Admission;
 
 /// Counts a use of the share link. The idempotency key is claimed first, so a replayed request counts no use. A closed
 /// link raises, which rolls the key back.
-macro_rules! used_sql {
+macro_rules! use_share_link_sql {
     ($from:literal, $link:literal) => {
         concat!("go AS MATERIALIZED (SELECT fairway_use_share_link($1, $2, ", $link, ") FROM ", $from, "), ")
     };
@@ -15,46 +15,46 @@ macro_rules! used_sql {
 
 const RUN: &str = concat!(
     "WITH place ",
-    place_sql!(""),
-    used_sql!("place", "$30"),
-    run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
-    lease_sql!(),
-    answer_sql!("place", "false")
+    revision_check_sql!(""),
+    use_share_link_sql!("place", "$30"),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
+    insert_lease_sql!(),
+    result_sql!("place", "false")
 );
 const RUN_KEYED: &str = concat!(
-    go_sql!("", "claimed", "$33", "$34", "$35", "$36"),
-    used_sql!("claimed", "$30"),
-    run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
-    lease_sql!(),
-    answer_sql!("place", "false")
+    admission_sql!("", "claimed", "$33", "$34", "$35", "$36"),
+    use_share_link_sql!("claimed", "$30"),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $30, $31, $32"),
+    insert_lease_sql!(),
+    result_sql!("place", "false")
 );
 const QUEUE: &str = concat!(
     "WITH place ",
-    place_sql!(room_sql!()),
-    used_sql!("place", "$28"),
-    run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
-    queue_sql!(),
-    answer_sql!("place", full_sql!("place"))
+    revision_check_sql!(queue_room_condition!()),
+    use_share_link_sql!("place", "$28"),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
+    insert_queue_sql!(),
+    result_sql!("place", queue_full_condition!("place"))
 );
 const QUEUE_KEYED: &str = concat!(
-    go_sql!(room_sql!(), "claimed", "$31", "$32", "$33", "$34"),
-    used_sql!("claimed", "$28"),
-    run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
-    queue_sql!(),
-    answer_sql!("place", full_sql!("place"))
+    admission_sql!(queue_room_condition!(), "claimed", "$31", "$32", "$33", "$34"),
+    use_share_link_sql!("claimed", "$28"),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $28, $29, $30"),
+    insert_queue_sql!(),
+    result_sql!("place", queue_full_condition!("place"))
 );
 // A denied run counts no use of the link.
 const DENY: &str = concat!(
-    go_sql!(""),
-    run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
-    fact_sql!(),
-    answer_sql!("go", "false")
+    admission_sql!(""),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
+    insert_denial_sql!(),
+    result_sql!("go", "false")
 );
 const DENY_KEYED: &str = concat!(
-    go_sql!("", "go", "$34", "$35", "$36", "$37"),
-    run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
-    fact_sql!(),
-    answer_sql!("place", "false")
+    admission_sql!("", "go", "$34", "$35", "$36", "$37"),
+    insert_run_sql!(", share_link_id, result_token, delegate", ", $31, $32, $33"),
+    insert_denial_sql!(),
+    result_sql!("place", "false")
 );
 
 /// The statement without an idempotency key, and the one with it.

@@ -2,8 +2,8 @@
 
 use super::accept::{accept, sender};
 use crate::{
-    database::{Param, commit_together},
-    row::Columns,
+    database::{Param, commit_batch},
+    row::RowExt,
     together::Commit,
 };
 use async_trait::async_trait;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 /// The statement of `accept.rs` over a batch: each run has its own revision check, and a rejected run does not affect
 /// the others. Keys are claimed in one order, so that concurrent batches do not deadlock. The arguments hold what
 /// differs between running and queued runs.
-macro_rules! accept_sql {
+macro_rules! accept_batch_sql {
     ($columns:literal, $names:literal, $full:literal, $room:literal, $status:literal, $held:literal, $answer:literal) => {
         concat!(
             "WITH asked AS MATERIALIZED (
@@ -101,7 +101,7 @@ macro_rules! accept_sql {
 }
 
 /// Runs that start immediately, each under a lease.
-const RUN: &str = accept_sql!(
+const RUN: &str = accept_batch_sql!(
     ", $27::uuid[], $28::float8[], $29::float8[]",
     ", token, lease_for, deadline_in",
     "",
@@ -117,7 +117,7 @@ const RUN: &str = accept_sql!(
 
 /// Runs that are queued while the tenant's queue has room. The limit is checked once for each tenant, because counting
 /// a long queue is slow; a batch may exceed it by its own size.
-const QUEUE: &str = accept_sql!(
+const QUEUE: &str = accept_batch_sql!(
     "",
     "",
     "full_line AS MATERIALIZED (
@@ -135,12 +135,12 @@ const QUEUE: &str = accept_sql!(
 );
 
 /// Group commit of accepts: of running or of queued runs.
-pub(crate) struct Accepts {
+pub(crate) struct AcceptCommitter {
     pool: Pool,
     sql: &'static str,
 }
 
-impl Accepts {
+impl AcceptCommitter {
     pub(crate) const fn of_running(pool: Pool) -> Self {
         Self { pool, sql: RUN }
     }
@@ -164,7 +164,7 @@ pub(super) fn bytes(acceptance: &Acceptance) -> usize {
 }
 
 #[async_trait]
-impl Commit for Accepts {
+impl Commit for AcceptCommitter {
     type Item = Asking;
     type Done = Accepted;
     const WHAT: &'static str = "accepts of runs";
@@ -187,7 +187,7 @@ impl Commit for Accepts {
     }
 
     async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<Accepted, CommitError>>>, StoreError> {
-        let mut batch = Many::default();
+        let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
@@ -202,9 +202,9 @@ impl Commit for Accepts {
     }
 }
 
-impl Accepts {
+impl AcceptCommitter {
     /// The results of the runs whose revisions matched or whose queue was full. `None`: the batch was rolled back.
-    async fn accept_many(&self, batch: &Many<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
+    async fn accept_many(&self, batch: &BatchColumns<'_>) -> Result<Option<HashMap<Uuid, Accepted>>, StoreError> {
         let mut params: Vec<Param<'_>> = vec![
             &batch.tenants,
             &batch.workloads,
@@ -237,7 +237,7 @@ impl Accepts {
             None => params.extend_from_slice(&[&batch.tokens, &batch.lease_for, &batch.deadline_in]),
             Some(most) => params.push(most),
         }
-        let Some(rows) = commit_together(&self.pool, self.sql, &params).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.pool, self.sql, &params).await? else { return Ok(None) };
         rows.iter()
             .map(|row: &Row| {
                 let accepted = match (row.column("line_full")?, row.column("gone")?) {
@@ -254,7 +254,7 @@ impl Accepts {
 
 /// A batch of runs, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
+struct BatchColumns<'a> {
     tenants: Vec<Uuid>,
     workloads: Vec<Uuid>,
     environments: Vec<&'a str>,
@@ -288,7 +288,7 @@ struct Many<'a> {
     body_digests: Vec<Option<&'a [u8]>>,
 }
 
-impl<'a> Many<'a> {
+impl<'a> BatchColumns<'a> {
     fn push(&mut self, pending: &'a Asking) {
         let Asking { scope, run, on, key } = pending;
         match &run.admission {

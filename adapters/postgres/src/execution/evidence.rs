@@ -1,11 +1,11 @@
 //! The evidence of an execution in one read, and its documents.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
     database::{Database, read},
-    large_reads::{LargeRead, MAX_SMALL, small_text},
+    large_reads::{LargeRead, MAX_SMALL_BYTES, small_text_columns},
     look::Look,
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -73,7 +73,7 @@ fn decisions(asked: Asked) -> String {
         "(SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', outcome, 'reason_code', reason_code,
         'obligations', obligations, 'rules', rules, 'evaluated_at', evaluated_at) ORDER BY decision_id)::text
      FROM policy_decision AS decision WHERE {}) AS decisions",
-        asked.rows_of("decision")
+        asked.condition("decision")
     )
 }
 
@@ -83,7 +83,7 @@ fn artifacts(asked: Asked) -> String {
         'storage_ref', storage_ref, 'created_at', created_at,
         'retrieval', CASE WHEN artifact_kind = 'retrieval_event' THEN artifact.body::json END) ORDER BY artifact_id)::text
      FROM evidence_artifact AS artifact WHERE {}) AS artifacts",
-        asked.rows_of("artifact")
+        asked.condition("artifact")
     )
 }
 
@@ -98,7 +98,7 @@ enum Asked {
 
 impl Asked {
     /// The condition that a row of `table` belongs to the run.
-    fn rows_of(self, table: &str) -> String {
+    fn condition(self, table: &str) -> String {
         match self {
             Self::One => format!("{table}.tenant_id = $1 AND {table}.execution_id = $2"),
             Self::Each => format!(
@@ -112,11 +112,11 @@ impl Asked {
 // Rows of a run are read by subqueries and not joined: while a tenant has few rows, the planner would choose to join
 // all of them.
 
-const HAS_NOTES: &str = "
+const HAS_NOTES_COLUMN: &str = "
     EXISTS (SELECT 1 FROM approval JOIN approval_note USING (tenant_id, approval_id)
      WHERE approval.tenant_id = execution.tenant_id AND approval.release_id = execution.release_id) AS has_notes";
 
-const CHAIN: &str = "
+const CHAIN_COLUMN: &str = "
     (SELECT body FROM evidence_snapshot AS chain
      WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS chain";
 
@@ -128,8 +128,8 @@ fn rows<T: for<'a> Deserialize<'a>>(row: &Row, name: &'static str) -> Result<Vec
 /// The evidence of a run, as columns of its row.
 fn columns(asked: Asked) -> String {
     format!(
-        "execution.tenant_id, {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, input_digest, output_digest, {CHAIN},
-            {}, {}, {HAS_NOTES}",
+        "execution.tenant_id, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, input_digest, output_digest, {CHAIN_COLUMN},
+            {}, {}, {HAS_NOTES_COLUMN}",
         decisions(asked),
         artifacts(asked),
     )
@@ -151,7 +151,7 @@ impl Look for Evidence {
     async fn look(&self, keys: &[(Uuid, Uuid)]) -> Result<HashMap<(Uuid, Uuid), EvidenceRecord>, StoreError> {
         let rows = match keys {
             [(tenant, run)] => {
-                let (columns, of) = (columns(Asked::One), Asked::One.rows_of("execution"));
+                let (columns, of) = (columns(Asked::One), Asked::One.condition("execution"));
                 read(&self.pool, &format!("SELECT {columns} FROM execution WHERE {of}"), &[tenant, run]).await?
             }
             _ => {
@@ -161,7 +161,7 @@ impl Look for Evidence {
                     "SELECT told.* FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant, run), LATERAL (
                         SELECT {} FROM execution WHERE {} OFFSET 0) AS told",
                     columns(Asked::Each),
-                    Asked::Each.rows_of("execution"),
+                    Asked::Each.condition("execution"),
                 );
                 read(&self.pool, &sql, &[&tenants, &runs, &first, &last]).await?
             }
@@ -296,10 +296,10 @@ pub(super) async fn approval_notes(
     const LARGE: &str = "SELECT approval_id, body FROM approval_note WHERE tenant_id = $1 AND approval_id = ANY ($2)";
     let approvals: Vec<Uuid> = approvals.iter().map(|id| id.uuid()).collect();
     let tenant = scope.tenant().uuid();
-    let rows = database.read(SMALL, &[&tenant, &approvals, &i64::from(MAX_SMALL)]).await?;
+    let rows = database.read(SMALL, &[&tenant, &approvals, &i64::from(MAX_SMALL_BYTES)]).await?;
     let bytes: i64 = rows.first().map(|row| row.column("bytes")).transpose()?.unwrap_or_default();
     let note = |row: &Row| Ok((row.id("approval_id")?, row.column("body")?));
-    if bytes <= i64::from(MAX_SMALL) {
+    if bytes <= i64::from(MAX_SMALL_BYTES) {
         return rows.iter().map(note).collect();
     }
     let large = LargeRead::acquire(scope, bytes).await?;
@@ -318,7 +318,7 @@ pub(super) async fn artifact(
     (id, artifact): (ExecutionId, ArtifactId),
 ) -> Result<Option<(Execution, ArtifactDocument)>, StoreError> {
     let sql = format!(
-        "SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
+        "SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, artifact.artifact_id, artifact.artifact_kind, artifact.storage_ref,
             artifact.body, artifact.created_at, {},
             payload.body IS NOT NULL AND (execution.finished_at IS NULL OR held_back) AS is_held_back
          FROM execution
@@ -330,13 +330,13 @@ pub(super) async fn artifact(
          CROSS JOIN LATERAL (SELECT CASE WHEN execution.finished_at + make_interval(secs => $4) > fairway_now()
             AND NOT held_back THEN payload.body END AS shown) AS said
          WHERE execution.tenant_id = $1 AND execution.execution_id = $2 AND artifact.artifact_id = $3",
-        small_text("shown", "payload"),
+        small_text_columns("shown", "payload"),
     );
     let kept = database.result_retention.as_secs_f64();
     let params: [crate::database::Param<'_>; 4] = [&scope.tenant().uuid(), &id.uuid(), &artifact.uuid(), &kept];
     let Some(row) = database.read_one(&sql, &params).await? else { return Ok(None) };
     let payload = match row.column::<Option<i64>>("payload_bytes")? {
-        Some(bytes) => large_payload(database, scope, (id, artifact), bytes).await?,
+        Some(bytes) => read_large_payload(database, scope, (id, artifact), bytes).await?,
         None => row.column::<Option<&str>>("payload")?.map(parsed).transpose()?,
     };
     let document = ArtifactDocument {
@@ -356,7 +356,7 @@ pub(super) async fn artifact(
 
 /// Reads a large disclosed payload, unless it expired. A disclosed payload is never withheld again, so this read does
 /// not check it.
-async fn large_payload(
+async fn read_large_payload(
     database: &Database,
     scope: TenantScope,
     (id, artifact): (ExecutionId, ArtifactId),

@@ -4,9 +4,9 @@ use super::{EXECUTION_COLUMNS, execution};
 use crate::{
     Database,
     database::read,
-    large_reads::{LargeRead, MAX_SMALL},
+    large_reads::{LargeRead, MAX_SMALL_BYTES},
     look::Look,
-    row::Columns,
+    row::RowExt,
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
@@ -91,7 +91,7 @@ impl Look for Runs {
                     "SELECT execution.tenant_id, {EXECUTION_COLUMNS}, output, output_bytes, {reason} FROM execution {output}
                      WHERE tenant_id = $1 AND execution_id = $2"
                 );
-                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_SMALL]).await?
+                read(&self.pool, &sql, &[tenant, run, &kept, &MAX_SMALL_BYTES]).await?
             }
             _ => {
                 let (tenants, runs): (Vec<Uuid>, Vec<Uuid>) = keys.iter().copied().unzip();
@@ -113,7 +113,7 @@ impl Look for Runs {
                         WHERE tenant_id = asked.tenant AND execution_id = asked.run
                             AND execution_id >= $5 AND execution_id <= $6 OFFSET 0) AS told"
                 );
-                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_SMALL, &first, &last]).await?
+                read(&self.pool, &sql, &[&tenants, &runs, &kept, &MAX_SMALL_BYTES, &first, &last]).await?
             }
         };
         rows.iter().map(|row| Ok(((row.column("tenant_id")?, row.column("execution_id")?), found(row)?))).collect()
@@ -133,13 +133,13 @@ pub(super) async fn find(
     let Some(found) = database.runs.now((scope.tenant().uuid(), id.uuid())).await? else { return Ok(None) };
     let mut execution = found.execution;
     if let Some(bytes) = found.output_bytes {
-        execution.output = load_output(database, scope, id, bytes).await?;
+        execution.output = read_large_output(database, scope, id, bytes).await?;
     }
     Ok(Some(execution))
 }
 
 /// Reads a large output, unless it expired.
-async fn load_output(
+async fn read_large_output(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,

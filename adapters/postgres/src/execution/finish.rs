@@ -5,14 +5,14 @@ mod columns;
 mod memory;
 
 use crate::{
-    database::{Param, commit, commit_together},
-    guarded::{fact_columns, fact_names, told},
-    memory::row_of,
-    row::Columns,
+    database::{Param, commit, commit_batch},
+    guarded::{fact_placeholders, fact_column_names, told},
+    memory::session_row_key,
+    row::RowExt,
     together::Commit,
 };
 use async_trait::async_trait;
-use columns::Many;
+use columns::BatchColumns;
 use deadpool_postgres::Pool;
 use fairway_domain::{
     execution::{Ending, Status, progress::RunEvent},
@@ -34,12 +34,12 @@ macro_rules! finish_sql {
         concat!(
             "WITH asked AS MATERIALIZED (
                 SELECT * FROM unnest(",
-            fact_columns!(),
+            fact_placeholders!(),
             ",
                     $7::uuid[], $8::uuid[], $9::text[], $10::text[], $11::text[], $12::text[], $13::timestamptz[],
                     $14::bigint[], $15::bytea[], $16::text[], $17::bytea[])
                     AS asked (",
-            fact_names!(),
+            fact_column_names!(),
             ", execution_id, token, status, outcome, error_code, error_message, finished_at, error_offset, salt, output,
                     output_digest)
              ),
@@ -112,7 +112,7 @@ macro_rules! kept {
 }
 
 /// The same for runs with progress events.
-const WITH_TOLD: &str = finish_sql!(kept!());
+const FINISH_WITH_EVENTS: &str = finish_sql!(kept!());
 
 /// Parts that few runs have.
 macro_rules! more {
@@ -158,13 +158,13 @@ macro_rules! more {
 }
 
 /// For all other runs.
-const WITH_MORE: &str = finish_sql!(more!());
+const FINISH_WITH_RARE_PARTS: &str = finish_sql!(more!());
 
 /// The same for runs of a conversation with memory.
-const WITH_MEMORY: &str = finish_sql!(concat!(more!(), remembered!()));
+const FINISH_WITH_MEMORY: &str = finish_sql!(concat!(more!(), remembered!()));
 
 /// Group commit of ends of runs.
-pub(crate) struct Finishes(pub(crate) Pool);
+pub(crate) struct FinishCommitter(pub(crate) Pool);
 
 /// A run to end.
 pub(crate) struct Asking {
@@ -176,7 +176,7 @@ impl Asking {
     /// The key of the `memory_session` row that the end locks.
     fn conversation(&self) -> Option<(Uuid, Uuid, String, &str)> {
         let written = self.ending.memory.as_ref()?;
-        Some(row_of(self.scope.tenant().uuid(), written.turn.memory.remembering.scope, &written.place))
+        Some(session_row_key(self.scope.tenant().uuid(), written.turn.memory.remembering.scope, &written.place))
     }
 
     /// Whether the run needs the parts that few runs have.
@@ -190,7 +190,7 @@ impl Asking {
 }
 
 #[async_trait]
-impl Commit for Finishes {
+impl Commit for FinishCommitter {
     type Item = Asking;
     type Done = ();
     const WHAT: &'static str = "ends of runs";
@@ -209,16 +209,16 @@ impl Commit for Finishes {
     }
 
     async fn together(&self, pending: &[&Asking]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let batch = Many::of(pending);
+        let batch = BatchColumns::of(pending);
         let (sql, params) = statement(pending, &batch);
-        let Some(rows) = commit_together(&self.0, sql, &params).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, sql, &params).await? else { return Ok(None) };
         let ended: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
         let stored = |pending: &&Asking| ended.contains(&pending.ending.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| stored(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
     async fn alone(&self, pending: &Asking) -> Result<(), CommitError> {
-        let batch = Many::of(&[pending]);
+        let batch = BatchColumns::of(&[pending]);
         let (sql, params) = statement(&[pending], &batch);
         let rows: Vec<Row> = commit(&self.0, sql, &params).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
@@ -234,13 +234,13 @@ pub(super) fn bytes(ending: &Ending) -> usize {
     output.iter().chain(said).map(|payload| payload.body.len()).chain(told).fold(turn, usize::saturating_add)
 }
 
-fn statement<'m>(pending: &[&Asking], batch: &'m Many<'_>) -> (&'static str, Vec<Param<'m>>) {
+fn statement<'m>(pending: &[&Asking], batch: &'m BatchColumns<'_>) -> (&'static str, Vec<Param<'m>>) {
     if pending.iter().any(|pending| pending.ending.memory.is_some()) {
-        (WITH_MEMORY, batch.with_memory())
+        (FINISH_WITH_MEMORY, batch.with_memory())
     } else if pending.iter().any(|pending| pending.has_more()) {
-        (WITH_MORE, batch.with_more())
+        (FINISH_WITH_RARE_PARTS, batch.with_more())
     } else if pending.iter().any(|pending| pending.ending.progress.is_some()) {
-        (WITH_TOLD, batch.with_told())
+        (FINISH_WITH_EVENTS, batch.with_events())
     } else {
         (SQL, batch.params())
     }

@@ -1,15 +1,15 @@
 //! Leases, by the database's clock only.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
 use crate::{
     database::{Database, Param},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::{
     access::ActorRef,
     execution::{
         dispatch::Held,
-        ports::{Doing, Lapsed, LapsedRun, LeaseState},
+        ports::{WorkKind, LapsedFilter, LapsedRun, LeaseState},
     },
     id::ExecutionId,
     store::StoreError,
@@ -33,7 +33,7 @@ pub(super) async fn renew(
         SELECT workload.status = 'registered' AS goes_on, held.cancelled_by
         FROM held, execution JOIN workload USING (tenant_id, workload_id)
         WHERE tenant_id = $1 AND execution_id = $2";
-    let rows = database.write_repeatable(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
+    let rows = database.write_idempotent(SQL, &[&scope.tenant().uuid(), &id.uuid(), &lease]).await?;
     let Some(row) = rows.first() else { return Ok(LeaseState::Lost) };
     let cancelled_by = row.column::<Option<&str>>("cancelled_by")?;
     Ok(match (cancelled_by, row.column("goes_on")?) {
@@ -49,13 +49,13 @@ pub(super) async fn hand_back(database: &Database, scope: TenantScope, held: Hel
     const SQL: &str = "UPDATE execution_lease SET lapses_at = '-infinity', token = gen_random_uuid()
         WHERE tenant_id = $1 AND execution_id = $2 AND token = $3";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];
-    database.write_repeatable(SQL, &params).await.map(|_| ())
+    database.write_idempotent(SQL, &params).await.map(|_| ())
 }
 
-pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError> {
+pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError> {
     let every = match whose {
-        Lapsed::All => true,
-        Lapsed::Scripts => false,
+        LapsedFilter::All => true,
+        LapsedFilter::Scripts => false,
     };
     let sql = format!(
         "WITH lapsed AS (
@@ -69,7 +69,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: Lapsed)
             RETURNING execution_lease.tenant_id, execution_lease.execution_id, deadline_at < fairway_now() AS overdue,
                 cancelled_by, script
          )
-         SELECT taken.tenant_id, taken.script, taken.overdue, taken.cancelled_by, execution.input_digest, {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH},
+         SELECT taken.tenant_id, taken.script, taken.overdue, taken.cancelled_by, execution.input_digest, {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE},
             (SELECT body::json -> 'workload' ->> 'owner_ref' FROM evidence_snapshot AS chain
              WHERE chain.tenant_id = execution.tenant_id AND chain.digest = execution.snapshot) AS owner_ref,
             (SELECT bool_or('notify_owner' = ANY(obligations)) FROM policy_decision AS decision
@@ -77,7 +77,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: Lapsed)
          FROM taken JOIN execution ON execution.tenant_id = taken.tenant_id
             AND execution.execution_id = taken.execution_id"
     );
-    let rows = database.write_repeatable(&sql, &[&lease, &BATCH, &every]).await?;
+    let rows = database.write_idempotent(&sql, &[&lease, &BATCH, &every]).await?;
     rows.iter()
         .map(|row| {
             let digest: &[u8] = row.column("input_digest")?;
@@ -88,7 +88,7 @@ pub(super) async fn take_lapsed(database: &Database, lease: Uuid, whose: Lapsed)
                 execution: execution(row)?,
                 input_digest: known("input_digest", digest.try_into().ok())?,
                 lease,
-                doing: if row.column("script")? { Doing::Script } else { Doing::Steps },
+                doing: if row.column("script")? { WorkKind::Script } else { WorkKind::Steps },
                 overdue: row.column("overdue")?,
                 cancelled_by: cancelled_by.map(|by| known("cancelled_by", ActorRef::parse(by).ok())).transpose()?,
                 tells_owner: if owed { row.column("owner_ref")? } else { None },

@@ -1,15 +1,15 @@
 //! Steps and context lineage of runs.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution};
 use crate::{
     database::{Database, Param, read},
     look::Look,
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use fairway_domain::{
-    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, taken_before},
+    evidence::lineage::{ActionClass, InfluenceRole, LineageFilter, LineagePage, LineageRow, Origin, decisions_before},
     execution::StepRow,
     id::{DecisionId, ExecutionId, LineageId},
     policy::Outcome,
@@ -56,7 +56,7 @@ pub(crate) struct Asked {
 
 /// Loads pages of lineage. A run records at most a thousand items, so filters and offsets need no index of their own.
 /// The range of run identifiers (`$8`, `$9`) lets PostgreSQL prune monthly partitions.
-pub(crate) struct Lineages(pub(crate) Pool);
+pub(crate) struct LineageLoader(pub(crate) Pool);
 
 fn sql() -> String {
     let of = |table: &str| {
@@ -68,7 +68,7 @@ fn sql() -> String {
     format!(
         "SELECT told.*, asked.number FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[],
             $7::bigint[]) WITH ORDINALITY AS asked (tenant, run, origin, role, class, most, skipped, number), LATERAL (
-            SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, matching.total, matching.items,
+            SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, matching.total, matching.items,
                 (SELECT json_agg(json_build_object('decision_id', decision_id, 'outcome', decision.outcome)
                     ORDER BY decision_id DESC)::text
                  FROM policy_decision AS decision WHERE {}) AS decisions,
@@ -94,7 +94,7 @@ fn sql() -> String {
 }
 
 #[async_trait]
-impl Look for Lineages {
+impl Look for LineageLoader {
     type Key = Asked;
     type Found = LineagePage;
     const WHAT: &'static str = "lineage of runs";
@@ -165,7 +165,7 @@ impl ItemBody {
             size_bytes: self.size_bytes,
             untrusted: self.untrusted_reason,
             redacted: origin.is_redacted(&self.reference, inputs_kept),
-            decisions: taken_before(decisions, self.lineage_id),
+            decisions: decisions_before(decisions, self.lineage_id),
             created_at: self.created_at,
             reference: self.reference,
         })

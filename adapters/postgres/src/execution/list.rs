@@ -4,15 +4,15 @@
 //! Most runs complete. Runs with another end have rows in `execution_exception`, because an index on the status would
 //! be updated at every end of a run. A run that has not ended is found by its queue row, its lease or its review row.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, REASON_CODE_OF_EACH, execution};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, JOINED_REASON_CODE, execution};
 use crate::{
     database::Database,
-    listing::{Branch, Key, Listing, RowBytes, Values, within, workspaces_of},
+    listing::{Branch, Key, Listing, RowBytes, Values, within, visible_workspaces_cte},
 };
 use fairway_domain::{
     access::rights::Reach,
     execution::{Execution, Status, ports::ExecutionFilter},
-    store::{Listed, Paging, StoreError},
+    store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -95,9 +95,9 @@ pub(super) async fn list(
     database: &Database,
     scope: TenantScope,
     filter: &ExecutionFilter,
-    page: Paging,
-) -> Result<Listed<Execution>, StoreError> {
-    database.listed_by_month(listing(scope, filter), page, execution).await
+    page: PageRequest,
+) -> Result<Page<Execution>, StoreError> {
+    database.fetch_page_by_month(listing(scope, filter), page, execution).await
 }
 
 fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
@@ -120,7 +120,7 @@ fn listing(scope: TenantScope, filter: &ExecutionFilter) -> Listing {
     }
     let (with, branches) = seen(filter, &from, run, conditions, &mut values);
     let beside = format!(
-        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {REASON_CODE_OF_EACH} FROM execution
+        "JOIN LATERAL (SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {JOINED_REASON_CODE} FROM execution
             WHERE execution.tenant_id = $1 AND execution.execution_id = listed_id OFFSET 0) AS told ON true"
     );
     let only_grows = walk.only_grows(filter.status);
@@ -159,7 +159,7 @@ fn seen(
                 within(reach, from, ("entry.workspace_id", "entry.workload_id"), &conditions, values)
             }
             Some(reach) => {
-                let with = workspaces_of(reach, values);
+                let with = visible_workspaces_cte(reach, values);
                 conditions.push(reached(reach, run, values));
                 one(with, conditions)
             }
@@ -172,7 +172,7 @@ fn seen(
         settled.push(format!("workload_id = {}", values.bind(workload.uuid())));
     }
     let with = filter.reach.as_ref().map(|reach| {
-        let with = workspaces_of(reach, values);
+        let with = visible_workspaces_cte(reach, values);
         settled.push(reached(reach, noun, values));
         with
     });

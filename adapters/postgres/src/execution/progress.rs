@@ -1,10 +1,10 @@
 //! Progress of runs, written under the run's lease. Concurrent writes share one statement.
 
 use crate::{
-    database::{Database, Param, commit, commit_together},
+    database::{Database, Param, commit, commit_batch},
     failure,
-    large_reads::{LargeRead, MAX_SMALL},
-    row::{Columns, known, parsed},
+    large_reads::{LargeRead, MAX_SMALL_BYTES},
+    row::{RowExt, known, parsed},
     together::Commit,
 };
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         dispatch::Held,
         ports::EventPage,
-        progress::{KeptAnswer, Progress, RunEvent},
+        progress::{StoredAnswer, Progress, RunEvent},
     },
     id::ExecutionId,
     store::{CommitError, StoreError},
@@ -44,7 +44,7 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
 
 /// A stored progress chunk.
 #[derive(Deserialize)]
-struct PieceBody {
+struct ChunkBody {
     position: u16,
     answer: Option<String>,
     events: String,
@@ -52,9 +52,9 @@ struct PieceBody {
 
 /// Decodes progress chunks from a JSON aggregate, in order; null means none.
 pub(super) fn pieces(text: Option<&str>) -> Result<Vec<Progress>, StoreError> {
-    let bodies: Vec<PieceBody> = text.map(parsed).transpose()?.unwrap_or_default();
-    let piece = |body: PieceBody| {
-        let answer: Option<KeptAnswer> = body.answer.as_deref().map(parsed).transpose()?;
+    let bodies: Vec<ChunkBody> = text.map(parsed).transpose()?.unwrap_or_default();
+    let piece = |body: ChunkBody| {
+        let answer: Option<StoredAnswer> = body.answer.as_deref().map(parsed).transpose()?;
         Ok(Progress { position: body.position, answer, events: parsed(&body.events)? })
     };
     bodies.into_iter().map(piece).collect()
@@ -67,9 +67,9 @@ pub(super) fn text(value: &impl Serialize) -> Result<String, StoreError> {
 
 /// Maximum bytes of the events of a page with several chunks. Rendered as an event stream, they stay below
 /// [`MAX_SMALL_BYTES`](crate::large_reads::MAX_SMALL_BYTES), even if each event is short.
-const MAX_PAGE: i64 = 32 << 10;
+const MAX_PAGE_BYTES: i64 = 32 << 10;
 /// Maximum number of chunks of a page.
-const MAX_PIECES: i64 = 128;
+const MAX_PAGE_CHUNKS: i64 = 128;
 
 /// Whether model output of the run is still retained, `$4` seconds after its end.
 macro_rules! kept {
@@ -107,7 +107,7 @@ pub(super) async fn events(
     );
     let (tenant, run, after) = (scope.tenant().uuid(), id.uuid(), i16::try_from(after).unwrap_or(i16::MAX));
     let kept = database.result_retention.as_secs_f64();
-    let params: [Param<'_>; 7] = [&tenant, &run, &after, &kept, &MAX_PAGE, &i64::from(MAX_SMALL), &MAX_PIECES];
+    let params: [Param<'_>; 7] = [&tenant, &run, &after, &kept, &MAX_PAGE_BYTES, &i64::from(MAX_SMALL_BYTES), &MAX_PAGE_CHUNKS];
     let rows = database.read(READ_PAGE, &params).await?;
     let mut pieces = Vec::with_capacity(rows.len());
     for row in &rows {
@@ -115,19 +115,19 @@ pub(super) async fn events(
             Some(events) => pieces.push(told(row, events)?),
             None if pieces.is_empty() => {
                 let piece = (row.column("position")?, row.column("bytes")?);
-                pieces.extend(large_piece(database, scope, id, piece).await?);
+                pieces.extend(read_large_chunk(database, scope, id, piece).await?);
                 break;
             }
             None => break,
         }
     }
     let looked_at: i64 = rows.first().map(|row| row.column("pieces")).transpose()?.unwrap_or_default();
-    let has_more = looked_at == MAX_PIECES || usize::try_from(looked_at).is_ok_and(|many| pieces.len() < many);
+    let has_more = looked_at == MAX_PAGE_CHUNKS || usize::try_from(looked_at).is_ok_and(|many| pieces.len() < many);
     Ok(EventPage { pieces, has_more })
 }
 
 /// Reads the events of one large chunk.
-async fn large_piece(
+async fn read_large_chunk(
     database: &Database,
     scope: TenantScope,
     id: ExecutionId,
@@ -155,7 +155,7 @@ fn told(row: &Row, events: &str) -> Result<Progress, StoreError> {
 }
 
 /// Group commit of progress.
-pub(crate) struct Advances(pub(crate) Pool);
+pub(crate) struct ProgressCommitter(pub(crate) Pool);
 
 /// A progress chunk to write.
 pub(crate) struct Telling {
@@ -179,7 +179,7 @@ impl Telling {
 }
 
 #[async_trait]
-impl Commit for Advances {
+impl Commit for ProgressCommitter {
     type Item = Telling;
     type Done = ();
     const WHAT: &'static str = "progress of runs";
@@ -194,22 +194,22 @@ impl Commit for Advances {
     }
 
     async fn together(&self, pending: &[&Telling]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let batch = Many::of(pending);
-        let Some(rows) = commit_together(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
+        let batch = BatchColumns::of(pending);
+        let Some(rows) = commit_batch(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
         let held: HashSet<Uuid> = rows.iter().map(|row| row.column("execution_id")).collect::<Result<_, _>>()?;
         let kept = |pending: &&Telling| held.contains(&pending.held.execution_id.uuid());
         Ok(Some(pending.iter().map(|pending| kept(pending).then_some(()).ok_or(CommitError::Stale)).collect()))
     }
 
     async fn alone(&self, pending: &Telling) -> Result<(), CommitError> {
-        let rows: Vec<Row> = commit(&self.0, SQL, &Many::of(&[pending]).params()).await?;
+        let rows: Vec<Row> = commit(&self.0, SQL, &BatchColumns::of(&[pending]).params()).await?;
         rows.first().map(|_| ()).ok_or(CommitError::Stale)
     }
 }
 
 /// A batch of progress chunks, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
+struct BatchColumns<'a> {
     tenants: Vec<Uuid>,
     executions: Vec<Uuid>,
     tokens: Vec<Uuid>,
@@ -218,7 +218,7 @@ struct Many<'a> {
     events: Vec<&'a str>,
 }
 
-impl<'a> Many<'a> {
+impl<'a> BatchColumns<'a> {
     fn of(pending: &[&'a Telling]) -> Self {
         let mut batch = Self::default();
         for pending in pending {

@@ -1,16 +1,16 @@
 //! The queue of runs, and the leases of the workers that claim them.
 
-use super::{EXECUTION_COLUMNS, NO_ANSWER, NO_REASON, execution, progress::pieces};
+use super::{EXECUTION_COLUMNS, NULL_OUTPUT, NULL_REASON_CODE, execution, progress::pieces};
 use crate::{
     database::{Database, Param},
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use fairway_domain::{
     access::ActorRef,
     evidence::RecordedDecision,
     execution::{
         Payload,
-        dispatch::{Claim, Claimed, ClaimedInputs, Held, Sender, Stopping, Taken},
+        dispatch::{Claim, Claimed, ClaimedInputs, Held, RequestContext, CancelOutcome, Taken},
         progress::Progress,
     },
     id::ExecutionId,
@@ -149,7 +149,7 @@ async fn read(
     let sql = format!(
         "SELECT told.*, asked.tenant, asked.turn
          FROM unnest($1::uuid[], $2::uuid[], $4::integer[]) AS asked (tenant, run, turn), LATERAL (
-            SELECT {EXECUTION_COLUMNS}, {NO_ANSWER}, {NO_REASON}, execution.snapshot, execution.input_digest,
+            SELECT {EXECUTION_COLUMNS}, {NULL_OUTPUT}, {NULL_REASON_CODE}, execution.snapshot, execution.input_digest,
                 execution.share_link_id,
                 greatest(extract(epoch FROM lease.deadline_at - fairway_now()), 0)::float8 AS time_left,
                 lease.takeovers, lease.cancelled_by, input.salt, input.sender,
@@ -192,7 +192,7 @@ fn readable(row: &Row, lease: Uuid) -> Option<Claimed> {
 /// The data with which another process resumes a run.
 #[derive(Default)]
 struct Carried {
-    sender: Option<Sender>,
+    sender: Option<RequestContext>,
     decisions: Vec<RecordedDecision>,
     progress: Vec<Progress>,
 }
@@ -272,7 +272,7 @@ pub(super) async fn stop(
     scope: TenantScope,
     Taken { held, lease_for, deadline_in }: Taken,
     (by, key): (&ActorRef, Option<&KeyedOutcome>),
-) -> Result<Stopping, StoreError> {
+) -> Result<CancelOutcome, StoreError> {
     // A lease with this token was written by an earlier attempt whose answer was lost, and so was its idempotency key.
     const SQL: &str = "WITH gone AS (
             DELETE FROM execution_queue WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1
@@ -312,14 +312,14 @@ pub(super) async fn stop(
     let (tenant, run) = (scope.tenant().uuid(), held.execution_id.uuid());
     let params: [Param<'_>; 11] =
         [&tenant, &run, &held.lease, &by, &caller, &route, &name, &digest, &status, &lease_for, &deadline_in];
-    let rows = database.write_repeatable(SQL, &params).await?;
+    let rows = database.write_idempotent(SQL, &params).await?;
     let row = known("taken", rows.first())?;
     let keyed = key.is_none() || row.column("keyed")?;
     Ok(match (row.column("taken")?, row.column("told")?) {
-        (false, false) => Stopping::Over,
-        (true, _) | (_, true) if !keyed => Stopping::KeyTaken,
-        (true, _) => Stopping::Taken,
-        (false, true) => Stopping::Told,
+        (false, false) => CancelOutcome::Over,
+        (true, _) | (_, true) if !keyed => CancelOutcome::KeyTaken,
+        (true, _) => CancelOutcome::Taken,
+        (false, true) => CancelOutcome::Told,
     })
 }
 
@@ -328,5 +328,5 @@ pub(super) async fn take_over(database: &Database, scope: TenantScope, held: Hel
     const SQL: &str = "UPDATE execution_lease SET token = $3, lapses_at = fairway_now() + lease_for
         WHERE tenant_id = $1 AND execution_id = $2 RETURNING 1";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &held.execution_id.uuid(), &held.lease];
-    Ok(!database.write_repeatable(SQL, &params).await?.is_empty())
+    Ok(!database.write_idempotent(SQL, &params).await?.is_empty())
 }

@@ -4,15 +4,15 @@
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    large_reads::{LargeRead, small_text},
-    row::Columns,
+    large_reads::{LargeRead, small_text_columns},
+    row::RowExt,
 };
 use async_trait::async_trait;
 use fairway_domain::{
     asset::ports::ArtifactPath,
     execution::{
         Status,
-        review::{AwaitingAnswer, InTime, Overdue, ReviewEnd, ReviewStore},
+        review::{AnswerUnderReview, DeadlineCheck, Overdue, ReviewEnd, ReviewStore},
     },
     id::ExecutionId,
     idempotency::KeyedOutcome,
@@ -73,7 +73,7 @@ const END: &str = concat!(
 );
 
 /// The pending output of a review. An expired review is hidden, even before a job ends it.
-const AWAITING: &str = "FROM execution_review AS review
+const PENDING_OUTPUT: &str = "FROM execution_review AS review
     JOIN execution_result AS result USING (tenant_id, execution_id)
     WHERE review.tenant_id = $1 AND review.execution_id = $2 AND result.execution_id = $2
         AND review.lapses_at > fairway_now()";
@@ -101,8 +101,8 @@ impl ReviewStore for Database {
         let tail = Tail::new(scope, &end.fact, key);
         let (run, at) = (end.execution_id.uuid(), end.finished_at.moment());
         let whenever = match end.in_time {
-            InTime::Needed => false,
-            InTime::Unneeded => true,
+            DeadlineCheck::Needed => false,
+            DeadlineCheck::Unneeded => true,
         };
         let (status, outcome) = (Status::as_str(end.status), end.outcome.as_str());
         let error = end.error.as_ref();
@@ -122,20 +122,20 @@ impl ReviewStore for Database {
         self.commit(END, &tail.with(&own)).await.map(|_| ())
     }
 
-    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError> {
+    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError> {
         let params: [Param<'_>; 2] = [&scope.tenant().uuid(), &id.uuid()];
-        let sql = format!("SELECT {}, review.asked_at, review.lapses_at {AWAITING}", small_text("result.body", "body"));
+        let sql = format!("SELECT {}, review.asked_at, review.lapses_at {PENDING_OUTPUT}", small_text_columns("result.body", "body"));
         let Some(row) = self.read_one(&sql, &params).await? else { return Ok(None) };
         let kept: Option<String> = match row.column("body_bytes")? {
             Some(bytes) => {
                 let large = LargeRead::acquire(scope, bytes).await?;
-                let (rows, _permit) = large.rows(self, &format!("SELECT result.body {AWAITING}"), &params).await?;
+                let (rows, _permit) = large.rows(self, &format!("SELECT result.body {PENDING_OUTPUT}"), &params).await?;
                 rows.first().map(|row| row.column("body")).transpose()?
             }
             None => row.column("body")?,
         };
         let answer =
-            |kept| Ok(AwaitingAnswer { kept, asked_at: row.moment("asked_at")?, lapses_at: row.moment("lapses_at")? });
+            |kept| Ok(AnswerUnderReview { kept, asked_at: row.moment("asked_at")?, lapses_at: row.moment("lapses_at")? });
         kept.map(answer).transpose()
     }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use fairway_domain::{
     execution::{
         Outcome, Status,
-        settle::{Settlement, SettlementStore},
+        settle::{ResolvedRun, ResolutionStore},
     },
     idempotency::KeyedOutcome,
     store::CommitError,
@@ -17,7 +17,7 @@ use fairway_domain::{
 use serde_json::Value;
 
 /// `finished_at` is unchanged: it is the time at which the run became unknown.
-const SETTLE: &str = concat!(
+const RESOLVE: &str = concat!(
     "WITH settled AS (
         UPDATE execution SET status = $14, outcome = $15, error_code = $16, error_message = $17
         WHERE tenant_id = $1 AND execution_id = $13 AND status = 'unknown'
@@ -45,11 +45,11 @@ const SETTLE: &str = concat!(
 );
 
 #[async_trait]
-impl SettlementStore for Database {
+impl ResolutionStore for Database {
     async fn commit_settlement(
         &self,
         scope: TenantScope,
-        settlement: &Settlement,
+        settlement: &ResolvedRun,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError> {
         let tail = Tail::new(scope, &settlement.fact, key);
@@ -65,6 +65,6 @@ impl SettlementStore for Database {
         let (salt, said) = (note.map(|note| note.salt.as_slice()), note.map(|note| &note.body));
         let own: [Param<'_>; 12] =
             [&run, &status, &outcome, &code, &message, &id, &kind, &path, &body, &at, &salt, &said];
-        self.commit(SETTLE, &tail.with(&own)).await.map(|_| ())
+        self.commit(RESOLVE, &tail.with(&own)).await.map(|_| ())
     }
 }

@@ -2,8 +2,8 @@
 
 use super::progress::Telling;
 use crate::{
-    database::{Param, commit, commit_together},
-    row::Columns,
+    database::{Param, commit, commit_batch},
+    row::RowExt,
     together::Commit,
 };
 use async_trait::async_trait;
@@ -70,15 +70,15 @@ const SQL: &str = "WITH asked AS MATERIALIZED (
     LEFT JOIN go ON go.execution_id = asked.execution_id";
 
 /// Group commit of starts.
-pub(crate) struct Starts(pub(crate) Pool);
+pub(crate) struct StartCommitter(pub(crate) Pool);
 
 /// A run to start.
-pub(crate) struct Starting {
+pub(crate) struct PendingStart {
     start: Start,
     telling: Telling,
 }
 
-impl Starting {
+impl PendingStart {
     pub(super) fn of(scope: TenantScope, start: &Start) -> Result<Self, StoreError> {
         let held = Held { execution_id: start.acceptance.execution_id, lease: start.lease };
         Ok(Self { telling: Telling::of(scope, held, &start.progress)?, start: start.clone() })
@@ -86,29 +86,29 @@ impl Starting {
 }
 
 #[async_trait]
-impl Commit for Starts {
-    type Item = Starting;
+impl Commit for StartCommitter {
+    type Item = PendingStart;
     type Done = Started;
     const WHAT: &'static str = "starts of runs";
 
-    fn shares(pending: &Starting, in_front: &[&Starting]) -> bool {
+    fn shares(pending: &PendingStart, in_front: &[&PendingStart]) -> bool {
         in_front.iter().all(|other| other.telling.held.execution_id != pending.telling.held.execution_id)
     }
 
-    fn weight(pending: &Starting) -> usize {
+    fn weight(pending: &PendingStart) -> usize {
         pending.telling.events.len()
     }
 
-    async fn together(&self, pending: &[&Starting]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
-        let batch = Many::of(pending);
-        let Some(rows) = commit_together(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
+    async fn together(&self, pending: &[&PendingStart]) -> Result<Option<Vec<Result<Started, CommitError>>>, StoreError> {
+        let batch = BatchColumns::of(pending);
+        let Some(rows) = commit_batch(&self.0, SQL, &batch.params()).await? else { return Ok(None) };
         let held: HashMap<Uuid, bool> = rows.iter().map(verdict).collect::<Result<_, _>>()?;
-        let answer = |pending: &&Starting| started(held.get(&pending.telling.held.execution_id.uuid()).copied());
+        let answer = |pending: &&PendingStart| started(held.get(&pending.telling.held.execution_id.uuid()).copied());
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &Starting) -> Result<Started, CommitError> {
-        let rows = commit(&self.0, SQL, &Many::of(&[pending]).params()).await?;
+    async fn alone(&self, pending: &PendingStart) -> Result<Started, CommitError> {
+        let rows = commit(&self.0, SQL, &BatchColumns::of(&[pending]).params()).await?;
         started(rows.first().map(verdict).transpose()?.map(|(_, gone)| gone))
     }
 }
@@ -127,7 +127,7 @@ fn started(gone: Option<bool>) -> Result<Started, CommitError> {
 
 /// A batch of starts, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
+struct BatchColumns<'a> {
     tenants: Vec<Uuid>,
     executions: Vec<Uuid>,
     tokens: Vec<Uuid>,
@@ -152,10 +152,10 @@ struct Many<'a> {
     last: Option<Uuid>,
 }
 
-impl<'a> Many<'a> {
-    fn of(pending: &[&'a Starting]) -> Self {
+impl<'a> BatchColumns<'a> {
+    fn of(pending: &[&'a PendingStart]) -> Self {
         let mut batch = Self::default();
-        for Starting { start, telling } in pending {
+        for PendingStart { start, telling } in pending {
             let (run, on) = (&start.acceptance, start.on);
             batch.tenants.push(telling.scope.tenant().uuid());
             batch.executions.push(run.execution_id.uuid());

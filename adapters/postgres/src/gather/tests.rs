@@ -6,17 +6,17 @@ use std::{
 use tokio::sync::Semaphore;
 
 /// Returns the number of the batch and the item. Each batch needs one permit from the test.
-struct Numbered {
+struct NumberedBatches {
     statements: AtomicU64,
     permits: Semaphore,
 }
 
-fn numbered() -> Arc<Gather<Numbered>> {
-    Gather::over(Numbered { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &Waiting::default())
+fn numbered() -> Arc<Coalescer<NumberedBatches>> {
+    Coalescer::over(NumberedBatches { statements: AtomicU64::new(0), permits: Semaphore::new(0) }, &Waiting::default())
 }
 
 #[async_trait]
-impl Batch for Numbered {
+impl Batch for NumberedBatches {
     type Item = u64;
     type Answer = (u64, u64);
     const WHAT: &'static str = "numbers";
@@ -29,7 +29,7 @@ impl Batch for Numbered {
     }
 }
 
-fn ask(gather: &Arc<Gather<Numbered>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
+fn ask(gather: &Arc<Coalescer<NumberedBatches>>, item: u64) -> tokio::task::JoinHandle<Option<(u64, u64)>> {
     let gather = Arc::clone(gather);
     tokio::spawn(async move { gather.ask(item).await })
 }

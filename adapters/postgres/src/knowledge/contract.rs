@@ -3,12 +3,12 @@
 use crate::{
     database::Database,
     guarded::{Tail, commit_tail},
-    row::Columns,
+    row::RowExt,
 };
 use fairway_domain::{
     id::AssetId,
     idempotency::KeyedOutcome,
-    knowledge::{contract::ContractStanding, revocation::ContractRevocation},
+    knowledge::{contract::ContractState, revocation::ContractRevocation},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -18,7 +18,7 @@ pub(super) async fn standings(
     database: &Database,
     scope: TenantScope,
     contracts: &[(AssetId, String)],
-) -> Result<Vec<ContractStanding>, StoreError> {
+) -> Result<Vec<ContractState>, StoreError> {
     // A contract is revoked by a version, which sets the column of its row, or by a revocation.
     const SQL: &str = "SELECT held.asset_id IS NOT DISTINCT FROM asked.asset_id AS known,
             coalesce(held.revoked, true) OR EXISTS (
@@ -34,9 +34,9 @@ pub(super) async fn standings(
     rows.iter()
         .map(|row| {
             Ok(match (row.column("known")?, row.column("revoked")?) {
-                (false, _) => ContractStanding::Unknown,
-                (true, true) => ContractStanding::Revoked,
-                (true, false) => ContractStanding::InForce,
+                (false, _) => ContractState::Unknown,
+                (true, true) => ContractState::Revoked,
+                (true, false) => ContractState::InForce,
             })
         })
         .collect()

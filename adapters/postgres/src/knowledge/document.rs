@@ -3,17 +3,17 @@
 use crate::{
     database::Database,
     listing::{Key, Listing, RowBytes, Values},
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use fairway_domain::{
     asset::canonical::Checksum,
     id::{AssetId, IngestId, ReleaseId},
     knowledge::{
         IndexRevision,
-        document::{Document, DocumentId, Ingested},
+        document::{Document, DocumentId, IngestResult},
         ports::Pin,
     },
-    store::{Listed, Paging, StoreError},
+    store::{Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use tokio_postgres::Row;
@@ -61,8 +61,8 @@ pub(super) async fn list(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
-    page: Paging,
-) -> Result<Listed<Document>, StoreError> {
+    page: PageRequest,
+) -> Result<Page<Document>, StoreError> {
     let mut values = Values::default();
     let conditions = vec![
         format!("document.tenant_id = {}", values.bind(scope.tenant().uuid())),
@@ -72,12 +72,12 @@ pub(super) async fn list(
     database.listed(Listing::plain(COLUMNS, key, (FROM, ROW_BYTES), conditions, values), page, document).await
 }
 
-pub(super) async fn of_ingest(
+pub(super) async fn find_ingest(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
     id: IngestId,
-) -> Result<Option<Ingested>, StoreError> {
+) -> Result<Option<IngestResult>, StoreError> {
     const FIND: &str = "SELECT revision FROM knowledge_ingest
         WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid";
     let (tenant, asset) = (scope.tenant().uuid(), asset.uuid());
@@ -90,7 +90,7 @@ pub(super) async fn of_ingest(
     );
     let rows = database.read(&sql, &[&tenant, &asset, &made.get()]).await?;
     let documents = rows.iter().map(document).collect::<Result<_, _>>()?;
-    Ok(Some(Ingested { ingest_id: id, index_revision: made, documents }))
+    Ok(Some(IngestResult { ingest_id: id, index_revision: made, documents }))
 }
 
 pub(super) async fn present_revision(

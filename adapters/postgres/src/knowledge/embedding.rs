@@ -4,16 +4,16 @@ use super::model_name;
 use crate::{
     database::{Database, Param},
     guarded::{Tail, commit_tail},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::{
     id::{AssetId, IngestId},
     idempotency::KeyedOutcome,
     knowledge::{
         IndexRevision,
-        document::MAX_TEXTS,
-        ports::SameDocuments,
-        reembedding::{Reembedded, Reembedding, StaleChunk},
+        document::MAX_INGEST_BYTES,
+        ports::RevisionRange,
+        reembedding::{ReembeddingResult, Reembedding, StaleChunk},
         retrieval::{EmbeddingModel, IndexEmbedding},
     },
     store::{Change, CommitError, StoreError},
@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 /// The embedding model of a revision. It counts the revision's chunks for each model that the index ever used; these
 /// are few.
-pub(super) async fn of_revision(
+pub(super) async fn model_of_revision(
     database: &Database,
     scope: TenantScope,
     asset: AssetId,
@@ -74,7 +74,7 @@ pub(super) async fn same_documents(
     scope: TenantScope,
     asset: AssetId,
     revision: IndexRevision,
-) -> Result<SameDocuments, StoreError> {
+) -> Result<RevisionRange, StoreError> {
     const SQL: &str = "SELECT coalesce((
                 SELECT revision FROM knowledge_ingest
                 WHERE tenant_id = $1 AND asset_id = $2 AND revision <= $3 AND NOT reembeds
@@ -88,10 +88,10 @@ pub(super) async fn same_documents(
             ), $3) AS last";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &asset.uuid(), &revision.get()];
     let Some(row) = database.read_one(SQL, &params).await? else {
-        return Ok(SameDocuments { first: revision, last: revision });
+        return Ok(RevisionRange { first: revision, last: revision });
     };
     let number = |name: &'static str| row.column::<i64>(name).map(IndexRevision::new);
-    Ok(SameDocuments { first: number("first")?, last: number("last")? })
+    Ok(RevisionRange { first: number("first")?, last: number("last")? })
 }
 
 pub(super) async fn stale_chunks(
@@ -115,7 +115,7 @@ pub(super) async fn stale_chunks(
         ) AS read
         WHERE bytes_before < $5";
     let model = model_name(Some(model));
-    let bytes = known("bytes", i64::try_from(MAX_TEXTS).ok())?;
+    let bytes = known("bytes", i64::try_from(MAX_INGEST_BYTES).ok())?;
     let params: [Param<'_>; 5] = [&scope.tenant().uuid(), &asset.uuid(), &model, &i64::from(most), &bytes];
     let rows = database.read(SQL, &params).await?;
     rows.iter().map(|row| Ok(StaleChunk { chunk_id: row.id("chunk_id")?, text: row.column("body")? })).collect()
@@ -125,7 +125,7 @@ pub(super) async fn stale_chunks(
 /// scores do not change. `coalesce(until_revision, 0) = 0` keeps the planner on the primary key; `until_revision IS
 /// NULL` would select the index over all current chunks. If a chunk was replaced meanwhile, the guard fails, so the
 /// count in the fact is exact.
-const COMMIT: &str = concat!(
+const REEMBED: &str = concat!(
     "WITH head AS (
         UPDATE knowledge_index AS known SET revision = known.revision + 1
         FROM asset
@@ -183,7 +183,7 @@ pub(super) async fn commit(
     let vectors: Vec<Vec<u8>> = next.vectors.iter().map(|new| bytes(&new.vector)).collect();
     let own: [Param<'_>; 13] =
         [&asset, &seen, &ingest, &strategy, &tokens, account, model, &at, &by, &embedded_by, &replaces, &ids, &vectors];
-    let rows = database.commit_slowly(scope, COMMIT, &tail.with(&own)).await?;
+    let rows = database.commit_ingest(scope, REEMBED, &tail.with(&own)).await?;
     let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
     Ok(IndexRevision::new(known("revision", revision)?))
 }
@@ -193,7 +193,7 @@ pub(super) async fn find(
     scope: TenantScope,
     asset: AssetId,
     id: IngestId,
-) -> Result<Option<Reembedded>, StoreError> {
+) -> Result<Option<ReembeddingResult>, StoreError> {
     const SQL: &str = "SELECT revision, embedding_account, embedding_model, (
             SELECT count(*) FROM knowledge_chunk AS chunk
             WHERE chunk.tenant_id = $1 AND chunk.asset_id = $3 AND chunk.from_revision = ingest.revision
@@ -202,7 +202,7 @@ pub(super) async fn find(
         WHERE tenant_id = $1 AND ingest_id = $2 AND asset_id IS NOT DISTINCT FROM $3::uuid AND reembeds";
     let params: [Param<'_>; 3] = [&scope.tenant().uuid(), &id.uuid(), &asset.uuid()];
     let Some(row) = database.read_one(SQL, &params).await? else { return Ok(None) };
-    Ok(Some(Reembedded {
+    Ok(Some(ReembeddingResult {
         ingest_id: id,
         index_revision: IndexRevision::new(row.column("revision")?),
         embedded_by: EmbeddingModel {

@@ -5,7 +5,7 @@ use crate::{
     database::{Database, Param},
     failure,
     guarded::{Tail, commit_tail},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::{
     asset::canonical::Canonical,
@@ -147,7 +147,7 @@ pub(super) async fn commit(
         &words,
         &counts,
     ];
-    let rows = database.commit_slowly(scope, SQL, &tail.with(&own)).await?;
+    let rows = database.commit_ingest(scope, SQL, &tail.with(&own)).await?;
     let revision = known("revision", rows.first())?.column::<Option<i64>>("revision")?;
     Ok(IndexRevision::new(known("revision", revision)?))
 }
@@ -220,7 +220,7 @@ impl<'a> Chunks<'a> {
         self.ends.push(integer("ends", chunk.end)?);
         self.tokens.push(known("tokens", i32::try_from(chunk.tokens).ok())?);
         self.digests.push(chunk.digest.as_str());
-        self.lexemes.push(vector_of(lexemes, &chunk.words, marks));
+        self.lexemes.push(tsvector_text(lexemes, &chunk.words, marks));
         self.texts.push(document.text.get(chunk.start..chunk.end).unwrap_or_default());
         self.vectors
             .push(chunk.vector.as_ref().map(|vector| vector.iter().flat_map(|part| part.to_le_bytes()).collect()));
@@ -233,7 +233,7 @@ impl<'a> Chunks<'a> {
 }
 
 /// Renders a `tsvector` as text. The positions of a word only encode its number of occurrences.
-fn vector_of(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) -> String {
+fn tsvector_text(lexemes: &Lexemes, words: &BTreeMap<String, u32>, marks: &str) -> String {
     let mut text = marks.to_owned();
     for (word, count) in words {
         text.push(' ');

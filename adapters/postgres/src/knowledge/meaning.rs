@@ -9,7 +9,7 @@ use super::Lexemes;
 use crate::{
     database::{ANSWER, Database, Param},
     failure::unavailable,
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::{
     id::TenantId,
@@ -32,7 +32,7 @@ const AT_ONCE: usize = 2;
 /// Maximum number of vectors that PostgreSQL compares for one query.
 const COMPARED: u32 = 100_000;
 /// Maximum bytes of vectors that PostgreSQL reads for one query.
-const COMPARED_BYTES: usize = 128 << 20;
+const MAX_COMPARED_BYTES: usize = 128 << 20;
 
 /// Permits for vector searches, per process, because they bound its memory. Tenants take turns.
 static TURNS: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(Limits::of(AT_ONCE)));
@@ -108,7 +108,7 @@ async fn there(
         ) AS likened
         ORDER BY score DESC, chunk_id LIMIT $7";
     let Candidates { scope, within, filter } = candidates;
-    let most = comparable_there(vector.len());
+    let most = max_compared_in_database(vector.len());
     let params: [Param<'_>; 7] = [
         &scope.tenant().uuid(),
         &within.asset.uuid(),
@@ -118,7 +118,7 @@ async fn there(
         &spelled(vector),
         &i64::from(within.most),
     ];
-    let (rows, _permit) = database.read_permitted(permit, SQL, &params).await?;
+    let (rows, _permit) = database.read_with_permit(permit, SQL, &params).await?;
     let hits = rows.iter().map(|row| Ok(Hit { chunk_id: row.id("chunk_id")?, score: row.column("score")? }));
     let hits = hits.collect::<Result<Vec<Hit>, StoreError>>()?;
     let compared: i64 = rows.first().map_or(Ok(0), |row| row.column("compared"))?;
@@ -126,8 +126,8 @@ async fn there(
 }
 
 /// The number of vectors with `parts` dimensions that PostgreSQL compares for one query.
-fn comparable_there(parts: usize) -> u32 {
-    let room = COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
+fn max_compared_in_database(parts: usize) -> u32 {
+    let room = MAX_COMPARED_BYTES / parts.saturating_mul(size_of::<f32>()).max(1);
     u32::try_from(room).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
@@ -154,7 +154,7 @@ pub(super) async fn coverage(
     let parts = database.read_one(LENGTH, &[&tenant, &asset, &revision]).await?;
     let parts = parts.map_or(Ok(0), |row| row.column::<i32>("parts"))?;
     let parts = known("parts", usize::try_from(parts).ok())?;
-    let limit = if has_vectors(database).await? { comparable_there(parts) } else { comparable(parts) };
+    let limit = if has_vectors(database).await? { max_compared_in_database(parts) } else { comparable(parts) };
     let beyond = i64::from(limit).saturating_add(1);
     // Planned for these values: without a filter, an index-only scan suffices.
     let rows = database.list(0, COUNT, &[&tenant, &asset, &revision, &filter, &beyond]).await?;
@@ -193,7 +193,7 @@ async fn fetched(
         filter,
         &i64::from(most).saturating_add(1),
     ];
-    database.read_permitted(permit, SQL, &params).await
+    database.read_with_permit(permit, SQL, &params).await
 }
 
 /// Computes the similarity of a vector to at most `most` rows.

@@ -7,7 +7,7 @@
 use super::Lexemes;
 use crate::{
     database::{Database, Param},
-    row::{Columns, known},
+    row::{RowExt, known},
 };
 use fairway_domain::{
     asset::canonical::Checksum,
@@ -15,7 +15,7 @@ use fairway_domain::{
     knowledge::{
         document::{DocumentId, marks},
         ports::Within,
-        retrieval::{CANDIDATES, Found, Hit, Looks, RetrievedChunk},
+        retrieval::{MAX_CANDIDATES, Found, Hit, Looks, RetrievedChunk},
     },
     search::Words,
     store::StoreError,
@@ -24,7 +24,7 @@ use fairway_domain::{
 use uuid::Uuid;
 
 /// Maximum number of query words whose chunk counts are read.
-const LOOKED_UP: usize = 512;
+const MAX_COUNTED_WORDS: usize = 512;
 
 pub(super) async fn by_words(
     database: &Database,
@@ -68,7 +68,7 @@ pub(super) async fn by_words(
         &queries,
         &asked,
         &shares,
-        &i64::from(CANDIDATES),
+        &i64::from(MAX_CANDIDATES),
         &i64::from(within.most),
     ];
     let rows = database.read(SQL, &params).await?;
@@ -86,7 +86,7 @@ async fn looks(database: &Database, scope: TenantScope, within: &Within, words: 
                 SELECT chunks FROM knowledge_ingest WHERE tenant_id = $1 AND asset_id = $2 AND revision = $3
             ), 0) AS total
         FROM unnest($4::text[]) AS asked (word)";
-    let asked: Vec<&str> = words.iter().take(LOOKED_UP).collect();
+    let asked: Vec<&str> = words.iter().take(MAX_COUNTED_WORDS).collect();
     if asked.is_empty() {
         return Ok(Looks::default());
     }

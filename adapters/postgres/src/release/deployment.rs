@@ -3,9 +3,9 @@
 
 use super::rows::{ReleaseRow, RolloutRow};
 use crate::{
-    database::{Param, commit, commit_together},
-    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
-    row::{Columns, known},
+    database::{Param, commit, commit_batch},
+    guarded::{FactColumns, Tail, commit_tail, fact_placeholders, fact_column_names, told},
+    row::{RowExt, known},
     together::Commit,
 };
 use async_trait::async_trait;
@@ -135,7 +135,7 @@ pub(super) async fn alone(
     let takes = takes_lanes(change);
     own.extend_from_slice(&[&soaking, &stopped, &takes]);
     let rows = commit(pool, MOVE_LANES, &tail.with(&own)).await?;
-    Ok(known("soak_started_at", rows.first())?.optional_moment("soak_started_at")?)
+    Ok(known("soak_started_at", rows.first())?.optional_timestamp("soak_started_at")?)
 }
 
 /// Whether the change gives a lane to a release. A retired workload allows no such change.
@@ -149,11 +149,11 @@ fn takes_lanes(change: &DeploymentChange) -> bool {
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
-    fact_columns!(),
+    fact_placeholders!(),
     ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[], $13::uuid[], $14::uuid[],
             $15::text[], $16::bigint[], $17::uuid[], $18::uuid[], $19::uuid[], $20::bigint[], $27::boolean[])
             AS asked (",
-    fact_names!(),
+    fact_column_names!(),
     ", release_id, seen, state, digest, revision, moved_at, supersedes, workload_id, environment, lanes_seen, restricted,
             guided, standard, lanes_revision, takes_lanes)
         ORDER BY tenant_id, workload_id, environment
@@ -195,15 +195,15 @@ const SQL: &str = concat!(
 );
 
 /// Group commit of lane changes.
-pub(crate) struct Deployments(pub(crate) Pool);
+pub(crate) struct LaneChangeCommitter(pub(crate) Pool);
 
 /// A lane change to commit.
-pub(crate) struct MovingLanes {
+pub(crate) struct PendingLaneChange {
     pub(super) scope: TenantScope,
     pub(super) change: DeploymentChange,
 }
 
-impl MovingLanes {
+impl PendingLaneChange {
     /// The key of the deployment.
     fn place(&self) -> (Uuid, Uuid, &str) {
         let deployment = &self.change.deployment;
@@ -212,12 +212,12 @@ impl MovingLanes {
 }
 
 #[async_trait]
-impl Commit for Deployments {
-    type Item = MovingLanes;
+impl Commit for LaneChangeCommitter {
+    type Item = PendingLaneChange;
     type Done = Option<Timestamp>;
     const WHAT: &'static str = "lane changes";
 
-    fn shares(pending: &MovingLanes, in_front: &[&MovingLanes]) -> bool {
+    fn shares(pending: &PendingLaneChange, in_front: &[&PendingLaneChange]) -> bool {
         let change = &pending.change;
         let alone = change.superseded.is_empty() && change.returned.is_empty() && change.evidence.is_none();
         let rolls = change.release.rollout.is_some()
@@ -229,35 +229,35 @@ impl Commit for Deployments {
     }
 
     /// A batched change contains identifiers, states and digests only.
-    fn weight(_: &MovingLanes) -> usize {
+    fn weight(_: &PendingLaneChange) -> usize {
         0
     }
 
     async fn together(
         &self,
-        pending: &[&MovingLanes],
+        pending: &[&PendingLaneChange],
     ) -> Result<Option<Vec<Result<Option<Timestamp>, CommitError>>>, StoreError> {
-        let mut batch = Many::default();
+        let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
-        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&batch.own())).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |pending: &&MovingLanes| {
+        let answer = |pending: &&PendingLaneChange| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(None).ok_or(CommitError::Stale)
         };
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &MovingLanes) -> Result<Option<Timestamp>, CommitError> {
+    async fn alone(&self, pending: &PendingLaneChange) -> Result<Option<Timestamp>, CommitError> {
         alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
 /// A batch of lane changes, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
-    facts: Facts,
+struct BatchColumns<'a> {
+    facts: FactColumns,
     releases: Vec<Uuid>,
     seen: Vec<i64>,
     states: Vec<&'static str>,
@@ -281,8 +281,8 @@ struct Many<'a> {
     takes_lanes: Vec<bool>,
 }
 
-impl<'a> Many<'a> {
-    fn push(&mut self, pending: &'a MovingLanes) {
+impl<'a> BatchColumns<'a> {
+    fn push(&mut self, pending: &'a PendingLaneChange) {
         let change = &pending.change;
         let (row, next) = (ReleaseRow::of(&change.release, Some(change.release_decided_on)), &change.deployment);
         let holder = |release: Option<ReleaseId>| release.map(ReleaseId::uuid);

@@ -2,9 +2,9 @@
 
 use super::rows::{ReferenceRows, ReleaseRow};
 use crate::{
-    database::{Param, commit, commit_together},
-    guarded::{Facts, Tail, commit_tail, fact_columns, fact_names, told},
-    row::Columns,
+    database::{Param, commit, commit_batch},
+    guarded::{FactColumns, Tail, commit_tail, fact_placeholders, fact_column_names, told},
+    row::RowExt,
     together::Commit,
 };
 use async_trait::async_trait;
@@ -82,10 +82,10 @@ pub(super) async fn alone(
 const SQL: &str = concat!(
     "WITH asked AS MATERIALIZED (
         SELECT * FROM unnest(",
-    fact_columns!(),
+    fact_placeholders!(),
     ", $7::uuid[], $8::bigint[], $9::text[], $10::text[], $11::bigint[], $12::timestamptz[])
             AS asked (",
-    fact_names!(),
+    fact_column_names!(),
     ", release_id, seen, state, digest, revision, moved_at)
         ORDER BY tenant_id, release_id
     ),
@@ -103,57 +103,57 @@ const SQL: &str = concat!(
 );
 
 /// Group commit of release transitions.
-pub(crate) struct Moves(pub(crate) Pool);
+pub(crate) struct TransitionCommitter(pub(crate) Pool);
 
 /// A transition to commit.
-pub(crate) struct Moving {
+pub(crate) struct PendingTransition {
     pub(super) scope: TenantScope,
     pub(super) change: Change<Release>,
 }
 
 #[async_trait]
-impl Commit for Moves {
-    type Item = Moving;
+impl Commit for TransitionCommitter {
+    type Item = PendingTransition;
     type Done = ();
     const WHAT: &'static str = "release transitions";
 
     /// Transitions that freeze references are rare and run alone. A second transition of the same release must see the
     /// first one's revision.
-    fn shares(pending: &Moving, in_front: &[&Moving]) -> bool {
+    fn shares(pending: &PendingTransition, in_front: &[&PendingTransition]) -> bool {
         let release = &pending.change.next;
         let freezes = matches!(release.state, State::ReviewReady { .. }) && !release.references.is_empty();
         !freezes && in_front.iter().all(|other| other.change.next.release_id != release.release_id)
     }
 
     /// A transition contains a state and digests only.
-    fn weight(_: &Moving) -> usize {
+    fn weight(_: &PendingTransition) -> usize {
         0
     }
 
-    async fn together(&self, pending: &[&Moving]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
-        let mut batch = Many::default();
+    async fn together(&self, pending: &[&PendingTransition]) -> Result<Option<Vec<Result<(), CommitError>>>, StoreError> {
+        let mut batch = BatchColumns::default();
         for pending in pending {
             batch.push(pending);
         }
         let own: [Param<'_>; 6] =
             [&batch.releases, &batch.seen, &batch.states, &batch.digests, &batch.revisions, &batch.moments];
-        let Some(rows) = commit_together(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
+        let Some(rows) = commit_batch(&self.0, SQL, &batch.facts.with(&own)).await? else { return Ok(None) };
         let moved: HashSet<Uuid> = rows.iter().map(|row| row.column("fact_id")).collect::<Result<_, _>>()?;
-        let answer = |pending: &&Moving| {
+        let answer = |pending: &&PendingTransition| {
             moved.contains(&pending.change.fact.fact_id.uuid()).then_some(()).ok_or(CommitError::Stale)
         };
         Ok(Some(pending.iter().map(answer).collect()))
     }
 
-    async fn alone(&self, pending: &Moving) -> Result<(), CommitError> {
+    async fn alone(&self, pending: &PendingTransition) -> Result<(), CommitError> {
         alone(&self.0, pending.scope, &pending.change, None).await
     }
 }
 
 /// A batch of transitions, one vector for each column.
 #[derive(Default)]
-struct Many<'a> {
-    facts: Facts,
+struct BatchColumns<'a> {
+    facts: FactColumns,
     releases: Vec<Uuid>,
     seen: Vec<i64>,
     states: Vec<&'static str>,
@@ -162,8 +162,8 @@ struct Many<'a> {
     moments: Vec<OffsetDateTime>,
 }
 
-impl<'a> Many<'a> {
-    fn push(&mut self, pending: &'a Moving) {
+impl<'a> BatchColumns<'a> {
+    fn push(&mut self, pending: &'a PendingTransition) {
         let Change { next, decided_on, fact } = &pending.change;
         let row = ReleaseRow::of(next, *decided_on);
         self.facts.push(pending.scope, fact);

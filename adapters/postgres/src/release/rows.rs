@@ -2,7 +2,7 @@
 
 use crate::{
     database::Param,
-    row::{Columns, known, parsed},
+    row::{RowExt, known, parsed},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -10,12 +10,12 @@ use fairway_domain::{
     release::{
         Binding, BindingsDigest, Release, State, StateName,
         lane::{Deployment, DeploymentChange, Lane, Soak, TargetLane},
-        ports::PlacedRelease,
+        ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::{Approval, Verdict},
         rollback::ReleaseArtifact,
     },
-    rollout::{Hold, Pace, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{HoldReason, Pace, Rollout, RolloutPlan, RolloutStatus},
     slug::Slug,
     store::{Revision, StoreError},
     time::Timestamp,
@@ -191,7 +191,7 @@ fn rollout(row: &Row) -> Result<Option<Rollout>, StoreError> {
         current: known("rollout_index", u8::try_from(row.column::<i16>("rollout_index")?).ok())?,
         since: row.revision("rollout_since")?,
         soak_started_at: row.moment("soak_started_at")?,
-        held: holds.iter().map(|hold| known("rollout_holds", Hold::parse(hold))).collect::<Result<_, _>>()?,
+        held: holds.iter().map(|hold| known("rollout_holds", HoldReason::parse(hold))).collect::<Result<_, _>>()?,
     }))
 }
 
@@ -262,7 +262,7 @@ pub(crate) fn deployment(row: &Row) -> Result<Deployment, StoreError> {
     })
 }
 
-pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
+pub(super) fn placed(row: &Row) -> Result<ReleaseWithDeployment, StoreError> {
     let bindings: Vec<BindingRow> = parsed(row.column("bindings")?)?;
     let approvals: Vec<ApprovalRow> = parsed(row.column("approvals")?)?;
     let frozen: Vec<ReferenceRow> = parsed(row.column("frozen_references")?)?;
@@ -274,7 +274,7 @@ pub(super) fn placed(row: &Row) -> Result<PlacedRelease, StoreError> {
         approvals: approvals.into_iter().map(approval).collect::<Result<_, _>>()?,
         ..release(row)?
     };
-    Ok(PlacedRelease { release, deployment: deployment(row)? })
+    Ok(ReleaseWithDeployment { release, deployment: deployment(row)? })
 }
 
 /// The columns that every transition of a release sets: `$13` id, `$14` expected revision, `$15` state, `$16` digest,

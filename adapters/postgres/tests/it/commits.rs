@@ -116,7 +116,7 @@ pub(crate) enum Lost {
 }
 
 /// A statement that invalidates a decision between the decision and its commit.
-pub(crate) struct Spoil {
+pub(crate) struct Invalidation {
     pub(crate) sql: String,
     pub(crate) lost: Lost,
 }
@@ -126,7 +126,7 @@ pub(crate) type Sent = Pin<Box<dyn Future<Output = Result<(), CommitError>> + Se
 /// A decision ready to commit.
 pub(crate) struct Decision {
     pub(crate) send: Box<dyn FnOnce(Option<KeyedOutcome>) -> Sent + Send>,
-    pub(crate) spoils: Vec<Spoil>,
+    pub(crate) spoils: Vec<Invalidation>,
 }
 
 impl Decision {
@@ -138,12 +138,12 @@ impl Decision {
     }
 
     fn stale(mut self, sql: String) -> Self {
-        self.spoils.push(Spoil { sql, lost: Lost::Stale });
+        self.spoils.push(Invalidation { sql, lost: Lost::Stale });
         self
     }
 
     fn conflict(mut self, conflict: Conflict, sql: String) -> Self {
-        self.spoils.push(Spoil { sql, lost: Lost::Conflict(conflict) });
+        self.spoils.push(Invalidation { sql, lost: Lost::Conflict(conflict) });
         self
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::stage::{World, acceptance, connected, ending, open, scope};
 use fairway_domain::execution::ports::{Accepted, AcceptedOn, ExecutionStore};
-use fairway_domain::release::ports::PlacedRelease;
+use fairway_domain::release::ports::ReleaseWithDeployment;
 use fairway_postgres::{Database, create_database, migrate};
-use fairway_private_postgres::{Binaries, PrivateServer, state};
+use fairway_private_postgres::{Binaries, ManagedServer, state};
 use std::{
     sync::{
         Arc,
@@ -26,10 +26,10 @@ const RUNS: i64 = 100;
 const WAL: i64 = 12 * 1024;
 
 /// A private server, because writes of other tests would be counted too.
-fn quiet_server() -> PrivateServer {
+fn quiet_server() -> ManagedServer {
     fairway_testkit::init();
     let binaries = Binaries::find(&state::directory().unwrap()).unwrap();
-    PrivateServer::throwaway(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
+    ManagedServer::throwaway(binaries, vec![("autovacuum".to_owned(), "off".to_owned())]).unwrap()
 }
 
 /// The message that discards a connection's plans: a query of the simple protocol.
@@ -62,7 +62,7 @@ struct Turns {
 }
 
 impl Turns {
-    async fn before(server: &PrivateServer) -> Self {
+    async fn before(server: &ManagedServer) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let (port, server_port) = (listener.local_addr().unwrap().port(), server.port());
         let url = server.url("cost").replace(&format!(":{server_port}/"), &format!(":{port}/"));
@@ -109,7 +109,7 @@ async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, answered: Arc<Ato
     }
 }
 
-async fn runs(store: &Database, placed: &PlacedRelease, on: AcceptedOn, number: i64) {
+async fn runs(store: &Database, placed: &ReleaseWithDeployment, on: AcceptedOn, number: i64) {
     for _ in 0..number {
         let run = acceptance(placed);
         assert_eq!(store.accept(scope(), &run, on, None).await.unwrap(), Accepted::Yes);
@@ -132,9 +132,9 @@ async fn commits(elsewhere: &Client) -> i64 {
 /// too and are subtracted.
 async fn commits_of(
     elsewhere: &Client,
-    server: &PrivateServer,
+    server: &ManagedServer,
     number: i64,
-    (placed, on): (&PlacedRelease, AcceptedOn),
+    (placed, on): (&ReleaseWithDeployment, AcceptedOn),
 ) -> i64 {
     let before = commits(elsewhere).await;
     let turns = Turns::before(server).await;

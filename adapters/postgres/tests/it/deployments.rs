@@ -3,7 +3,7 @@
 use crate::stage::{Stage, activation, scope, stamp};
 use fairway_domain::{
     release::{Release, State, lane::Lane, ports::ReleaseStore},
-    store::{CommitError, Paging},
+    store::{CommitError, PageRequest},
     workload::Workload,
 };
 use std::{collections::BTreeSet, sync::Arc};
@@ -61,7 +61,7 @@ async fn approval_notes_are_read_only_by_approval_reads() {
     assert_eq!((noted.by, noted.at, noted.verdict), (verdict.by.clone(), verdict.at, verdict.verdict));
     let elsewhere = stage.store.approval(scope(), Uuid::nil().into(), verdict.approval_id).await.unwrap();
     assert_eq!(elsewhere, None);
-    let page = stage.store.approvals(scope(), read.release_id, Paging::first(5)).await.unwrap();
+    let page = stage.store.approvals(scope(), read.release_id, PageRequest::first(5)).await.unwrap();
     assert_eq!((page.rows.len(), page.total, page.rows[0].note.as_deref()), (1, 1, Some("read it")));
 }
 

@@ -1,7 +1,7 @@
 //! Runs: accepted under current revisions, and ended once by the holder of the lease.
 
 use crate::stage::{RETENTION, Stage, acceptance, actor, ending, fresh, lease_of, refused, run_ref, scope, stamp};
-use fairway_domain::execution::ports::Lapsed;
+use fairway_domain::execution::ports::LapsedFilter;
 use fairway_domain::{
     evidence::lineage::LineageFilter,
     execution::{
@@ -312,15 +312,15 @@ async fn end_of_a_reclaimed_run_by_its_former_worker_writes_nothing() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap(), []);
     stage.database.move_clock(LEASE + 1).await.unwrap();
-    let taken = stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap();
+    let taken = stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap();
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].execution.execution_id, run.execution_id);
     assert_eq!(taken[0].input_digest, run.inputs.digest());
     assert!(!taken[0].overdue);
     assert_eq!(
-        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
         [],
         "the new lease has not expired"
     );
@@ -349,11 +349,11 @@ async fn renewed_leases_are_not_reclaimed_and_deadlines_are_reported() {
     stage.database.move_clock(LEASE - 1).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Held);
     stage.database.move_clock(LEASE + 5).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
     stage.database.move_clock(2 * LEASE).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap().len(), 1);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap().len(), 1);
     stage.database.move_clock(3 * LEASE + 1).await.unwrap();
-    let again = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
+    let again = stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
     assert_eq!(again.len(), 1, "the lease of a dead recovery expires too");
     assert!(again[0].overdue);
 }
@@ -373,14 +373,14 @@ async fn only_the_holder_releases_a_lease_and_the_reclaimer_ends_the_run() {
     let stage = Stage::new().await;
     let run = accepted(&stage).await;
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: Uuid::now_v7() }).await.unwrap();
-    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(), []);
+    assert_eq!(stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(), []);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(renewed(&stage, &run).await, LeaseState::Lost, "the former holder must lose its lease");
     let recovery = Uuid::now_v7();
-    assert_eq!(stage.store.take_lapsed(recovery, Lapsed::All).await.unwrap().len(), 1);
+    assert_eq!(stage.store.take_lapsed(recovery, LapsedFilter::All).await.unwrap().len(), 1);
     stage.store.hand_back(scope(), Held { execution_id: run.execution_id, lease: lease_of(&run) }).await.unwrap();
     assert_eq!(
-        stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap(),
+        stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap(),
         [],
         "the former holder must not release the new lease"
     );
@@ -407,7 +407,7 @@ async fn concurrent_recoveries_end_each_expired_run_once() {
         recoveries.spawn(async move {
             let mut ended = 0;
             loop {
-                let taken = stage.store.take_lapsed(Uuid::now_v7(), Lapsed::All).await.unwrap();
+                let taken = stage.store.take_lapsed(Uuid::now_v7(), LapsedFilter::All).await.unwrap();
                 if taken.is_empty() {
                     return ended;
                 }

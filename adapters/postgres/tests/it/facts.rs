@@ -5,7 +5,7 @@ use fairway_domain::{
     asset::{Asset, kind::AssetKind, ports::AssetStore},
     audit::{AuditStore, Fact, FactKind, FactSequencer, Stamp, Subject, leaf_hash},
     id::TenantId,
-    store::{Listed, Paging},
+    store::{Page, PageRequest},
     tenant::{DEFAULT_TENANT, Tenant, TenantScope, TenantStore, Workspace, WorkspaceStore},
 };
 use fairway_postgres::Database;
@@ -200,10 +200,10 @@ async fn order_survives_a_copy_to_another_cluster() {
     assert_eq!(order(&to).await, order(&from).await);
     assert_eq!(to.store.sequence().await.unwrap(), 1);
     assert_eq!(order(&to).await.last(), Some(&(20, waiting)));
-    let page = Paging::first(200);
+    let page = PageRequest::first(200);
     let copied = AuditStore::list(&*to.store, scope(), None, None, page).await.unwrap().rows;
     from.store.sequence().await.unwrap();
-    let Listed { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, None, page).await.unwrap();
+    let Page { rows: original, total, .. } = AuditStore::list(&*from.store, scope(), None, None, page).await.unwrap();
     assert_eq!(copied, original);
     assert_eq!(total, 21);
 }

@@ -54,7 +54,7 @@ fn reason(error: &CommitError) -> Option<Lost> {
 }
 
 /// Invalidates the commit's guard in each defined way and compares all tables.
-async fn loses_every_guard(stage: &Stage, commit: Commit) {
+async fn assert_each_invalidation_rejects(stage: &Stage, commit: Commit) {
     let ways = commit.decide(stage).await.spoils.len();
     // A refusal has no guard: it has happened already.
     let refusal = commit.method == "AuditStore::commit_alone";
@@ -72,7 +72,7 @@ async fn loses_every_guard(stage: &Stage, commit: Commit) {
 }
 
 /// The valid commit writes one pending fact.
-async fn happens_whole(stage: &Stage, commit: Commit) {
+async fn assert_commit_is_complete(stage: &Stage, commit: Commit) {
     let decision = commit.decide(stage).await;
     let facts = "SELECT count(*) FROM fact JOIN fact_pending USING (tenant_id, fact_id)";
     let (before, all_before) = (stage.number(facts).await, stage.number("SELECT count(*) FROM fact").await);
@@ -89,12 +89,12 @@ async fn happens_whole(stage: &Stage, commit: Commit) {
     if let Some(keyed) = outcome {
         let known = stage.store.look_up(scope(), &keyed.key).await.unwrap();
         assert_ne!(known, Known::No, "{} stored no idempotency key", commit.method);
-        takes_no_key_twice(stage, commit, keyed).await;
+        assert_used_key_rejects(stage, commit, keyed).await;
     }
 }
 
 /// Another decision under the same key is rejected.
-async fn takes_no_key_twice(stage: &Stage, commit: Commit, keyed: KeyedOutcome) {
+async fn assert_used_key_rejects(stage: &Stage, commit: Commit, keyed: KeyedOutcome) {
     let decision = commit.decide(stage).await;
     let before = contents(stage).await;
     let error = (decision.send)(Some(keyed)).await.unwrap_err();
@@ -106,7 +106,7 @@ async fn takes_no_key_twice(stage: &Stage, commit: Commit, keyed: KeyedOutcome) 
 async fn rejected_commits_change_nothing() {
     let stage = Stage::new().await;
     for commit in COMMITS {
-        loses_every_guard(&stage, commit).await;
+        assert_each_invalidation_rejects(&stage, commit).await;
     }
 }
 
@@ -114,7 +114,7 @@ async fn rejected_commits_change_nothing() {
 async fn valid_commits_write_one_fact_and_use_their_key_once() {
     let stage = Stage::new().await;
     for commit in COMMITS {
-        happens_whole(&stage, commit).await;
+        assert_commit_is_complete(&stage, commit).await;
     }
 }
 

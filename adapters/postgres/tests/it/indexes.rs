@@ -13,7 +13,7 @@ use fairway_domain::{
     access::OwnerRef,
     audit::FactSequencer,
     execution::ports::{Accepted, ExecutionStore},
-    store::Paging,
+    store::PageRequest,
     workload::{
         interface::PresentationMode,
         ports::{RuntimeFilter, WorkloadStore},
@@ -161,13 +161,13 @@ async fn finds_a_rare_mode_without_scanning_all_interfaces() {
         for owner in [None, Some(OwnerRef::parse("team:x").unwrap())] {
             let presentation_mode = Some(PresentationMode::Chat);
             let filter = RuntimeFilter { presentation_mode, owner, ..RuntimeFilter::default() };
-            let found = WorkloadStore::list_runtime(store, scope(), &filter, Paging::first(20)).await.unwrap();
+            let found = WorkloadStore::list_runtime(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
             assert_eq!((found.rows.len(), found.total), (1, 1));
         }
     })
     .await;
     assert_nothing_is_read_whole(&counts);
-    let blocks = counts["workload"].blocks_each();
+    let blocks = counts["workload"].blocks_per_access();
     assert!(blocks <= FEW, "{blocks} blocks were read for each row");
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    pub(crate) fn blocks_each(&self) -> i64 {
+    pub(crate) fn blocks_per_access(&self) -> i64 {
         self.blocks / self.touches.max(1)
     }
 }
@@ -230,7 +230,7 @@ async fn no_statement_scans_a_whole_large_table_or_index() {
     assert!(points.len() >= 19, "too few large tables: {points:?}");
     assert_nothing_is_read_whole(&points);
     // A full index scan counts as one index scan, so blocks are compared too.
-    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_each() > FEW).collect();
+    let far: Vec<_> = points.iter().filter(|(_, asked)| asked.blocks_per_access() > FEW).collect();
     assert!(far.is_empty(), "too many blocks were read for each row: {far:?}");
     let used = points.values().filter(|asked| asked.touches > 0).count();
     assert!(used >= 14, "too few tables were accessed: {points:?}");

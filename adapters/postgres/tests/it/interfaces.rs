@@ -3,7 +3,7 @@
 use crate::stage::{Stage, scope, stamp};
 use fairway_domain::{
     search::Words,
-    store::Paging,
+    store::PageRequest,
     workload::{
         WorkloadPatch,
         interface::InterfaceConfig,
@@ -45,7 +45,7 @@ async fn words_find_workloads_within_one_tenant() {
     let workload = shown(&stage, &json!({ "presentation_mode": "chat", "description": "Größe, it's 100%" })).await;
     let found = async |text: &str| {
         let filter = RuntimeFilter { words: Some(Words::of([text])), ..RuntimeFilter::default() };
-        let page = Paging::first(10);
+        let page = PageRequest::first(10);
         let found = WorkloadStore::list_runtime(&*stage.store, scope(), &filter, page).await.unwrap();
         let (rows, total) = (found.rows, found.total);
         assert_eq!(u64::try_from(rows.len()).unwrap(), total);

@@ -14,15 +14,15 @@ use fairway_domain::{
     id::{AssetId, TenantId},
     knowledge::{
         ChunkStrategy, Chunking, IndexRevision,
-        contract::ContractStanding,
+        contract::ContractState,
         document::{DocumentId, Ingest, NewChunk, NewDocument},
         ports::{KnowledgeStore, Within},
         reembedding::{NewVector, Reembedding, StaleChunk},
-        retrieval::{CANDIDATES, EmbeddingModel, Found, IndexEmbedding, direction},
+        retrieval::{MAX_CANDIDATES, EmbeddingModel, Found, IndexEmbedding, direction},
         revocation::ContractRevocation,
     },
     search::{Words, counted},
-    store::{Change, CommitError, Paging, Start},
+    store::{Change, CommitError, PageRequest, Start},
     tenant::TenantScope,
 };
 use fairway_testkit::TestDatabase;
@@ -134,7 +134,7 @@ async fn search_in_a_revision_returns_its_documents_permanently() {
     assert_eq!(found(&stage, &within(id, 0), "leave").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "thirty").await, [""; 0]);
     assert_eq!(found(&stage, &within(id, 2), "trains").await, ["travel"]);
-    let listed = stage.store.list_documents(scope(), id, Paging { limit: 10, start: Start::Skip(0) }).await.unwrap();
+    let listed = stage.store.list_documents(scope(), id, PageRequest { limit: 10, start: Start::Skip(0) }).await.unwrap();
     let rows: Vec<(&str, i64, bool)> =
         listed.rows.iter().map(|row| (row.document_id.as_str(), row.index_revision.get(), row.current)).collect();
     assert_eq!(rows, [("leave", 2, true), ("travel", 1, true), ("leave", 1, false)]);
@@ -246,7 +246,7 @@ async fn metadata_filters_restrict_results() {
 async fn caps_candidates_of_frequent_words() {
     let stage = Stage::new().await;
     let (asset, _) = base(&stage).await;
-    let many = usize::try_from(CANDIDATES).unwrap() + 200;
+    let many = usize::try_from(MAX_CANDIDATES).unwrap() + 200;
     let mut pieces = vec!["the common word and many others"; many];
     pieces.push("the common word, and one needle");
     add(&stage, &asset, vec![document("hay", &pieces), document("apart", &["nothing of it"])]).await;
@@ -342,7 +342,7 @@ async fn versions_and_revocations_revoke_a_contract_permanently() {
         ];
         stage.store.standings(scope(), &asked).await.unwrap()
     };
-    use ContractStanding::{InForce, Revoked, Unknown};
+    use ContractState::{InForce, Revoked, Unknown};
     assert_eq!(standings().await, [InForce, InForce, Unknown, Unknown]);
     let change = ContractRevocation::say(fresh(), &one, (&by_row, "It is over."), &stamp()).unwrap();
     stage.store.commit_revocation(scope(), change.clone(), None).await.unwrap();

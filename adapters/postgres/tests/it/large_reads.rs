@@ -144,7 +144,7 @@ async fn large_outputs_under_review_wait_for_memory() {
         end.status = Status::AwaitingReview;
         end.review_within = Some(Duration::from_secs(600));
         end.output = Some(Payload { body: text.clone(), salt: [4; 16] });
-        end.fact = run_ref(&run).review_asked(end.output.as_ref(), &stamp());
+        end.fact = run_ref(&run).review_requested_fact(end.output.as_ref(), &stamp());
         stage.store.finish(scope(), &end).await.unwrap();
         runs.push((run.execution_id, text));
     }

@@ -4,7 +4,7 @@ use crate::stage::{Stage, actor, claim, connected, fresh, queued, scope};
 use fairway_domain::{
     execution::{
         Acceptance, Payload,
-        dispatch::{Claim, Claimed, ClaimedInputs, Held, Stopping, Taken},
+        dispatch::{Claim, Claimed, ClaimedInputs, Held, CancelOutcome, Taken},
         ports::{Accepted, ExecutionStore},
     },
     id::{ExecutionId, TenantId},
@@ -30,12 +30,12 @@ fn held(claimed: &Claimed) -> Held {
 }
 
 /// Expires all leases.
-async fn falls_silent(stage: &Stage) {
+async fn expire_leases(stage: &Stage) {
     stage.run("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'").await;
 }
 
 /// Queued runs of other tenants without execution rows; only their order matters.
-async fn line_of(stage: &Stage, tenants: &[u128], each: usize) {
+async fn queue_runs_of(stage: &Stage, tenants: &[u128], each: usize) {
     for tenant in tenants {
         for _ in 0..each {
             let (tenant, run) = (Uuid::from_u128(*tenant), Uuid::now_v7());
@@ -63,7 +63,7 @@ async fn took(stage: &Stage, most: u16, most_of_one: u16, after: Option<u128>) -
 #[tokio::test]
 async fn claims_tenants_round_robin_after_the_last_one() {
     let stage = Stage::new().await;
-    line_of(&stage, &[1, 2, 3], 5).await;
+    queue_runs_of(&stage, &[1, 2, 3], 5).await;
     assert_eq!(took(&stage, 4, 2, None).await, [1, 1, 2, 2]);
     assert_eq!(
         took(&stage, 4, 2, Some(2)).await,
@@ -78,7 +78,7 @@ async fn claims_tenants_round_robin_after_the_last_one() {
 #[tokio::test]
 async fn every_claim_serves_a_single_tenant() {
     let stage = Stage::new().await;
-    line_of(&stage, &[7], 5).await;
+    queue_runs_of(&stage, &[7], 5).await;
     for _ in 0..2 {
         assert_eq!(took(&stage, 4, 2, Some(7)).await, [7, 7]);
     }
@@ -91,7 +91,7 @@ async fn saturated_tenants_get_no_queued_and_no_expired_runs() {
     let sated = Claim { sated: vec![scope().tenant()], ..claim() };
     assert!(taken(&stage, &sated).await.is_empty());
     assert_eq!(taken(&stage, &claim()).await.len(), 1);
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     assert!(taken(&stage, &sated).await.is_empty());
     let again = taken(&stage, &claim()).await;
     assert_eq!(again.iter().map(|taken| taken.execution.execution_id).collect::<Vec<_>>(), [run]);
@@ -105,10 +105,10 @@ async fn released_leases_do_not_count_as_reclaims() {
     stage.store.hand_back(scope(), held(&first[0])).await.unwrap();
     let second = taken(&stage, &claim()).await;
     assert_eq!((second.len(), second[0].takeovers, second[0].turn), (1, 0, 0));
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1);
     stage.run("UPDATE execution_lease SET takeovers = 32767").await;
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     assert_eq!(taken(&stage, &claim()).await[0].takeovers, 1_000, "the reclaim count saturates");
 }
 
@@ -128,7 +128,7 @@ async fn next_claim_finds_the_runs_of_a_lost_claim() {
     let next = Claim { lost: vec![lost.lease], ..claim() };
     assert_eq!(runs(&taken(&stage, &next).await), [second]);
     // An expired lease of a lost claim is found once and does not count as a reclaim.
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     let late = Claim { lost: vec![again.lease], ..claim() };
     let all = taken(&stage, &late).await;
     let mut counts: Vec<_> = all.iter().map(|one| (one.execution.execution_id, one.takeovers)).collect();
@@ -146,10 +146,10 @@ async fn repeated_cancel_finds_the_run_of_the_lost_attempt() {
         deadline_in: Duration::from_secs(60),
     };
     for _ in 0..2 {
-        assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Taken);
+        assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::Taken);
     }
     let other = Taken { held: Held { execution_id: run, lease: fresh() }, ..stop };
-    assert_eq!(stage.store.stop(scope(), other, &actor(), None).await.unwrap(), Stopping::Told);
+    assert_eq!(stage.store.stop(scope(), other, &actor(), None).await.unwrap(), CancelOutcome::Told);
 }
 
 #[tokio::test]
@@ -202,8 +202,8 @@ async fn cancel_during_a_concurrent_claim_can_be_retried() {
         tokio::task::yield_now().await;
     }
     owner.batch_execute("COMMIT").await.unwrap();
-    assert_eq!(stopping.await.unwrap().unwrap(), Stopping::Over, "the caller retries");
-    assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), Stopping::Told);
+    assert_eq!(stopping.await.unwrap().unwrap(), CancelOutcome::Over, "the caller retries");
+    assert_eq!(stage.store.stop(scope(), stop, &actor(), None).await.unwrap(), CancelOutcome::Told);
 }
 
 /// Inputs with a JSON text of `bytes` bytes.
@@ -212,7 +212,7 @@ fn text_of(bytes: usize) -> Payload {
 }
 
 /// A queued run with these inputs.
-async fn waiting_with(stage: &Stage, inputs: Payload) -> ExecutionId {
+async fn queued_run_with(stage: &Stage, inputs: Payload) -> ExecutionId {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = Acceptance { inputs, ..queued(&placed) };
@@ -232,8 +232,8 @@ fn inputs_of(claimed: &[Claimed], id: ExecutionId) -> &ClaimedInputs {
 async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let (small, large) = (waiting_with(&stage, text_of(max)).await, waiting_with(&stage, text_of(max + 1)).await);
-    let erased = waiting_with(&stage, text_of(max + 1)).await;
+    let (small, large) = (queued_run_with(&stage, text_of(max)).await, queued_run_with(&stage, text_of(max + 1)).await);
+    let erased = queued_run_with(&stage, text_of(max + 1)).await;
     stage.run(&format!("DELETE FROM execution_input WHERE execution_id = '{erased}'")).await;
     let all = taken(&stage, &claim()).await;
     assert_eq!(inputs_of(&all, small), &ClaimedInputs::Read(text_of(max)));
@@ -243,7 +243,7 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
     assert_eq!(read(large).await, Some(text_of(max + 1)));
     assert_eq!(read(erased).await, None);
     // A reclaim reads inputs in the same way.
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     let again = taken(&stage, &claim()).await;
     assert_eq!(inputs_of(&again, small), &ClaimedInputs::Read(text_of(max)));
     assert_eq!(inputs_of(&again, large), &ClaimedInputs::Unread);
@@ -253,8 +253,8 @@ async fn claim_reads_small_inputs_and_leaves_large_ones_to_be_read_later() {
 async fn claim_without_large_runs_takes_later_small_ones() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let large = waiting_with(&stage, text_of(max + 1)).await;
-    let small = [waiting_with(&stage, text_of(max)).await, waiting(&stage).await];
+    let large = queued_run_with(&stage, text_of(max + 1)).await;
+    let small = [queued_run_with(&stage, text_of(max)).await, waiting(&stage).await];
     // The large run is the oldest, and does not count against the limit of the claim.
     let without = Claim { takes_large: false, most: 2, most_of_one: 2, ..claim() };
     assert_eq!(ids(&taken(&stage, &without).await), small);
@@ -267,10 +267,10 @@ async fn claim_without_large_runs_takes_later_small_ones() {
 async fn claim_skips_large_runs_of_named_tenants_only() {
     let stage = Stage::new().await;
     let max = claim().max_input_bytes;
-    let large = waiting_with(&stage, text_of(max + 1)).await;
+    let large = queued_run_with(&stage, text_of(max + 1)).await;
     let small = waiting(&stage).await;
     // A large run of another tenant without an execution row.
-    line_of(&stage, &[9], 1).await;
+    queue_runs_of(&stage, &[9], 1).await;
     stage
         .run(&format!(
             "INSERT INTO execution_input SELECT (jsonb_populate_record(input, jsonb_build_object('tenant_id', line.tenant_id,
@@ -300,9 +300,9 @@ async fn claim_skips_large_runs_of_named_tenants_only() {
 #[tokio::test]
 async fn claim_without_large_runs_reclaims_expired_large_runs() {
     let stage = Stage::new().await;
-    let large = waiting_with(&stage, text_of(claim().max_input_bytes + 1)).await;
+    let large = queued_run_with(&stage, text_of(claim().max_input_bytes + 1)).await;
     assert_eq!(ids(&taken(&stage, &claim()).await), [large]);
-    falls_silent(&stage).await;
+    expire_leases(&stage).await;
     let without = Claim { takes_large: false, no_large_of: vec![scope().tenant()], ..claim() };
     let again = taken(&stage, &without).await;
     assert_eq!((ids(&again), &again[0].inputs), (vec![large], &ClaimedInputs::Unread));

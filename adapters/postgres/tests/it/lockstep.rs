@@ -3,7 +3,7 @@
 
 use crate::{
     model::{
-        Before, Decision, Fate, Fresh, History, Model, Operation, Refused, Seen, Step, decide, difference, seed_of,
+        Before, Decision, RequestOutcome, DecisionInput, History, Model, Operation, Refused, Seen, Step, decide, difference, seed_of,
         start_of, unsound,
     },
     stage::{Stage, environment, fresh, new_release, scope, stamp},
@@ -14,7 +14,7 @@ use fairway_domain::{
     release::{
         BindableVersion, NewRelease, Release,
         lane::{Lane, TargetLane},
-        ports::{PlacedRelease, ReleaseStore},
+        ports::{ReleaseWithDeployment, ReleaseStore},
     },
     store::CommitError,
 };
@@ -72,7 +72,7 @@ impl<'a> Kept<'a> {
     async fn look(&mut self) -> &Seen {
         let store = &self.stage.store;
         let found = self.releases.iter().map(|id| ReleaseStore::find(&**store, scope(), *id));
-        let found: Vec<PlacedRelease> =
+        let found: Vec<ReleaseWithDeployment> =
             join_all(found).await.into_iter().map(|found| found.unwrap().unwrap()).collect();
         let moves = store.lane_history(scope(), self.workload, &environment(), ALL_MOVES).await.unwrap();
         let deployment = found[0].deployment.clone();
@@ -81,7 +81,7 @@ impl<'a> Kept<'a> {
     }
 
     fn decide(&self, operation: &Operation) -> Result<Decision, Refused> {
-        let given = Fresh { stamp: stamp(), id: fresh(), version: &self.bound.knowledge };
+        let given = DecisionInput { stamp: stamp(), id: fresh(), version: &self.bound.knowledge };
         decide(self.seen.as_ref().unwrap(), operation, &given)
     }
 
@@ -120,16 +120,16 @@ impl<'a> Kept<'a> {
     async fn take(&mut self, step: &Step, model: &mut Model) -> Result<(), String> {
         let Step { operation, fate } = step;
         match fate {
-            Fate::Answered => self.ask(model, operation).await,
-            Fate::Forgotten => {
+            RequestOutcome::Answered => self.ask(model, operation).await,
+            RequestOutcome::Forgotten => {
                 drop(self.decide(operation));
                 self.compare(model, None).await
             }
-            Fate::AskedAgain => {
+            RequestOutcome::AskedAgain => {
                 self.ask(model, operation).await?;
                 self.ask(model, operation).await
             }
-            Fate::Overtaken(other) => {
+            RequestOutcome::Overtaken(other) => {
                 let (decided, ground) = (self.decide(operation), model.ground(operation));
                 self.ask(model, other).await?;
                 let Ok(decision) = decided else { return self.ask(model, operation).await };

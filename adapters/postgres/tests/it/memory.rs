@@ -80,7 +80,7 @@ async fn no_statement_scans_all_turns_of_an_owner() {
     // The end of a run deletes a bounded number of turns, so most remain.
     let turns = &counts["memory_turn"];
     assert!(turns.blocks <= 40 * 1_000, "too many blocks were read: {turns:?}");
-    assert!(turns.blocks_each() <= FEW, "too many blocks were read for each row: {turns:?}");
+    assert!(turns.blocks_per_access() <= FEW, "too many blocks were read for each row: {turns:?}");
 }
 
 #[tokio::test]

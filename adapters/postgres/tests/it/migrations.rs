@@ -36,7 +36,7 @@ impl Empty {
         connected(&self.url()).await
     }
 
-    async fn drop_it(self) {
+    async fn drop_database(self) {
         let owner = self.beside.owner().await.unwrap();
         owner.batch_execute(&format!("DROP DATABASE {} WITH (FORCE)", self.name)).await.unwrap();
     }
@@ -87,7 +87,7 @@ async fn concurrent_servers_migrate_one_database() {
     results.1.unwrap();
     results.2.unwrap();
     assert_eq!(schema(&empty.client().await).await, whole().await);
-    empty.drop_it().await;
+    empty.drop_database().await;
 }
 
 #[tokio::test]
@@ -98,8 +98,8 @@ async fn migrates_two_databases_of_one_cluster_concurrently() {
     results.0.unwrap();
     results.1.unwrap();
     assert_eq!(schema(&one.client().await).await, schema(&other.client().await).await);
-    one.drop_it().await;
-    other.drop_it().await;
+    one.drop_database().await;
+    other.drop_database().await;
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn reports_sqlstate_of_a_failed_migration_without_its_message() {
     let chain = chain.join(": ");
     assert!(chain.contains("SQLSTATE 42P07") && chain.contains("error applying migration"), "{chain}");
     assert!(!chain.contains("already exists"), "{chain}");
-    empty.drop_it().await;
+    empty.drop_database().await;
 }
 
 /// The object whose creation kills the connection: one in each of several migrations, early and late.
@@ -178,7 +178,7 @@ async fn next_start_completes_a_killed_migration() {
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema(&owner).await, expected);
     drop(owner);
-    empty.drop_it().await;
+    empty.drop_database().await;
 }
 
 /// The migrations in numeric order: V10 comes after V9.
@@ -237,7 +237,7 @@ async fn numbers_older_versions_in_their_listed_order() {
     let refused = client.batch_execute("UPDATE asset_version SET ordinal = 9").await.unwrap_err();
     assert_eq!(refused.code().unwrap().code(), "FW003");
     drop(client);
-    empty.drop_it().await;
+    empty.drop_database().await;
 }
 
 /// Chunks from before models were counted for each revision, and the next ingest.
@@ -268,7 +268,7 @@ async fn counts_models_of_older_chunks() {
     let counts: String = client.query_one(sql, &[]).await.unwrap().get(0);
     assert_eq!(counts, "new@3=1 new@5=2 old@1=2 old@3=2 old@4=1 old@5=0");
     drop(client);
-    empty.drop_it().await;
+    empty.drop_database().await;
 }
 
 #[tokio::test]
@@ -282,5 +282,5 @@ async fn abandoned_transaction_leaves_no_migration_behind() {
     drop(client);
     migrate(&empty.url()).await.unwrap();
     assert_eq!(schema(&empty.client().await).await, whole().await);
-    empty.drop_it().await;
+    empty.drop_database().await;
 }

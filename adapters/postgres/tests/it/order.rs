@@ -7,7 +7,7 @@ use fairway_domain::{
         ports::AssetStore,
     },
     id::AssetVersionId,
-    store::{Change, Paging, Start},
+    store::{Change, PageRequest, Start},
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Stage {
 
     /// The versions' identifiers, newest first, page by page.
     async fn newest_first(&self, asset: &Asset) -> Vec<AssetVersionId> {
-        let (mut found, mut page) = (Vec::new(), Paging::first(1));
+        let (mut found, mut page) = (Vec::new(), PageRequest::first(1));
         loop {
             let listed = self.store.list_versions(scope(), asset.asset_id, page).await.unwrap();
             found.extend(listed.rows.iter().map(|version| version.asset_version_id));

@@ -38,17 +38,17 @@ async fn creates_last_to_third_next_month_once() {
 #[tokio::test]
 async fn readiness_ends_a_week_before_the_last_partition() {
     let stage = Stage::new().await;
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
     let left = stage.number("SELECT extract(epoch FROM fairway_partitions_until() - now())::bigint").await;
     assert!(left > 89 * DAY, "partitions exist for three months ahead");
     stage.database.move_clock(left - 8 * DAY).await.unwrap();
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
     stage.database.move_clock(left - 6 * DAY).await.unwrap();
-    assert!(!stage.store.partitions_reach_far().await.unwrap());
+    assert!(!stage.store.has_partitions_ahead().await.unwrap());
     let made = prepare_partitions(&stage.database.url()).await.unwrap();
     assert_eq!(i64::from(made) % FAMILIES, 0);
     assert!(made > 0);
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn readiness_ends_when_one_table_lacks_partitions() {
              END $$",
         )
         .await;
-    assert!(!stage.store.partitions_reach_far().await.unwrap());
+    assert!(!stage.store.has_partitions_ahead().await.unwrap());
 }
 
 #[tokio::test]
@@ -112,9 +112,9 @@ async fn readiness_ends_when_a_payload_table_lacks_partitions() {
     for row in stage.owner.query(ahead, &[]).await.unwrap() {
         stage.run(&format!("DROP TABLE {}", row.get::<_, String>(0))).await;
     }
-    assert!(!stage.store.partitions_reach_far().await.unwrap());
+    assert!(!stage.store.has_partitions_ahead().await.unwrap());
     assert_eq!(prepare_partitions(&stage.database.url()).await.unwrap(), 4);
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
 
 /// A completed run.
@@ -188,7 +188,7 @@ async fn expired_payload_partitions_are_dropped_and_evidence_stays() {
     // Dropped months are not created again.
     prepare_partitions(&url).await.unwrap();
     assert!(bounds(&stage).await.iter().all(|(_, name, _)| !gone.contains(name)));
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
     let read = stage.store.evidence(scope(), run.execution_id).await.unwrap().unwrap();
     assert_eq!((read.artifacts.len(), read.execution.status.as_str()), (1, "completed"));
     let found = ExecutionStore::find(&*stage.store, scope(), run.execution_id).await.unwrap().unwrap();
@@ -255,7 +255,7 @@ async fn creating_a_partition_locks_one_table_and_does_not_wait() {
     assert_eq!(code, "55P03");
     reader.batch_execute("COMMIT").await.unwrap();
     assert!(prepare_partitions(&url).await.unwrap() > 0);
-    assert!(stage.store.partitions_reach_far().await.unwrap());
+    assert!(stage.store.has_partitions_ahead().await.unwrap());
 }
 
 /// The result must not depend on the plan: with statistics, an earlier version parsed the month from names without

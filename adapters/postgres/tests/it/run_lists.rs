@@ -10,7 +10,7 @@ use fairway_domain::{
         Execution, Status,
         ports::{ExecutionFilter, ExecutionStore},
     },
-    store::{Paging, Start},
+    store::{PageRequest, Start},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -165,7 +165,7 @@ fn shows(filter: &ExecutionFilter, run: &Execution) -> bool {
 async fn walked(store: &Database, scope: TenantScope, filter: &ExecutionFilter, limit: u32) -> (Vec<Execution>, u64) {
     let (mut rows, mut start) = (Vec::new(), Start::Skip(0));
     loop {
-        let page = ExecutionStore::list(store, scope, filter, Paging { limit, start }).await.unwrap();
+        let page = ExecutionStore::list(store, scope, filter, PageRequest { limit, start }).await.unwrap();
         rows.extend(page.rows);
         match page.next {
             Some(mark) => start = Start::Behind(mark),
@@ -189,7 +189,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
         let (found, total) = walked(&stage.store, scope(), &filter, 90).await;
         assert_eq!(found.iter().collect::<Vec<_>>(), wanted, "{filter:?}");
         assert_eq!(total, u64::try_from(wanted.len()).unwrap(), "{filter:?}");
-        let middle = Paging { limit: 2, start: Start::Skip(3) };
+        let middle = PageRequest { limit: 2, start: Start::Skip(3) };
         let middle = ExecutionStore::list(&*stage.store, scope(), &filter, middle).await.unwrap().rows;
         assert_eq!(middle.iter().collect::<Vec<_>>(), wanted.iter().skip(3).take(2).copied().collect::<Vec<_>>());
         seen += usize::from(!wanted.is_empty());
@@ -204,7 +204,7 @@ async fn every_filter_combination_returns_exactly_its_runs() {
 
 /// Maximum blocks for a page of a narrow list and its count: twenty rows with their decisions, each by an index
 /// look-up.
-const NARROW: i64 = 600;
+const MAX_BLOCKS_PER_PAGE: i64 = 600;
 
 #[tokio::test]
 async fn no_filter_combination_scans_a_whole_partition() {
@@ -215,9 +215,9 @@ async fn no_filter_combination_scans_a_whole_partition() {
     let turn = Cell::new(0);
     let (mut database, counts) = asked(database, async |_, store| {
         for filter in filters.iter().skip(turn.replace(turn.get() + 1)).step_by(TURNS) {
-            let first = ExecutionStore::list(store, scope(), filter, Paging::first(20)).await.unwrap();
+            let first = ExecutionStore::list(store, scope(), filter, PageRequest::first(20)).await.unwrap();
             if let Some(next) = first.next {
-                let page = Paging { limit: 20, start: Start::Behind(next) };
+                let page = PageRequest { limit: 20, start: Start::Behind(next) };
                 ExecutionStore::list(store, scope(), filter, page).await.unwrap();
             }
         }
@@ -247,12 +247,12 @@ async fn no_filter_combination_scans_a_whole_partition() {
     ] {
         alone(&database).await.batch_execute("VACUUM ANALYZE execution").await.unwrap();
         let (same, counts) = asked(database, async |_, store| {
-            ExecutionStore::list(store, scope(), &filter, Paging::first(20)).await.unwrap();
+            ExecutionStore::list(store, scope(), &filter, PageRequest::first(20)).await.unwrap();
         })
         .await;
         database = same;
         let blocks: i64 = counts.values().map(|asked| asked.blocks).sum();
         let each = blocks / i64::try_from(TURNS).unwrap();
-        assert!(each <= NARROW, "{each} blocks were read for {filter:?}: {counts:?}");
+        assert!(each <= MAX_BLOCKS_PER_PAGE, "{each} blocks were read for {filter:?}: {counts:?}");
     }
 }

@@ -15,9 +15,9 @@ use fairway_domain::{
         lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
     },
     execution::{
-        Acceptance, Admission, Ending, Guest, Outcome, Payload, RunRef, Status, StepRecord,
+        Acceptance, Admission, Ending, DelegatedAccess, Outcome, Payload, RunRef, Status, StepRecord,
         code::Language,
-        dispatch::{Claim, Sender},
+        dispatch::{Claim, RequestContext},
         ports::{AcceptedOn, ExecutionStore},
         progress::{Progress, RunEvent},
     },
@@ -25,9 +25,9 @@ use fairway_domain::{
     policy,
     release::{
         BindableVersion, NewRelease, Release,
-        activate::{FlowStanding, Standing, Taking},
+        activate::{FlowStatus, Standing, Taking},
         lane::{DeploymentChange, Lane, TargetLane},
-        ports::{PlacedRelease, ReleaseStore},
+        ports::{ReleaseWithDeployment, ReleaseStore},
         reference::FrozenReference,
         review::{ApprovalRule, SelfApproval, Verdict},
     },
@@ -151,7 +151,7 @@ impl World {
     }
 
     /// A release in review.
-    pub(crate) async fn submitted(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
+    pub(crate) async fn submitted(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let draft = self.draft(workload).await;
         let change = draft.bind(fresh(), AssetKind::PolicyBundle, version, &stamp()).unwrap();
         self.store.commit_binding(scope(), change, None).await.unwrap();
@@ -162,7 +162,7 @@ impl World {
     }
 
     /// An approved release.
-    pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> PlacedRelease {
+    pub(crate) async fn approved(&self, workload: &Workload, version: &BindableVersion) -> ReleaseWithDeployment {
         let placed = self.submitted(workload, version).await;
         let verdict = (Verdict::Approved, Some("read it".to_owned()));
         let change = placed.release.review(fresh(), verdict, RULE, &stamp()).unwrap();
@@ -174,25 +174,25 @@ impl World {
     }
 
     /// A release that holds every lane of its own new workload.
-    pub(crate) async fn active(&self) -> (Workload, PlacedRelease) {
+    pub(crate) async fn active(&self) -> (Workload, ReleaseWithDeployment) {
         let workload = self.workload().await;
         let version = self.bindable().await;
         let placed = self.approved(&workload, &version).await;
         self.store.commit_deployment(scope(), activation(&placed, None), None).await.unwrap();
         let placed = self.placed(&placed.release).await;
         let body = Chain::of(&placed.release, &workload).snapshot().body;
-        let snapshot = Snapshot { digest: chain_of(&placed), body };
+        let snapshot = Snapshot { digest: snapshot_digest(&placed), body };
         self.store.keep_snapshot(scope(), &snapshot).await.unwrap();
         (workload, placed)
     }
 
     /// The current release, with its deployment.
-    pub(crate) async fn placed(&self, release: &Release) -> PlacedRelease {
+    pub(crate) async fn placed(&self, release: &Release) -> ReleaseWithDeployment {
         ReleaseStore::find(&*self.store, scope(), release.release_id).await.unwrap().unwrap()
     }
 
     /// The current revisions that a run of this release is accepted under.
-    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &PlacedRelease) -> AcceptedOn {
+    pub(crate) async fn accepted_on(&self, workload: &Workload, placed: &ReleaseWithDeployment) -> AcceptedOn {
         let access = self.number("SELECT access_revision FROM tenant WHERE slug = 'default'").await;
         AcceptedOn {
             deployment: placed.deployment.revision,
@@ -319,7 +319,7 @@ pub(crate) fn referring(version: &BindableVersion) -> FrozenReference {
 }
 
 /// Activates an approved or active release on one lane, or on all remaining lanes.
-pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> DeploymentChange {
+pub(crate) fn activation(placed: &ReleaseWithDeployment, lane: Option<Lane>) -> DeploymentChange {
     let taking = lane.map_or(Taking::All, Taking::One);
     placed.release.activate(&taking, &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
 }
@@ -328,7 +328,7 @@ pub(crate) fn activation(placed: &PlacedRelease, lane: Option<Lane>) -> Deployme
 pub(crate) const fn sound() -> Standing {
     Standing {
         primary_route: None,
-        flow: FlowStanding::Absent,
+        flow: FlowStatus::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_controls: Vec::new(),
@@ -340,13 +340,13 @@ pub(crate) const fn sound() -> Standing {
 }
 
 /// The snapshot digest of runs: one per release, because no test reads the snapshot's content.
-fn chain_of(placed: &PlacedRelease) -> [u8; 32] {
+fn snapshot_digest(placed: &ReleaseWithDeployment) -> [u8; 32] {
     let id = *placed.release.release_id.uuid().as_bytes();
     std::array::from_fn(|index| id[index % id.len()])
 }
 
 /// An admitted run of the release on its standard lane.
-pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
+pub(crate) fn acceptance(placed: &ReleaseWithDeployment) -> Acceptance {
     Acceptance {
         execution_id: fresh(),
         workload_id: placed.release.workload_id,
@@ -355,10 +355,10 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
         environment: placed.release.environment.clone(),
         lane: Lane::Standard,
         submitter: actor(),
-        snapshot: chain_of(placed),
+        snapshot: snapshot_digest(placed),
         decision: decision(policy::Outcome::Allow),
         inputs: Payload { body: json!({ "ticket": "I was charged twice" }).to_string(), salt: [1; 16] },
-        sender: Sender {
+        sender: RequestContext {
             request_id: fresh(),
             groups: vec!["group:care".to_owned()],
             lane: "standard".to_owned(),
@@ -366,23 +366,23 @@ pub(crate) fn acceptance(placed: &PlacedRelease) -> Acceptance {
         },
         started_at: now(),
         admission: Admission::Run { lease: fresh(), lease_for: LEASE, deadline_in: Duration::from_secs(600) },
-        guest: Guest::default(),
+        guest: DelegatedAccess::default(),
     }
 }
 
 /// The same run, queued.
-pub(crate) fn queued(placed: &PlacedRelease) -> Acceptance {
+pub(crate) fn queued(placed: &ReleaseWithDeployment) -> Acceptance {
     Acceptance { admission: Admission::Queue { most: 100_000 }, ..acceptance(placed) }
 }
 
 /// An admitted script.
-pub(crate) fn script(placed: &PlacedRelease) -> Acceptance {
+pub(crate) fn script(placed: &ReleaseWithDeployment) -> Acceptance {
     let run = acceptance(placed);
     let admission = Admission::Script {
         lease: fresh(),
         lease_for: LEASE,
         deadline_in: Duration::from_secs(600),
-        fact: Box::new(run_ref(&run).code_accepted(Language::Starlark, &stamp())),
+        fact: Box::new(run_ref(&run).code_accepted_fact(Language::Starlark, &stamp())),
     };
     Acceptance { admission, ..run }
 }
@@ -405,7 +405,7 @@ pub(crate) fn claim() -> Claim {
 }
 
 /// The same run, denied by policy.
-pub(crate) fn refused(placed: &PlacedRelease) -> Acceptance {
+pub(crate) fn refused(placed: &ReleaseWithDeployment) -> Acceptance {
     let mut run = acceptance(placed);
     run.decision = decision(policy::Outcome::Deny);
     run.admission = Admission::Deny(Box::new(run_ref(&run).denied(&run.decision, &stamp())));

@@ -11,7 +11,7 @@ use fairway_domain::{
     knowledge::{
         IndexRevision,
         document::Ingest,
-        ports::{KnowledgeStore, SameDocuments},
+        ports::{KnowledgeStore, RevisionRange},
         reembedding::{NewVector, Reembedding},
         retrieval::{EmbeddingModel, IndexEmbedding, VectorCoverage, comparable, direction},
     },
@@ -21,7 +21,7 @@ use fairway_domain::{
 use fairway_testkit::TestDatabase;
 
 /// The greatest UUID.
-const LAST: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
+const MAX_UUID: &str = "ffffffff-ffff-ffff-ffff-ffffffffffff";
 /// The maximum number of dimensions, so that few vectors are compared.
 const PARTS: usize = 8_192;
 
@@ -66,7 +66,7 @@ async fn compares_the_oldest_chunks_when_there_are_too_many() {
          WITH moved AS (DELETE FROM knowledge_chunk WHERE document_id = 'first' RETURNING *)
          INSERT INTO knowledge_chunk (tenant_id, chunk_id, asset_id, entry_id, document_id, position, starts, ends, tokens,
             digest, from_revision, embedded_by, words, body, embedding)
-         SELECT tenant_id, '{LAST}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
+         SELECT tenant_id, '{MAX_UUID}', asset_id, entry_id, document_id, position, starts, ends, tokens, digest,
             from_revision, embedded_by, words, body, embedding FROM moved;
          DROP INDEX knowledge_chunk_by_age"
     );
@@ -126,7 +126,7 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     assert_eq!(of(3).await, IndexEmbedding::Whole(model("new")));
     let same = async |revision| stage.store.same_documents(scope(), id, IndexRevision::new(revision)).await.unwrap();
     for revision in 1..=3 {
-        assert_eq!(same(revision).await, SameDocuments { first, last: IndexRevision::new(3) });
+        assert_eq!(same(revision).await, RevisionRange { first, last: IndexRevision::new(3) });
     }
     // Each revision keeps its own vectors; text search and its scores do not change.
     let old = stage.store.by_meaning(scope(), &within(id, 1), &[1.0, 0.0]).await.unwrap();
@@ -137,8 +137,8 @@ async fn reembedding_adds_a_revision_and_keeps_earlier_ones() {
     // An ingest of documents ends the range of revisions with the same documents.
     let added = ingest(&asset, documents(&[("a", "Forty days of leave.")]), revision);
     stage.store.commit_documents(scope(), &added, None).await.unwrap();
-    assert_eq!(same(1).await, SameDocuments { first, last: IndexRevision::new(3) });
-    assert_eq!(same(4).await, SameDocuments { first: IndexRevision::new(4), last: IndexRevision::new(4) });
+    assert_eq!(same(1).await, RevisionRange { first, last: IndexRevision::new(3) });
+    assert_eq!(same(4).await, RevisionRange { first: IndexRevision::new(4), last: IndexRevision::new(4) });
     assert_eq!(stage.number("SELECT count(*) FROM knowledge_chunk WHERE until_revision IS NULL").await, 2);
 }
 

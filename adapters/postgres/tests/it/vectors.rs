@@ -13,7 +13,7 @@ use fairway_domain::{
     },
 };
 use fairway_postgres::{create_database, migrate};
-use fairway_private_postgres::{Binaries, PrivateServer};
+use fairway_private_postgres::{Binaries, ManagedServer};
 use std::{env, path::PathBuf};
 
 /// Environment variable with the directory of PostgreSQL's programs; `cargo xtask test` installs them.
@@ -21,12 +21,12 @@ const PROGRAMS: &str = "FAIRWAY_TEST_VECTORS_BIN";
 /// A unit vector with several dimensions, so that rounding matters.
 const ASKED: [f32; 3] = [0.6, 0.0, -0.8];
 
-fn server() -> PrivateServer {
+fn server() -> ManagedServer {
     let programs = PathBuf::from(env::var_os(PROGRAMS).expect("run the tests with `cargo xtask test`"));
-    PrivateServer::throwaway(Binaries::at(&programs).expect("programs of PostgreSQL"), Vec::new()).unwrap()
+    ManagedServer::throwaway(Binaries::at(&programs).expect("programs of PostgreSQL"), Vec::new()).unwrap()
 }
 
-async fn migrated(server: &PrivateServer, name: &str) -> String {
+async fn migrated(server: &ManagedServer, name: &str) -> String {
     create_database(&server.url("postgres"), name).await.unwrap();
     let url = server.url(name);
     migrate(&url).await.unwrap();

@@ -108,7 +108,7 @@ impl Cluster {
                 command.arg("--auth=scram-sha-256").arg("--pwfile").arg(self.password_file());
             }
         }
-        quiet_environment(&mut command, &self.data);
+        isolate_environment(&mut command, &self.data);
         self.account.apply(&mut command);
         let output = command.stdin(Stdio::null()).output().map_err(StartError::io("running initdb"))?;
         if !output.status.success() {
@@ -207,7 +207,7 @@ fn written_by(data: &Path) -> io::Result<Option<u32>> {
 
 /// Removes the caller's `PG…` variables, language and working directory from the environment of the server's
 /// programs.
-pub(crate) fn quiet_environment(command: &mut Command, data: &Path) {
+pub(crate) fn isolate_environment(command: &mut Command, data: &Path) {
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
             command.env_remove(name);

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Wakeup, kill};
 use nix::unistd::Pid;
 
 use super::StartError;
 
 /// Timeouts of an abandoned server: for a fast shutdown with a checkpoint, then for an immediate one.
-const FAST: Duration = Duration::from_secs(30);
-const IMMEDIATE: Duration = Duration::from_secs(10);
+const FAST_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(30);
+const IMMEDIATE_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The content of the file; PostgreSQL documents its lines in `pidfile.h`.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) fn settle(data: &Path) -> Result<(), StartError> {
 }
 
 fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
-    for (signal, patience) in [(Signal::SIGINT, FAST), (Signal::SIGQUIT, IMMEDIATE)] {
+    for (signal, patience) in [(Wakeup::SIGINT, FAST_SHUTDOWN_TIMEOUT), (Wakeup::SIGQUIT, IMMEDIATE_SHUTDOWN_TIMEOUT)] {
         send(process, signal).map_err(StartError::io("stopping an abandoned server"))?;
         let since = Instant::now();
         while since.elapsed() < patience {
@@ -84,7 +84,7 @@ fn stop_abandoned(process: u32, data: &Path) -> Result<(), StartError> {
 }
 
 /// Sends a signal; a process that has ended is not an error.
-pub(crate) fn send(process: u32, signal: Signal) -> io::Result<()> {
+pub(crate) fn send(process: u32, signal: Wakeup) -> io::Result<()> {
     let Ok(process) = i32::try_from(process) else { return Err(io::ErrorKind::InvalidInput.into()) };
     match kill(Pid::from_raw(process), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => Ok(()),

@@ -4,21 +4,21 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RequestContext, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::Wakeup;
 
-use super::cluster::{Cluster, last_lines, quiet_environment};
+use super::cluster::{Cluster, last_lines, isolate_environment};
 use super::postmaster::{PidFile, send};
 use super::{Durability, Options, StartError, StopError};
-use crate::deathbound::{self, Farewell};
+use crate::deathbound::{self, DeathSignal};
 
 /// Timeout of a start: recovery after a crash may replay a long log.
-const START_PATIENCE: Duration = Duration::from_secs(300);
+const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout of a stop: a fast shutdown writes a checkpoint.
-const STOP_PATIENCE: Duration = Duration::from_secs(60);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The server process, with the thread that it is bound to.
@@ -26,7 +26,7 @@ pub(crate) struct Process {
     child: Child,
     /// Dropping it ends the thread that spawned the server. That thread must live as long as the server, because the
     /// kernel signals the server when the thread ends.
-    _keeper: Sender<()>,
+    _keeper: RequestContext<()>,
 }
 
 impl Process {
@@ -52,8 +52,8 @@ impl Process {
         if !self.is_running() {
             return Ok(());
         }
-        send(self.id(), Signal::SIGINT)?;
-        if self.ends_within(STOP_PATIENCE)? {
+        send(self.id(), Wakeup::SIGINT)?;
+        if self.ends_within(STOP_TIMEOUT)? {
             return Ok(());
         }
         self.stop_immediately()?;
@@ -63,8 +63,8 @@ impl Process {
     pub(crate) fn stop_immediately(&mut self) -> Result<(), StopError> {
         // The id is not reused before the child was waited for, so the signal cannot hit another process.
         if self.is_running() {
-            send(self.id(), Signal::SIGQUIT)?;
-            if !self.ends_within(STOP_PATIENCE)? {
+            send(self.id(), Wakeup::SIGQUIT)?;
+            if !self.ends_within(STOP_TIMEOUT)? {
                 self.child.kill()?;
                 self.child.wait()?;
             }
@@ -93,10 +93,10 @@ impl Process {
             if !self.is_running() {
                 return Err(StartError::Ended(log()));
             }
-            if since.elapsed() > START_PATIENCE {
+            if since.elapsed() > START_TIMEOUT {
                 // The start failure matters more to the caller than a stop failure.
                 let _ = self.stop_immediately();
-                return Err(StartError::NotReady { waited: START_PATIENCE, log: log() });
+                return Err(StartError::NotReady { waited: START_TIMEOUT, log: log() });
             }
             thread::sleep(PAUSE);
         }
@@ -104,7 +104,7 @@ impl Process {
 }
 
 fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
-    let mut command = deathbound::command(options.binaries.postgres(), Farewell::Interrupt);
+    let mut command = deathbound::command(options.binaries.postgres(), DeathSignal::Interrupt);
     command.arg("-D").arg(cluster.directory());
     let own = [
         ("listen_addresses", "127.0.0.1"),
@@ -130,7 +130,7 @@ fn command(options: &Options, cluster: &Cluster, port: u16) -> Command {
         command.arg("-c").arg(format!("{name}={value}"));
     }
     command.arg("-p").arg(port.to_string());
-    quiet_environment(&mut command, cluster.directory());
+    isolate_environment(&mut command, cluster.directory());
     cluster.account().apply(&mut command);
     // A process group of its own: Ctrl-C in the terminal signals the foreground group, and the owner must drain
     // first.

@@ -1,7 +1,7 @@
 //! Requests in the format of Anthropic's API.
 
 use fairway_domain::{
-    execution::provider::{Message, MessageRole, ProviderCall, ToolCall, ToolOffer},
+    execution::provider::{Message, MessageRole, ProviderCall, ToolCall, ToolDefinition},
     json as bounded,
 };
 use serde::Serialize;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Maximum response tokens without a limit in the policy: the API requires a number.
 const MAX_TOKENS: u32 = 4096;
 /// The API's maximum temperature; that of other providers is 2.
-const HOTTEST: f64 = 1.0;
+const MAX_TEMPERATURE: f64 = 1.0;
 
 #[derive(Serialize)]
 pub(super) struct Question<'a> {
@@ -62,7 +62,7 @@ impl<'a> Question<'a> {
             max_tokens: conversation.max_tokens.unwrap_or(MAX_TOKENS),
             system,
             messages,
-            temperature: conversation.temperature.map(|temperature| temperature.min(HOTTEST)),
+            temperature: conversation.temperature.map(|temperature| temperature.min(MAX_TEMPERATURE)),
             tools: conversation.tools.iter().map(Tool::of).collect(),
             stream: is_streamed.then_some(true),
         }
@@ -105,8 +105,8 @@ fn used(call: &ToolCall) -> Block<'_> {
 }
 
 impl<'a> Tool<'a> {
-    fn of(offer: &'a ToolOffer) -> Self {
-        let ToolOffer { name, description, input_schema } = offer;
+    fn of(offer: &'a ToolDefinition) -> Self {
+        let ToolDefinition { name, description, input_schema } = offer;
         Self { name, description, input_schema }
     }
 }

@@ -165,14 +165,14 @@ pub(super) struct Failed {
 
 /// A response while it is streamed.
 #[derive(Default)]
-pub(super) struct Saying {
+pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
     told: Told,
     is_done: bool,
 }
 
-impl Saying {
+impl StreamedResponse {
     /// Processes the next event, and returns the text that it adds.
     pub(super) fn hear(&mut self, event: Event) -> Result<Option<String>, ProviderFailure> {
         let part = match event {

@@ -30,13 +30,13 @@ pub(super) fn told(call: &Conversation) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairway_domain::execution::provider::ToolOffer;
+    use fairway_domain::execution::provider::ToolDefinition;
     use serde_json::json;
 
     #[test]
     fn requested_calls_are_made_until_a_result_arrives() {
         let offer =
-            ToolOffer { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
+            ToolDefinition { name: "weather".to_owned(), description: String::new(), input_schema: json!({}).into() };
         let said = "What is it like?\nCall: weather {\"city\": \"Bonn\"}\nCall: stocks {}\nCall: weather";
         let words = Message::of(MessageRole::User, said.to_owned());
         let mut call = Conversation { messages: vec![words], tools: vec![offer], ..Conversation::default() };

@@ -1,6 +1,6 @@
 //! Requests in the format of OpenAI's API.
 
-use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, ToolOffer};
+use fairway_domain::execution::provider::{Message, MessageRole, ProviderCall, ToolDefinition};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -122,8 +122,8 @@ impl<'a> Spoken<'a> {
 }
 
 impl<'a> Tool<'a> {
-    fn of(offer: &'a ToolOffer) -> Self {
-        let ToolOffer { name, description, input_schema } = offer;
+    fn of(offer: &'a ToolDefinition) -> Self {
+        let ToolDefinition { name, description, input_schema } = offer;
         Self { r#type: "function", function: Function { name, description, parameters: input_schema } }
     }
 }

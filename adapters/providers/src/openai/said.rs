@@ -132,21 +132,21 @@ struct Delta {
     #[serde(default)]
     refusal: Option<String>,
     #[serde(default)]
-    tool_calls: Option<Vec<CalledBit>>,
+    tool_calls: Option<Vec<ToolCallDelta>>,
 }
 
 #[derive(Deserialize)]
-struct CalledBit {
+struct ToolCallDelta {
     #[serde(default)]
     index: u64,
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
-    function: Option<FunctionBit>,
+    function: Option<FunctionDelta>,
 }
 
 #[derive(Deserialize)]
-struct FunctionBit {
+struct FunctionDelta {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
@@ -155,14 +155,14 @@ struct FunctionBit {
 
 /// A response while it is streamed.
 #[derive(Default)]
-pub(super) struct Saying {
+pub(super) struct StreamedResponse {
     text: String,
     calls: BTreeMap<u64, ToolCall>,
     told: Told,
     is_done: bool,
 }
 
-impl Saying {
+impl StreamedResponse {
     /// Processes the next chunk, and returns the text that it adds.
     pub(super) fn hear(&mut self, chunk: Chunk) -> Result<Option<String>, ProviderFailure> {
         if let Some(error) = chunk.error {
@@ -178,7 +178,7 @@ impl Saying {
             let call = self.calls.entry(called.index).or_insert_with(empty);
             // The first delta names the call; the following ones extend its arguments.
             call.id.push_str(&called.id.filter(|_| call.id.is_empty()).unwrap_or_default());
-            if let Some(FunctionBit { name, arguments }) = called.function {
+            if let Some(FunctionDelta { name, arguments }) = called.function {
                 call.name.push_str(&name.filter(|_| call.name.is_empty()).unwrap_or_default());
                 call.arguments.push_str(&arguments.unwrap_or_default());
             }

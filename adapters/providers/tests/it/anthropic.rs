@@ -1,6 +1,6 @@
 //! Anthropic's API.
 
-use crate::asking::{Ears, Protocol, call, heard, keys, plain, rich, route};
+use crate::asking::{ForwardingListener, Protocol, call, heard, keys, plain, rich, route};
 use fairway_domain::execution::provider::{Completion, Conversation, EmbeddingCall, Provider, ProviderError, ToolCall};
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::{Value, json};
@@ -145,7 +145,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         stop,
     ];
     let (endpoint, provider) = asked(Script::events(events).pausing()).await;
-    let (ears, mut said) = Ears::open();
+    let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
     endpoint.release(3);
     assert_eq!(said.recv().await.unwrap(), "Good ");
@@ -207,7 +207,7 @@ async fn incomplete_streams_fail_after_their_parts() {
         (vec![error("invalid_request_error")], ProviderError::Refused),
     ] {
         let script = Script::events([start(), text(0, "Good ")].into_iter().chain(last));
-        for script in [script.clone(), script.broken_off()] {
+        for script in [script.clone(), script.truncated()] {
             let (_endpoint, provider) = asked(script.clone()).await;
             let (completion, parts) = heard(&*provider, &plain()).await;
             assert_eq!(completion.unwrap_err().error, error, "{script:?}");

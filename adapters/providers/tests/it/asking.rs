@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, Conversation, Listener, Message, MessageRole, Provider, ProviderCall, ProviderFailure, RoutePoint,
-        ToolCall, ToolOffer,
+        Completion, Conversation, DeltaListener, Message, MessageRole, Provider, ProviderCall, ProviderFailure, RoutePoint,
+        ToolCall, ToolDefinition,
     },
-    secret::{Secret, SecretError, SecretRef, Secrets, ServerSecretRef},
+    secret::{Secret, SecretError, SecretRef, SecretReader, ServerSecretRef},
     slug::Slug,
 };
 use fairway_egress::{Guard, Reach, Url};
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 pub(crate) struct Keys(pub(crate) Mutex<Result<&'static str, SecretError>>);
 
 #[async_trait]
-impl Secrets for Keys {
+impl SecretReader for Keys {
     async fn read(&self, _tenant: &Slug, _reference: &SecretRef) -> Result<Secret, SecretError> {
         Err(SecretError::Foreign)
     }
@@ -52,7 +52,7 @@ impl Protocol {
     pub(crate) fn at(self, base_url: &str, time: Duration, keys: Option<Arc<Keys>>) -> Arc<dyn Provider> {
         fairway_testkit::init();
         let url = Url::parse(base_url).unwrap();
-        let key = keys.map(|keys| (keys as Arc<dyn Secrets>, ServerSecretRef::Env("KEY".to_owned())));
+        let key = keys.map(|keys| (keys as Arc<dyn SecretReader>, ServerSecretRef::Env("KEY".to_owned())));
         let connection = Connection::new(&Guard::new(Reach::Remote, Vec::new()), &url, time, key).unwrap();
         match self {
             Self::OpenAi => Arc::new(OpenAi::new(connection, &url)),
@@ -111,7 +111,7 @@ pub(crate) fn rich() -> ProviderCall {
             answered("c2", "no such city"),
             Message::of(MessageRole::User, "And?".to_owned()),
         ],
-        tools: vec![ToolOffer {
+        tools: vec![ToolDefinition {
             name: "weather".to_owned(),
             description: "Tells the temperature.".to_owned(),
             input_schema: json!({ "type": "object", "properties": { "city": { "type": "string" } } }).into(),
@@ -122,16 +122,16 @@ pub(crate) fn rich() -> ProviderCall {
 }
 
 /// Forwards the received parts.
-pub(crate) struct Ears(mpsc::UnboundedSender<String>);
+pub(crate) struct ForwardingListener(mpsc::UnboundedSender<String>);
 
-impl Ears {
+impl ForwardingListener {
     pub(crate) fn open() -> (Self, mpsc::UnboundedReceiver<String>) {
         let (said, heard) = mpsc::unbounded_channel();
         (Self(said), heard)
     }
 }
 
-impl Listener for Ears {
+impl DeltaListener for ForwardingListener {
     fn said(&self, part: &str) {
         let _ = self.0.send(part.to_owned());
     }
@@ -142,7 +142,7 @@ pub(crate) async fn heard(
     provider: &dyn Provider,
     call: &ProviderCall,
 ) -> (Result<Completion, ProviderFailure>, Vec<String>) {
-    let (ears, mut said) = Ears::open();
+    let (ears, mut said) = ForwardingListener::open();
     let completion = provider.complete(call, Some(&ears)).await;
     drop(ears);
     let mut parts = Vec::new();

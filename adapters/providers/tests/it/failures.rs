@@ -64,8 +64,8 @@ async fn invalid_responses_are_malformed() {
             Script::status(200, ""),
             Script::status(200, "{}"),
             Script::status(200, "{\"choices\": []}"),
-            Script::status(200, "{\"choices\": [{\"message\": {\"content\": \"half").broken_off(),
-            Script::status(200, "{\"content\": [").reset_half_way(),
+            Script::status(200, "{\"choices\": [{\"message\": {\"content\": \"half").truncated(),
+            Script::status(200, "{\"content\": [").reset_before_end(),
             Script::json(&long),
             Script::redirect("http://169.254.169.254/latest"),
         ] {
@@ -119,7 +119,7 @@ async fn calls_without_a_key_are_not_sent() {
         let name = if protocol == Protocol::OpenAi { "authorization" } else { "x-api-key" };
         let sent: Vec<String> =
             endpoint.requests().iter().map(|request| request.header(name).unwrap().to_owned()).collect();
-        assert!(sent[0].ends_with("first") && sent[1].ends_with("second"), "{sent:?}");
+        assert!(sent[0].record("first") && sent[1].record("second"), "{sent:?}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! OpenAI's API.
 
-use crate::asking::{Ears, Protocol, call, heard, plain, rich, route};
+use crate::asking::{ForwardingListener, Protocol, call, heard, plain, rich, route};
 use fairway_domain::execution::provider::{
     Completion, Conversation, EmbeddingCall, Message, MessageRole, Provider, ProviderError, ToolCall,
 };
@@ -131,7 +131,7 @@ async fn forwards_stream_parts_as_they_arrive() {
         DONE.to_owned(),
     ];
     let (endpoint, provider) = asked(Script::events(events).pausing()).await;
-    let (ears, mut said) = Ears::open();
+    let (ears, mut said) = ForwardingListener::open();
     let asking = tokio::spawn(async move { provider.complete(&plain(), Some(&ears)).await });
     // No later part exists when the first one arrives.
     endpoint.release(2);
@@ -190,8 +190,8 @@ async fn incomplete_streams_fail_after_their_parts() {
     let error = |code: Value| format!("data: {}\n\n", json!({ "error": { "message": "no", "code": code } }));
     for (script, error) in [
         (Script::events([part()]), ProviderError::Malformed),
-        (Script::events([part()]).broken_off(), ProviderError::Malformed),
-        (Script::events([part()]).reset_half_way(), ProviderError::Malformed),
+        (Script::events([part()]).truncated(), ProviderError::Malformed),
+        (Script::events([part()]).reset_before_end(), ProviderError::Malformed),
         (Script::events([part(), "data: {\"choices\":\n\n".to_owned()]), ProviderError::Malformed),
         (Script::events([part(), "data: nonsense\n\n".to_owned(), DONE.to_owned()]), ProviderError::Malformed),
         (Script::events([part(), error(json!(429))]), ProviderError::Busy),
@@ -215,7 +215,7 @@ async fn returns_vectors_in_the_order_of_their_texts() {
     let first: Vec<Value> = (0..64).rev().map(|at| json!({ "index": at, "embedding": [at, 0.5] })).collect();
     let second = json!([{ "index": 0, "embedding": [64, 0.5] }]);
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says_in_turn([Script::json(&vectors(100, json!(first))), Script::json(&vectors(1, second))]);
+    endpoint.respond_in_sequence([Script::json(&vectors(100, json!(first))), Script::json(&vectors(1, second))]);
     let provider = Protocol::OpenAi.over(&endpoint);
     let texts: Vec<String> = (0..65).map(|number| format!("text {number}")).collect();
     let embeddings = provider.embed(&EmbeddingCall { route: route(), texts }).await.unwrap();

@@ -25,15 +25,15 @@ async fn run(gateway: Embedded, script: &Script) -> Result<CodeResult, GatewayFa
     gateway.prepare(script.language, ScriptLimits::GREATEST).run(request(script)).await
 }
 
-fn request(script: &Script) -> CodeRequest<'_> {
-    CodeRequest { execution_id: Uuid::nil().into(), script, limits: ScriptLimits::GREATEST }
+fn request(script: &Script) -> ScriptRequest<'_> {
+    ScriptRequest { execution_id: Uuid::nil().into(), script, limits: ScriptLimits::GREATEST }
 }
 
 #[test]
 fn slots_are_two_per_processor_and_at_least_four() {
-    assert_eq!([1, 2, 3, 16].map(most_at_once), [MOST_AT_ONCE, MOST_AT_ONCE, 6, 32]);
+    assert_eq!([1, 2, 3, 16].map(most_at_once), [MAX_CONCURRENT_PER_TENANT, MAX_CONCURRENT_PER_TENANT, 6, 32]);
     let places = Embedded::new().places;
-    assert!(places.available_permits() >= MOST_AT_ONCE);
+    assert!(places.available_permits() >= MAX_CONCURRENT_PER_TENANT);
     assert!(places.available_permits() < Semaphore::MAX_PERMITS / 2);
 }
 
@@ -118,16 +118,16 @@ fn ended(code: u8) -> (Result<CodeResult, GatewayFailure>, String) {
 #[test]
 fn unconfined_child_reports_its_reason() {
     let mut causes = Vec::new();
-    for unconfined in Unconfined::ALL {
+    for unconfined in ConfinementFailure::ALL {
         let (heard, log) = ended(unconfined.exit_code());
         assert_eq!(heard, Err(GatewayFailure::Unreachable), "{unconfined:?}");
         assert!(log.contains(" ERROR ") && log.contains(unconfined.cause()), "{log}");
         causes.push((unconfined.exit_code(), unconfined.cause()));
     }
-    assert_eq!(ended(UNASKED).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
+    assert_eq!(ended(NO_INPUT).0, Err(GatewayFailure::Unreachable), "the child has read nothing");
     causes.dedup_by(|one, other| one.0 == other.0 || one.1 == other.1);
-    assert_eq!(causes.len(), Unconfined::ALL.len(), "each has a distinct code and text");
-    for code in (1..=u8::MAX).filter(|code| *code != UNASKED && !causes.iter().any(|(of, _)| of == code)) {
+    assert_eq!(causes.len(), ConfinementFailure::ALL.len(), "each has a distinct code and text");
+    for code in (1..=u8::MAX).filter(|code| *code != NO_INPUT && !causes.iter().any(|(of, _)| of == code)) {
         assert_eq!(ended(code).0, Ok(failed(ScriptFailure::Stopped)), "{code}");
     }
 }

@@ -57,9 +57,9 @@ impl Gateway {
         Self { address, came, _listening: listening }
     }
 
-    fn called(&self, time: Duration) -> External {
+    fn called(&self, time: Duration) -> ExternalGateway {
         let guard = Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]);
-        External { opens: None, endpoint: guard.endpoint(&self.address, Limits { time, body: MOST_ANSWER }).unwrap() }
+        ExternalGateway { opens: None, endpoint: guard.endpoint(&self.address, Limits { time, body: MAX_RESPONSE }).unwrap() }
     }
 }
 
@@ -108,11 +108,11 @@ async fn converse(
     }
 }
 
-async fn hand_over(external: &External, name: Uuid) -> Result<CodeResult, GatewayFailure> {
+async fn hand_over(external: &ExternalGateway, name: Uuid) -> Result<CodeResult, GatewayFailure> {
     let script = Script { language: Language::Starlark, code: "result = 1".to_owned() };
     external
         .prepare(script.language, ScriptLimits::GREATEST)
-        .run(CodeRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::GREATEST })
+        .run(ScriptRequest { execution_id: name.into(), script: &script, limits: ScriptLimits::GREATEST })
         .await
 }
 
@@ -137,11 +137,11 @@ async fn sends_the_token_and_hides_it_from_debug_output() {
     let gateway = Gateway::start(|_| Does::Answers(200)).await;
     let open = gateway.called(LONGEST);
     assert!(hand_over(&open, Uuid::nil()).await.is_ok());
-    let opened = open.opened_by(&Secret::new("s3cret".to_owned())).unwrap();
+    let opened = open.with_token(&Secret::new("s3cret".to_owned())).unwrap();
     assert!(hand_over(&opened, Uuid::nil()).await.is_ok());
     assert_eq!(gateway.came.lock().unwrap().authorizations, ["Bearer s3cret"]);
     assert!(!format!("{opened:?}").contains("s3cret"), "{opened:?}");
-    assert_eq!(opened.opened_by(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
+    assert_eq!(opened.with_token(&Secret::new("a\nb".to_owned())).err(), Some(UnusableToken));
 }
 
 #[tokio::test]
@@ -155,11 +155,11 @@ async fn accepts_only_status_200() {
 }
 
 /// Number of concurrent scripts and of rounds with different faults: each fault occurs a thousand times.
-const TOGETHER: usize = 300;
+const CONCURRENT_SCRIPTS: usize = 300;
 const ROUNDS: usize = 17;
 /// Timeouts for hanging gateways, and for all others on a loaded machine.
-const HASTY: Duration = Duration::from_millis(1_500);
-const PATIENT: Duration = Duration::from_secs(60);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(1_500);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// R4: concurrent scripts over reused connections are sent once each under any fault, and each caller gets the known
 /// outcome.
@@ -169,13 +169,13 @@ async fn concurrent_scripts_are_sent_once_each() {
     const SEED: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
     // A fault depends on the name, and names are multiples of a seed: every run has the same ones.
     let fault = |name: Uuid| FAULTS[usize::try_from((name.as_u128() >> 64) % 5).unwrap()];
-    let is_warm_up = |name: Uuid| name.as_u128() <= TOGETHER as u128;
+    let is_warm_up = |name: Uuid| name.as_u128() <= CONCURRENT_SCRIPTS as u128;
     let gateway = Gateway::start(move |name| match Uuid::parse_str(name).unwrap() {
         name if is_warm_up(name) => Does::Answers(200),
         name => fault(name),
     })
     .await;
-    let (patient, hasty) = (gateway.called(PATIENT), gateway.called(HASTY));
+    let (patient, hasty) = (gateway.called(LONG_TIMEOUT), gateway.called(SHORT_TIMEOUT));
     let all_at_once = async |names: Vec<Uuid>| {
         let mut calls = JoinSet::new();
         for name in names {
@@ -185,12 +185,12 @@ async fn concurrent_scripts_are_sent_once_each() {
         }
         calls.join_all().await
     };
-    let warm = all_at_once((1..=TOGETHER as u128).map(Uuid::from_u128).collect()).await;
+    let warm = all_at_once((1..=CONCURRENT_SCRIPTS as u128).map(Uuid::from_u128).collect()).await;
     assert!(warm.iter().all(|(_, came)| came.is_ok()));
     let mut told: HashMap<Does, usize> = HashMap::new();
     for round in 0..ROUNDS {
-        let first = (round * TOGETHER + 1) as u128;
-        let names = (first..first + TOGETHER as u128).map(|nth| Uuid::from_u128(nth.wrapping_mul(SEED)));
+        let first = (round * CONCURRENT_SCRIPTS + 1) as u128;
+        let names = (first..first + CONCURRENT_SCRIPTS as u128).map(|nth| Uuid::from_u128(nth.wrapping_mul(SEED)));
         for (name, came) in all_at_once(names.collect()).await {
             let fault = fault(name);
             let expected = match fault {
@@ -204,7 +204,7 @@ async fn concurrent_scripts_are_sent_once_each() {
     }
     assert!(told.len() == FAULTS.len() && told.values().all(|times| *times >= 1_000), "{told:?}");
     let came = gateway.came.lock().unwrap();
-    let scripts = TOGETHER * (ROUNDS + 1);
+    let scripts = CONCURRENT_SCRIPTS * (ROUNDS + 1);
     assert!(came.connections < scripts, "connections were reused");
     assert_eq!(came.scripts.len(), scripts);
     assert!(came.scripts.values().all(|times| *times == 1), "{:?}", came.scripts);

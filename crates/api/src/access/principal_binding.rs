@@ -2,14 +2,14 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         idempotency::Keyed,
-        paging::{List, Unfiltered},
+        paging::{List, NoFilter},
         path::{Path, PathId},
     },
     release::lane,
@@ -20,7 +20,7 @@ use fairway_domain::{
     id::WorkloadId,
     release::lane::Lane,
 };
-use fairway_operations::access::WantedBinding;
+use fairway_operations::access::RequestedBinding;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -77,9 +77,9 @@ pub(crate) struct WantedPrincipalBinding {
 #[get("/v1/workloads/{workload_id}/principal-bindings")]
 pub(crate) async fn list_principal_bindings(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
-    list: List<Unfiltered>,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let bindings = api.services.list_principal_bindings(&caller, *workload, list.paging()).await?;
     Ok(list.answer(&bindings.map(|binding| PrincipalBindingView::of(&binding))))
@@ -96,19 +96,19 @@ pub(crate) async fn list_principal_bindings(
 #[put("/v1/workloads/{workload_id}/principal-bindings")]
 pub(crate) async fn set_principal_binding(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     workload: PathId<WorkloadId>,
     keyed: Keyed,
     body: Body<WantedPrincipalBinding>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
-    let mut fields = Fields::default();
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let mut fields = FieldErrors::default();
     let principal = fields.read(
         ActorRef::parse(&body.principal)
             .map_err(|refusal| FieldProblem::new("principal", "invalid_principal", refusal.to_string())),
     );
     let lane = fields.read(lane(body.lane.as_deref()));
-    let wanted = fields.whole(|| Some(WantedBinding { principal: principal?, lane: lane? }))?;
+    let wanted = fields.whole(|| Some(RequestedBinding { principal: principal?, lane: lane? }))?;
     let done = api.services.set_principal_binding(&caller, *workload, wanted, key.as_ref()).await?;
     Ok(Answer::once(&done, &PrincipalBindingView::of(&done.value), StatusCode::OK)?.send())
 }
@@ -126,7 +126,7 @@ pub(crate) async fn set_principal_binding(
 #[delete("/v1/workloads/{workload_id}/principal-bindings/{principal}")]
 pub(crate) async fn delete_principal_binding(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<WorkloadId>, String)>,
 ) -> Result<HttpResponse, ApiError> {
     let (workload, principal) = path.into_inner();

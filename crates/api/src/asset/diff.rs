@@ -3,7 +3,7 @@
 use super::FromWorkspace;
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::ReadRefusals,
     error::ApiError,
@@ -44,12 +44,12 @@ pub(crate) struct DiffView {
 #[get("/v1/assets/{asset_id}/versions/{asset_version_id}/diff/{other_version_id}")]
 pub(crate) async fn diff_asset_versions(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetVersionId>, PathId<AssetVersionId>)>,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let (asset, one, other) = path.into_inner();
     let diff = api.services.diff_asset_versions(&caller, (*asset, from.id()), (*one, *other)).await?;
     let room = diff.weight.saturating_add(diff.readable.len());
-    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_room(room).send())
+    Ok(Answer::ok(&DiffView { patch: diff.patch, readable: diff.readable }).with_capacity(room).send())
 }

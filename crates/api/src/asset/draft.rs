@@ -3,7 +3,7 @@
 use super::VersionWarning;
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{ErrorBody, KeyParams, WriteRefusals},
     error::{ApiError, FieldProblem},
@@ -20,7 +20,7 @@ use uuid::Uuid;
 /// The workspace of a draft.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct DraftPlace {
+pub(crate) struct DraftQuery {
     /// The workspace for the draft. Requires `asset.create` there.
     workspace_id: Uuid,
 }
@@ -50,7 +50,7 @@ pub(crate) struct DraftView {
 #[utoipa::path(
     operation_id = "generate_asset_draft",
     tag = "assets",
-    params(DraftPlace, KeyParams),
+    params(DraftQuery, KeyParams),
     request_body = DraftRequest,
     responses(
         (status = 200, description = "The draft", body = DraftView),
@@ -61,14 +61,14 @@ pub(crate) struct DraftView {
 #[post("/v1/asset-drafts/generate")]
 pub(crate) async fn generate_asset_draft(
     api: web::Data<Api>,
-    caller: Identified,
-    query: Query<DraftPlace>,
+    caller: IdentifiedCaller,
+    query: Query<DraftQuery>,
     keyed: Keyed,
     body: Body<DraftRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let workspace = WorkspaceId::from(query.workspace_id);
     // The workspace is part of the request although it is in the query, so the digest includes it.
-    let key = keyed.of_caller(&caller.actor, || {
+    let key = keyed.into_request_key(&caller.actor, || {
         let mut digest = body.digest();
         digest.iter_mut().zip(workspace.uuid().as_bytes()).for_each(|(byte, more)| *byte ^= more);
         digest

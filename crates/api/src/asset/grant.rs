@@ -1,12 +1,12 @@
 //! Routes of asset grants.
 
-use super::{FromWorkspace, InWorkspace};
+use super::{FromWorkspace, WorkspaceQuery};
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{DeleteRefusals, KeyParams, PageParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         idempotency::Keyed,
@@ -95,7 +95,7 @@ impl NewAssetGrant {
 #[get("/v1/assets/{asset_id}/grants")]
 pub(crate) async fn list_asset_grants(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
@@ -107,22 +107,22 @@ pub(crate) async fn list_asset_grants(
 #[utoipa::path(
     operation_id = "create_asset_grant",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams),
     request_body = NewAssetGrant,
     responses((status = 201, description = "The grant", body = GrantView), WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/grants")]
 pub(crate) async fn create_asset_grant(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     body: Body<NewAssetGrant>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let new = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let (grantee, from) = (fields.read(new.grantee()), fields.read(query.required(new.workspace_id)));
     let (grantee, from) = fields.whole(|| Some((grantee?, from?)))?;
     let done = api.services.create_asset_grant(&caller, (*asset, from), grantee, key.as_ref()).await?;
@@ -145,7 +145,7 @@ pub(crate) async fn create_asset_grant(
 #[delete("/v1/assets/{asset_id}/grants/{grant_id}")]
 pub(crate) async fn delete_asset_grant(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<AssetId>, PathId<AssetGrantId>)>,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {

@@ -2,7 +2,7 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::ReadRefusals,
     error::ApiError,
@@ -94,7 +94,7 @@ impl HopView {
             asset_kind: referrer.asset.kind.as_str(),
             asset_version_id: referrer.asset_version_id.uuid(),
             version_label: referrer.version_label.to_string(),
-            path: field_path::of_pointer("content", &referrer.pointer),
+            path: field_path::from_pointer("content", &referrer.pointer),
             pointer: referrer.pointer.clone(),
             references: ReferenceView {
                 slug: referrer.target_slug.to_string(),
@@ -145,7 +145,7 @@ impl BlastRadiusView {
 /// The optional workspace that determines visibility.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct PerhapsFromWorkspace {
+pub(crate) struct OptionalVisibleFromQuery {
     /// The asset must be visible from this workspace; by default from any.
     workspace_id: Option<Uuid>,
 }
@@ -154,15 +154,15 @@ pub(crate) struct PerhapsFromWorkspace {
 #[utoipa::path(
     operation_id = "read_blast_radius",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), PerhapsFromWorkspace),
+    params(("asset_id" = Uuid, Path, description = "The asset"), OptionalVisibleFromQuery),
     responses((status = 200, description = "The dependents of the asset", body = BlastRadiusView), ReadRefusals)
 )]
 #[get("/v1/assets/{asset_id}/blast-radius")]
 pub(crate) async fn read_blast_radius(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    from: Query<PerhapsFromWorkspace>,
+    from: Query<OptionalVisibleFromQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let radius = api.services.blast_radius(&caller, *asset, from.workspace_id.map(Into::into)).await?;
     Ok(Answer::ok(&BlastRadiusView::of(&radius)).send())

@@ -1,9 +1,9 @@
 //! Routes of the asset lifecycle.
 
-use super::{AssetView, InWorkspace};
+use super::{AssetView, WorkspaceQuery};
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, KeyParams, RevisionRefusal, WriteRefusals},
     error::ApiError,
@@ -33,21 +33,21 @@ fn moved(done: &Done<Asset>) -> Result<HttpResponse, ApiError> {
 #[utoipa::path(
     operation_id = "activate_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/activate")]
 pub(crate) async fn activate_asset(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<AssetMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
     moved(&api.services.activate_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
 }
@@ -56,21 +56,21 @@ pub(crate) async fn activate_asset(
 #[utoipa::path(
     operation_id = "retire_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/retire")]
 pub(crate) async fn retire_asset(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<AssetMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
     moved(&api.services.retire_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
 }
@@ -79,21 +79,21 @@ pub(crate) async fn retire_asset(
 #[utoipa::path(
     operation_id = "archive_asset",
     tag = "assets",
-    params(("asset_id" = Uuid, Path, description = "The asset"), InWorkspace, KeyParams, IfMatchParams),
+    params(("asset_id" = Uuid, Path, description = "The asset"), WorkspaceQuery, KeyParams, IfMatchParams),
     request_body = AssetMove,
     responses((status = 200, description = "The asset in its new state", body = AssetView), RevisionRefusal, WriteRefusals)
 )]
 #[post("/v1/assets/{asset_id}/archive")]
 pub(crate) async fn archive_asset(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     asset: PathId<AssetId>,
-    query: Query<InWorkspace>,
+    query: Query<WorkspaceQuery>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<AssetMove>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let from = query.required(body.into_inner().workspace_id)?;
     moved(&api.services.archive_asset(&caller, (*asset, from), &expected, key.as_ref()).await?)
 }

@@ -18,7 +18,7 @@ const REMOTE_KEYS: [&str; 3] = ["base_url", "secret_ref", "timeout"];
 /// The keys of a price.
 const PRICE_KEYS: [&str; 3] = ["model", "input_micros_per_million", "output_micros_per_million"];
 /// Default time limit of a call.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum of the `concurrency` setting.
 const MOST: usize = 100_000;
 
@@ -160,7 +160,7 @@ impl ProviderEndpoint {
         });
         let secret_ref = place.text("secret_ref")?.map(|text| ServerSecretRef::parse(&text)).transpose();
         let timeout = match place.table.get("timeout") {
-            None => TIMEOUT,
+            None => DEFAULT_TIMEOUT,
             // A bare number is seconds.
             Some(Value::Integer(seconds)) => place.duration(&format!("{seconds}s"))?,
             Some(Value::String(text)) => place.duration(text)?,

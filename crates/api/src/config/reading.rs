@@ -14,11 +14,11 @@ use toml::{Table, Value};
 /// Prefixes of the project's variables.
 const PREFIXES: [&str; 2] = ["FAIRWAY_", "SERVICE_EMBED"];
 /// Key of the provider accounts, which have no variable.
-const PROVIDERS: &str = "providers";
+const PROVIDERS_KEY: &str = "providers";
 /// Variable that enables traces.
-const COLLECTOR: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const COLLECTOR_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// Minimum Jaro-Winkler similarity for a suggestion, of 1.
-const ALIKE: f64 = 0.7;
+const MIN_SIMILARITY: f64 = 0.7;
 
 /// Errors of the settings. They never contain values of secret settings.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -145,10 +145,10 @@ impl Raw {
     ) -> Result<Self, ConfigError> {
         let mut raw = Self { file: BTreeMap::new(), environment: BTreeMap::new(), providers: None, collector: false };
         if let Some(text) = file {
-            raw.take_table("", text.parse::<Table>().map_err(|failure| syntax(text, &failure))?)?;
+            raw.add_table("", text.parse::<Table>().map_err(|failure| syntax(text, &failure))?)?;
         }
         for (name, value) in environment {
-            raw.take_variable(&name.to_string_lossy(), value)?;
+            raw.add_variable(&name.to_string_lossy(), value)?;
         }
         Ok(raw)
     }
@@ -164,7 +164,7 @@ impl Raw {
     }
 
     /// Parses the value of a setting without a default; an empty value counts as unset.
-    pub(super) fn read_set<T>(
+    pub(super) fn read_optional<T>(
         &self,
         setting: &Setting,
         reader: impl FnOnce(&str) -> Result<T, String>,
@@ -196,22 +196,22 @@ impl Raw {
         self.file.get(setting.key).map_or((setting.default, Origin::Default), |text| (text, Origin::File))
     }
 
-    fn take_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
+    fn add_table(&mut self, prefix: &str, table: Table) -> Result<(), ConfigError> {
         for (name, value) in table {
             let key = format!("{prefix}{name}");
             let below = format!("{key}.");
             let known = SETTINGS.iter().find(|setting| setting.key == key);
             match (known, value) {
                 (Some(setting), value) => {
-                    let text = text_of(value).ok_or_else(|| invalid_kind(&key))?;
+                    let text = text_of(value).ok_or_else(|| unsupported_type(&key))?;
                     self.file.insert(setting.key, text);
                 }
-                (None, accounts) if key == PROVIDERS => self.providers = Some(accounts),
+                (None, accounts) if key == PROVIDERS_KEY => self.providers = Some(accounts),
                 (None, Value::Table(inner)) if SETTINGS.iter().any(|setting| setting.key.starts_with(&below)) => {
-                    self.take_table(&below, inner)?;
+                    self.add_table(&below, inner)?;
                 }
                 (None, _) => {
-                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS]);
+                    let keys = SETTINGS.iter().map(|setting| setting.key).chain([PROVIDERS_KEY]);
                     return Err(ConfigError::UnknownKey { nearest: nearest(&key, keys), key });
                 }
             }
@@ -219,8 +219,8 @@ impl Raw {
         Ok(())
     }
 
-    fn take_variable(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
-        if name == COLLECTOR {
+    fn add_variable(&mut self, name: &str, value: OsString) -> Result<(), ConfigError> {
+        if name == COLLECTOR_VARIABLE {
             self.collector = !value.is_empty();
         }
         // Some settings use variables of other programs, such as `VAULT_ADDR`; their other variables are ignored.
@@ -252,7 +252,7 @@ fn invalid(setting: &Setting, origin: Origin, text: &str, rule: String) -> Confi
     ConfigError::Invalid { name: name.to_owned(), rule, value }
 }
 
-fn invalid_kind(key: &str) -> ConfigError {
+fn unsupported_type(key: &str) -> ConfigError {
     let rule = "must be a text, a number, or a list of texts".to_owned();
     ConfigError::Invalid { name: key.to_owned(), rule, value: None }
 }
@@ -286,7 +286,7 @@ fn syntax(text: &str, failure: &toml::de::Error) -> ConfigError {
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
-        .filter(|(alike, _)| *alike >= ALIKE)
+        .filter(|(alike, _)| *alike >= MIN_SIMILARITY)
         .max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, candidate)| candidate.to_owned())
 }

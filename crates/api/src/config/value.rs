@@ -2,7 +2,7 @@
 
 use super::{AuthMode, Database, LocalModeExposure};
 use crate::{
-    embed::Ancestors,
+    embed::FrameAncestors,
     http::{
         client_address::TrustedProxies,
         site_guard::{HostName, Scheme},
@@ -11,7 +11,7 @@ use crate::{
 use fairway_artifacts::Location;
 use fairway_domain::{
     access::{ActorKind, ActorRef},
-    execution::dispatch::Dispatch,
+    execution::dispatch::DispatchPolicy,
     redaction::NationalId,
     slug::Slug,
 };
@@ -31,13 +31,13 @@ use url::Url;
 const LONGEST: u64 = 3650 * 86_400;
 
 /// Maximum of the queue limit of runs.
-const LONGEST_QUEUE: u32 = 10_000_000;
+const MAX_QUEUE_CAP: u32 = 10_000_000;
 
 /// Maximum of the limit on waiting requests.
-const LONGEST_LINE: usize = 100_000;
+const MAX_WAITING_LINE: usize = 100_000;
 /// Bounds of the memory limit in MiB. An idle server takes about 45 in a release build.
-const SMALLEST_MEMORY_LIMIT: usize = 64;
-const LARGEST_MEMORY_LIMIT: usize = 1 << 20;
+const MIN_MEMORY_LIMIT_MIB: usize = 64;
+const MAX_MEMORY_LIMIT_MIB: usize = 1 << 20;
 
 /// A text that may contain a credential. Its display forms omit the credential.
 #[derive(Clone, PartialEq, Eq)]
@@ -129,19 +129,19 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, String> {
 }
 
 pub(super) fn line(text: &str) -> Result<usize, String> {
-    let line = text.parse().ok().filter(|line| (1..=LONGEST_LINE).contains(line));
-    line.ok_or_else(|| format!("must be a number of requests from 1 to {LONGEST_LINE}"))
+    let line = text.parse().ok().filter(|line| (1..=MAX_WAITING_LINE).contains(line));
+    line.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_WAITING_LINE}"))
 }
 
 pub(super) fn memory_limit(text: &str) -> Result<usize, String> {
     let mebibytes =
-        text.parse().ok().filter(|limit: &usize| (SMALLEST_MEMORY_LIMIT..=LARGEST_MEMORY_LIMIT).contains(limit));
-    let refusal = || format!("must be a number of MiB from {SMALLEST_MEMORY_LIMIT} to {LARGEST_MEMORY_LIMIT}");
+        text.parse().ok().filter(|limit: &usize| (MIN_MEMORY_LIMIT_MIB..=MAX_MEMORY_LIMIT_MIB).contains(limit));
+    let refusal = || format!("must be a number of MiB from {MIN_MEMORY_LIMIT_MIB} to {MAX_MEMORY_LIMIT_MIB}");
     mebibytes.map(|limit| limit << 20).ok_or_else(refusal)
 }
 
-pub(super) fn dispatch(text: &str) -> Result<Dispatch, String> {
-    Dispatch::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
+pub(super) fn dispatch(text: &str) -> Result<DispatchPolicy, String> {
+    DispatchPolicy::parse(text).ok_or_else(|| "must be `inline`, `queued` or `hybrid`".to_owned())
 }
 
 pub(super) fn provisioning(text: &str) -> Result<Provisioning, String> {
@@ -149,8 +149,8 @@ pub(super) fn provisioning(text: &str) -> Result<Provisioning, String> {
 }
 
 pub(super) fn queue_cap(text: &str) -> Result<u32, String> {
-    let cap = text.parse().ok().filter(|cap| (1..=LONGEST_QUEUE).contains(cap));
-    cap.ok_or_else(|| format!("must be a number of runs from 1 to {LONGEST_QUEUE}"))
+    let cap = text.parse().ok().filter(|cap| (1..=MAX_QUEUE_CAP).contains(cap));
+    cap.ok_or_else(|| format!("must be a number of runs from 1 to {MAX_QUEUE_CAP}"))
 }
 
 pub(super) fn database(text: &str) -> Result<Database, String> {
@@ -197,11 +197,11 @@ pub(super) fn scheme(text: &str) -> Result<Scheme, String> {
 }
 
 /// Maximum burst, and maximum requests per minute.
-const FASTEST: u32 = 1_000_000;
+const MAX_RATE: u32 = 1_000_000;
 
 pub(super) fn rate(text: &str) -> Result<u32, String> {
-    let rate = text.parse().ok().filter(|rate| (1..=FASTEST).contains(rate));
-    rate.ok_or_else(|| format!("must be a number of requests from 1 to {FASTEST}"))
+    let rate = text.parse().ok().filter(|rate| (1..=MAX_RATE).contains(rate));
+    rate.ok_or_else(|| format!("must be a number of requests from 1 to {MAX_RATE}"))
 }
 
 /// Parses networks or single addresses.
@@ -253,9 +253,9 @@ pub(super) fn slugs(text: &str) -> Result<Vec<Slug>, String> {
     slugs.map_err(|_| "must list slugs of workloads".to_owned())
 }
 
-pub(super) fn ancestors(text: &str) -> Result<Ancestors, String> {
+pub(super) fn ancestors(text: &str) -> Result<FrameAncestors, String> {
     let rule = "must be `'none'`, or list `'self'` and origins such as https://portal.example";
-    Ancestors::parse(text).ok_or_else(|| rule.to_owned())
+    FrameAncestors::parse(text).ok_or_else(|| rule.to_owned())
 }
 
 pub(super) fn services(text: &str) -> Result<Vec<ActorRef>, String> {

@@ -16,7 +16,7 @@ use utoipa::openapi::{
 };
 
 /// Schemas of bodies whose responses carry an `ETag`.
-const TAGGED: [&str; 10] = [
+const ETAG_SCHEMAS: [&str; 10] = [
     "Approval",
     "Asset",
     "Binding",
@@ -46,7 +46,7 @@ fn all() -> Vec<Told> {
         told(REQUEST_ID, id, "The identifier of the request, as in the log and in audit events."),
         told(header::ETAG, text(), "The revision, for `If-Match`."),
         told(header::LOCATION, text(), "The URL of the resource."),
-        told(header::CONTENT_LOCATION, text(), "The URL of the run's events, if the response is an event stream."),
+        told(header::CONTENT_LOCATION_HEADER, text(), "The URL of the run's events, if the response is an event stream."),
         told(header::LINK, text(), "The URL of the next page as `rel=\"next\"`, if there is one."),
         told(TOTAL_COUNT, whole(), "The length of the list, counted up to 10000."),
         told(TOTAL_COUNT_CAPPED, truth(), "The list is longer than the count."),
@@ -85,7 +85,7 @@ fn of_operation(operation: &mut Operation) {
             (REQUEST_ID, true),
             (header::ETAG, tagged),
             (header::LOCATION, ["201", "202"].contains(&status.as_str())),
-            (header::CONTENT_LOCATION, executes && status == "200"),
+            (header::CONTENT_LOCATION_HEADER, executes && status == "200"),
             (header::LINK, succeeds && lists),
             (TOTAL_COUNT, succeeds && lists),
             (TOTAL_COUNT_CAPPED, succeeds && lists),
@@ -106,5 +106,5 @@ fn of_operation(operation: &mut Operation) {
 fn is_tagged(content: &RefOr<Content>) -> bool {
     let RefOr::T(Content { schema: Some(RefOr::Ref(schema)), .. }) = content else { return false };
     let name = schema.ref_location.rsplit('/').next();
-    name.is_some_and(|name| TAGGED.contains(&name))
+    name.is_some_and(|name| ETAG_SCHEMAS.contains(&name))
 }

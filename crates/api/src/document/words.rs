@@ -6,20 +6,20 @@
 
 use fairway_domain::{
     access::Role,
-    asset::{Lifecycle, MAX_CHANGE_NOTE, kind::AssetKind},
+    asset::{Lifecycle, MAX_CHANGE_NOTE_CHARS, kind::AssetKind},
     evidence::lineage::{ActionClass, InfluenceRole, Origin},
     execution::{
         Outcome, Status as RunStatus,
         code::Language,
         review::{MAX_NOTE as LONGEST_NOTE, Verdict as ReviewVerdict},
-        settle::{MAX_NOTE as LONGEST_SETTLEMENT, Settled},
+        settle::{MAX_NOTE as LONGEST_SETTLEMENT, Resolution},
     },
     generator::MAX_DESCRIPTION as MAX_DESCRIBED,
     knowledge::{
-        document::{DocumentId, MAX_CHUNKS, MAX_TITLE},
+        document::{DocumentId, MAX_CHUNKS, MAX_TITLE_CHARS},
         revocation::MAX_REASON as MAX_REVOCATION_REASON,
     },
-    memory::{MAX_SESSION, SessionId},
+    memory::{MAX_SESSION_CHARS, SessionId},
     policy::Outcome as PolicyOutcome,
     release::{
         StateName,
@@ -28,7 +28,7 @@ use fairway_domain::{
         rollback::MAX_REASON,
     },
     rollout::RolloutStatus,
-    share_link::LONGEST_LABEL,
+    share_link::MAX_LABEL_CHARS,
     slug::MAX_SLUG,
     tenant::{MAX_NAME, MAX_WORKSPACE_SLUG},
     workload::{InvocationMode, MAX_DESCRIPTION, Status as WorkloadStatus},
@@ -53,7 +53,7 @@ const CHECKSUM: &str = "^blake3:[0-9a-f]{64}$";
 /// Pattern of idempotency keys.
 const KEY: &str = "^[!-~]{1,255}$";
 /// Pattern of `If-Match`: `*` or entity tags.
-const TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
+const ENTITY_TAGS: &str = r#"^(\*|(W/)?"[!#-~]*"(, *(W/)?"[!#-~]*")*)$"#;
 /// Invisible characters, as far as portable patterns can name them; there are more beyond the basic multilingual plane.
 macro_rules! hidden {
     () => {
@@ -116,7 +116,7 @@ const PROPERTIES: &[Entry] = &[
     ("NewWorkspace", "name", name),
     ("NewWorkload", "name", name),
     ("WorkloadChange", "name", name),
-    ("NewShareLink", "label", || Form::Pattern(NAME, LONGEST_LABEL)),
+    ("NewShareLink", "label", || Form::Pattern(NAME, MAX_LABEL_CHARS)),
     ("NewWorkload", "description", description),
     ("WorkloadChange", "description", description),
     (ANY, "asset_kind", kinds),
@@ -134,7 +134,7 @@ const PROPERTIES: &[Entry] = &[
     (ANY, "session_id", session),
     (ANY, "document_id", || Form::Pattern(DocumentId::PATTERN, 128)),
     (ANY, "digest", || Form::Pattern(CHECKSUM, 71)),
-    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE)),
+    ("NewDocument", "title", || Form::Pattern(NAME, MAX_TITLE_CHARS)),
     ("NewReembedding", "max_chunks", || Form::AtMost(MAX_CHUNKS)),
     ("NewContractRevocation", "reason", || Form::Pattern(REASON, MAX_REVOCATION_REASON)),
     (ANY, "checksum", || Form::Pattern(CHECKSUM, 71)),
@@ -152,7 +152,7 @@ const PROPERTIES: &[Entry] = &[
     ("RunCode", "language", || words(Language::ALL.map(Language::as_str))),
     ("RunCode", "workload_slug", slug),
     ("RunCode", "environment", slug),
-    ("SettleRequest", "outcome", || words(Settled::ALL.map(Settled::as_str))),
+    ("SettleRequest", "outcome", || words(Resolution::ALL.map(Resolution::as_str))),
     ("SettleRequest", "note", || Form::Prose(LONGEST_SETTLEMENT)),
     ("QueuedExecution", "state", || Form::Words(vec![RunStatus::Queued.as_str()])),
     ("QueuedExecution", "review", pending),
@@ -172,8 +172,8 @@ const PROPERTIES: &[Entry] = &[
     ("WorkloadChange", "status", workload_statuses),
     ("NewApproval", "note", || Form::Prose(MAX_NOTE)),
     ("RollbackRequest", "reason", || Form::Pattern(REASON, MAX_REASON)),
-    ("NewVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
-    ("NewFlowVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE)),
+    ("NewVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE_CHARS)),
+    ("NewFlowVersion", "change_note", || Form::Prose(MAX_CHANGE_NOTE_CHARS)),
     ("GraphEvidence", "format", || Form::Words(vec!["graph"])),
     ("Health", "status", || Form::Words(vec!["ok"])),
     ("Readiness", "status", || Form::Words(vec!["ready", "unready", "leaving"])),
@@ -257,7 +257,7 @@ const fn principal() -> Form {
 }
 
 const fn session() -> Form {
-    Form::Pattern(SessionId::PATTERN, MAX_SESSION)
+    Form::Pattern(SessionId::PATTERN, MAX_SESSION_CHARS)
 }
 
 const fn label() -> Form {
@@ -303,7 +303,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
     for (of, schema) in schemas {
         if let RefOr::T(schema) = schema {
             open(schema);
-            properties_of(schema, &mut |name, object| shape(PROPERTIES, (of, name), object, &mut placed));
+            visit_properties(schema, &mut |name, object| shape(PROPERTIES, (of, name), object, &mut placed));
         }
     }
     for item in document.paths.paths.values_mut() {
@@ -312,7 +312,7 @@ pub(super) fn add(document: &mut OpenApi) -> BTreeSet<(&'static str, &'static st
             for parameter in parameters_of(operation) {
                 let name = parameter.name.clone();
                 if let Some(RefOr::T(Schema::Object(object))) = &mut parameter.schema {
-                    never_null(object);
+                    remove_null(object);
                     shape(PARAMETERS, (&id, &name), object, &mut placed);
                 }
             }
@@ -356,7 +356,7 @@ fn open(schema: &mut Schema) {
 }
 
 /// Removes null from the type of a parameter: a request cannot send it.
-fn never_null(object: &mut Object) {
+fn remove_null(object: &mut Object) {
     if let SchemaType::Array(types) = &object.schema_type {
         let mut others = types.iter().filter(|one| !matches!(one, Type::Null)).cloned();
         if let (Some(only), None) = (others.next(), others.next()) {
@@ -366,7 +366,7 @@ fn never_null(object: &mut Object) {
 }
 
 /// Visits the properties of a schema and of its parts.
-fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
+fn visit_properties(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
     let parts = match schema {
         Schema::Object(object) => {
             for (name, property) in &mut object.properties {
@@ -384,7 +384,7 @@ fn properties_of(schema: &mut Schema, each: &mut dyn FnMut(&str, &mut Object)) {
     };
     for part in parts {
         if let RefOr::T(part) = part {
-            properties_of(part, each);
+            visit_properties(part, each);
         }
     }
 }
@@ -426,7 +426,7 @@ fn shape(
                 object.max_length = Some(longest);
             }
             Form::Tags => {
-                object.pattern = Some(TAGS.to_owned());
+                object.pattern = Some(ENTITY_TAGS.to_owned());
                 object.examples = vec![Value::from("\"1\"")];
             }
             Form::Prose(longest) => {

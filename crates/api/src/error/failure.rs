@@ -21,7 +21,7 @@ use fairway_domain::{
         content::ContentRefusal,
         ports::{ArtifactError, BlockingRelease},
     },
-    execution::{review::ReviewRefusal, settle::SettleRefusal},
+    execution::{review::ReviewRefusal, settle::ResolveRefusal},
     field_path,
     flow::FlowProblem,
     knowledge::document::KnowledgeRefusal,
@@ -60,8 +60,8 @@ impl From<Failure> for ApiError {
                 "concurrent_change",
                 "concurrent requests changed this resource; read it and try again",
             ),
-            Failure::OutcomeLost => Self::answer_lost(),
-            Failure::Conflict(conflict) => of_conflict(conflict),
+            Failure::OutcomeLost => Self::response_lost(),
+            Failure::Conflict(conflict) => map_conflict(conflict),
             Failure::KeyOtherBody => Self::new(
                 StatusCode::CONFLICT,
                 "idempotency_key_conflict",
@@ -75,16 +75,16 @@ impl From<Failure> for ApiError {
             Failure::Tenant(refusal) => {
                 Self::invalid_field(FieldProblem::new(refusal.field(), refusal.code(), refusal.to_string()))
             }
-            Failure::Grant(refusal) => of_grant(refusal),
+            Failure::Grant(refusal) => map_grant_refusal(refusal),
             Failure::Principal(refusal) => FieldProblem::new("principal", refusal.code(), refusal.to_string()).into(),
-            Failure::Asset(refusal) => of_asset(refusal),
-            Failure::AssetInUse { shown, hidden } => of_use(&shown, hidden),
+            Failure::Asset(refusal) => map_asset_refusal(refusal),
+            Failure::AssetInUse { shown, hidden } => map_asset_in_use(&shown, hidden),
             Failure::Content(refusal) => of_content(refusal),
-            Failure::Canonical(refusal) => of_canonical(&refusal),
+            Failure::Canonical(refusal) => map_canonical_refusal(&refusal),
             Failure::Flow(problems) => of_flow(&problems),
-            Failure::Knowledge(refusal) => of_knowledge(refusal),
+            Failure::Knowledge(refusal) => map_knowledge_refusal(refusal),
             Failure::Workload(refusal) => of_workload(refusal),
-            Failure::Release(refusal) => of_release(refusal),
+            Failure::Release(refusal) => map_release_refusal(refusal),
             Failure::Environment(_) => {
                 FieldProblem::new("min_approvals", "out_of_bounds", "must be between 1 and 10").into()
             }
@@ -93,14 +93,14 @@ impl From<Failure> for ApiError {
             }
             Failure::Token(refusal) => Self::new(StatusCode::UNAUTHORIZED, refusal.code(), refusal.to_string())
                 .with_header(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            Failure::Throttled(throttled) => of_throttled(throttled),
+            Failure::Throttled(throttled) => map_rate_limit(throttled),
             Failure::Run(refusal) => of_run(refusal),
             Failure::Tool(refusal) => of_tool(refusal),
-            Failure::Review(refusal) => of_review(refusal),
-            Failure::Settle(refusal @ SettleRefusal::NotUnknown) => {
+            Failure::Review(refusal) => map_review_refusal(refusal),
+            Failure::Settle(refusal @ ResolveRefusal::NotUnknown) => {
                 Self::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string())
             }
-            Failure::Generate(refusal) => of_generate(refusal),
+            Failure::Generate(refusal) => map_generate_refusal(refusal),
             Failure::Store(error) => of_store(&error),
             Failure::Artifact(error @ ArtifactError::Unavailable(_)) => Self::unavailable().caused_by(&error),
             Failure::Integrity(_) => Self::new(
@@ -116,7 +116,7 @@ impl From<Failure> for ApiError {
 }
 
 /// Maps a conflict of the store. Conflicts of an access contract are problems of the content and name its fields.
-fn of_conflict(conflict: Conflict) -> ApiError {
+fn map_conflict(conflict: Conflict) -> ApiError {
     let field = match conflict {
         Conflict::ContractOfAnother => "content.access_contract.contract_id",
         Conflict::ContractRevoked => "content.access_contract.revoked",
@@ -139,7 +139,7 @@ const fn explain(conflict: Conflict) -> &'static str {
     match conflict {
         Conflict::DuplicateSlug => "this slug is taken",
         Conflict::DuplicateVersionLabel => "the asset already has a version with this label",
-        Conflict::AssetInUse => IN_USE,
+        Conflict::AssetInUse => ASSET_IN_USE_MESSAGE,
         Conflict::DuplicateGrant => "the asset already has this grant",
         Conflict::DuplicateRole => "the release already has a binding of this role",
         Conflict::DuplicateRoleBinding => "the principal already holds this role in this scope",
@@ -158,7 +158,7 @@ fn of_store(error: &StoreError) -> ApiError {
     }
 }
 
-fn of_grant(refusal: GrantRefusal) -> ApiError {
+fn map_grant_refusal(refusal: GrantRefusal) -> ApiError {
     match refusal {
         GrantRefusal::Principal => {
             ApiError::invalid_field(FieldProblem::new("principal", refusal.code(), refusal.to_string()))
@@ -171,9 +171,9 @@ fn of_grant(refusal: GrantRefusal) -> ApiError {
 }
 
 /// The reason why an asset cannot be archived.
-const IN_USE: &str = "unfinished releases bind versions of this asset";
+const ASSET_IN_USE_MESSAGE: &str = "unfinished releases bind versions of this asset";
 
-fn of_asset(refusal: AssetRefusal) -> ApiError {
+fn map_asset_refusal(refusal: AssetRefusal) -> ApiError {
     match refusal {
         AssetRefusal::Archived => ApiError::new(StatusCode::CONFLICT, refusal.code(), refusal.to_string()),
         AssetRefusal::Transition { from, .. } => {
@@ -186,7 +186,7 @@ fn of_asset(refusal: AssetRefusal) -> ApiError {
     }
 }
 
-fn of_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
+fn map_asset_in_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
     let releases: Vec<Value> = shown
         .iter()
         .map(|release| {
@@ -198,7 +198,7 @@ fn of_use(shown: &[BlockingRelease], hidden: usize) -> ApiError {
             })
         })
         .collect();
-    ApiError::new(StatusCode::CONFLICT, Conflict::AssetInUse.code(), IN_USE)
+    ApiError::new(StatusCode::CONFLICT, Conflict::AssetInUse.code(), ASSET_IN_USE_MESSAGE)
         .with("blocking_releases", releases)
         .with("hidden_releases", hidden)
 }
@@ -215,7 +215,7 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
                 .into_iter()
                 .map(|problem| {
                     json!({
-                        "path": echoed(field_path::of_pointer("content", &problem.pointer)),
+                        "path": echoed(field_path::from_pointer("content", &problem.pointer)),
                         "code": problem.code,
                         "message": problem.message,
                     })
@@ -232,8 +232,8 @@ fn of_content(refusal: ContentRefusal) -> ApiError {
     }
 }
 
-fn of_canonical(refusal: &CanonicalRefusal) -> ApiError {
-    let path = echoed(field_path::of_pointer("content", refusal.pointer()));
+fn map_canonical_refusal(refusal: &CanonicalRefusal) -> ApiError {
+    let path = echoed(field_path::from_pointer("content", refusal.pointer()));
     invalid_content(vec![json!({ "path": path, "code": refusal.code(), "message": refusal.to_string() })])
 }
 
@@ -242,10 +242,10 @@ fn of_flow(problems: &[FlowProblem]) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, "invalid_flow", "the flow is invalid").with("errors", errors)
 }
 
-fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
+fn map_knowledge_refusal(refusal: KnowledgeRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
-        KnowledgeRefusal::Asset(refusal) => of_asset(refusal),
+        KnowledgeRefusal::Asset(refusal) => map_asset_refusal(refusal),
         KnowledgeRefusal::OtherKind | KnowledgeRefusal::NoVersion => {
             ApiError::new(StatusCode::CONFLICT, code, refusal.to_string())
         }
@@ -256,13 +256,13 @@ fn of_knowledge(refusal: KnowledgeRefusal) -> ApiError {
             FieldProblem::new(format!("documents[{position}].{}", fault.field()), code, fault.to_string()).into()
         }
         KnowledgeRefusal::NoVectors => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, code, refusal.to_string())
-            .with_header(RETRY_AFTER, HeaderValue::from(PROVIDER_PAUSE)),
+            .with_header(RETRY_AFTER, HeaderValue::from(PROVIDER_RETRY_AFTER_SECONDS)),
         KnowledgeRefusal::Reason => FieldProblem::new("reason", code, refusal.to_string()).into(),
     }
 }
 
 /// `Retry-After` of a failed model call, in seconds.
-const PROVIDER_PAUSE: u64 = 5;
+const PROVIDER_RETRY_AFTER_SECONDS: u64 = 5;
 
 fn of_workload(refusal: WorkloadRefusal) -> ApiError {
     match refusal {
@@ -291,7 +291,7 @@ fn invalid_transition(code: &'static str, from: &str, valid: Vec<&str>) -> ApiEr
         .with("valid_transitions", valid)
 }
 
-fn of_release(refusal: ReleaseRefusal) -> ApiError {
+fn map_release_refusal(refusal: ReleaseRefusal) -> ApiError {
     let code = refusal.code();
     match refusal {
         ReleaseRefusal::NotEditable { state } => {
@@ -386,13 +386,13 @@ fn of_reference(unresolved: &UnresolvedReference) -> Value {
         "code": unresolved.code,
         "message": unresolved.message,
         "asset_slug": unresolved.asset_slug.as_str(),
-        "path": echoed(field_path::of_pointer("content", &unresolved.pointer)),
+        "path": echoed(field_path::from_pointer("content", &unresolved.pointer)),
         "offset": unresolved.offset,
     })
 }
 
 /// Maps a rate limit to 429 with the quota and the whole seconds until the next allowed request.
-fn of_throttled(Throttled { quota, wait }: Throttled) -> ApiError {
+fn map_rate_limit(Throttled { quota, wait }: Throttled) -> ApiError {
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1);
     ApiError::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", "rate limit exceeded; try again later")
         .with_header(RETRY_AFTER, HeaderValue::from(seconds))
@@ -426,7 +426,7 @@ fn of_tool(refusal: ToolRefusal) -> ApiError {
     match refusal {
         ToolRefusal::Arguments(problems) => {
             let fields = problems.into_iter().map(|problem| {
-                let path = echoed(field_path::of_pointer(ARGUMENTS, &problem.pointer));
+                let path = echoed(field_path::from_pointer(ARGUMENTS, &problem.pointer));
                 FieldProblem::new(path, problem.code, problem.message)
             });
             ApiError::validation(fields.collect())
@@ -442,7 +442,7 @@ fn of_tool(refusal: ToolRefusal) -> ApiError {
     }
 }
 
-fn of_review(refusal: ReviewRefusal) -> ApiError {
+fn map_review_refusal(refusal: ReviewRefusal) -> ApiError {
     let status = match refusal {
         ReviewRefusal::NotPending => StatusCode::CONFLICT,
         ReviewRefusal::Own => StatusCode::FORBIDDEN,
@@ -450,7 +450,7 @@ fn of_review(refusal: ReviewRefusal) -> ApiError {
     ApiError::new(status, refusal.code(), refusal.to_string())
 }
 
-fn of_generate(refusal: GenerateRefusal) -> ApiError {
+fn map_generate_refusal(refusal: GenerateRefusal) -> ApiError {
     let (code, message) = (refusal.code(), refusal.to_string());
     match refusal {
         GenerateRefusal::InlineUnavailable => ApiError::new(StatusCode::CONFLICT, code, message),

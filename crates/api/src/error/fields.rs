@@ -4,9 +4,9 @@ use super::{ApiError, FieldProblem};
 
 /// The problems found so far in the fields of a request.
 #[derive(Debug, Default)]
-pub(crate) struct Fields(Vec<FieldProblem>);
+pub(crate) struct FieldErrors(Vec<FieldProblem>);
 
-impl Fields {
+impl FieldErrors {
     /// The value of a field, or `None` after recording its problem.
     pub(crate) fn read<T>(&mut self, field: Result<T, FieldProblem>) -> Option<T> {
         match field {
@@ -38,12 +38,12 @@ mod tests {
 
     #[test]
     fn reports_all_field_problems_at_once() {
-        let mut fields = Fields::default();
+        let mut fields = FieldErrors::default();
         let read = (fields.read(Ok(1)), fields.read::<()>(Err(FieldProblem::missing("a"))));
         fields.note([FieldProblem::invalid("b")]);
         assert_eq!(read, (Some(1), None));
         assert_eq!(fields.0, [FieldProblem::missing("a"), FieldProblem::invalid("b")]);
         assert_eq!(fields.whole(|| Some(1)).unwrap_err().code(), "validation_error");
-        assert_eq!(Fields::default().whole(|| Some(1)).unwrap(), 1);
+        assert_eq!(FieldErrors::default().whole(|| Some(1)).unwrap(), 1);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::ReadRefusals,
     error::ApiError,
@@ -67,7 +67,7 @@ impl ArtifactView {
 #[get("/v1/executions/{execution_id}/evidence-artifacts/{artifact_id}")]
 pub(crate) async fn read_evidence_artifact(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<ExecutionId>, PathId<ArtifactId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (execution, artifact) = path.into_inner();

@@ -2,10 +2,10 @@
 
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::ReadRefusals,
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{paging, path::PathId, query::Query},
 };
 use actix_web::{HttpResponse, get, web};
@@ -70,7 +70,7 @@ struct DisclosedView {
 }
 
 /// Maximum decisions per item.
-const DECISIONS_NAMED: usize = 10;
+const MAX_DECISIONS: usize = 10;
 
 impl ItemView {
     fn of(row: LineageRow, disclosure: Disclosure) -> Self {
@@ -79,7 +79,7 @@ impl ItemView {
             Disclosure::Operator => Some(DisclosedView {
                 action_posture: row.posture().map(Outcome::as_str),
                 untrusted_reason: row.untrusted.clone(),
-                decision_evidence_refs: row.decisions.iter().map(|(id, _)| id.uuid()).take(DECISIONS_NAMED).collect(),
+                decision_evidence_refs: row.decisions.iter().map(|(id, _)| id.uuid()).take(MAX_DECISIONS).collect(),
             }),
         };
         Self {
@@ -137,12 +137,12 @@ fn word<T>(
 #[get("/v1/executions/{execution_id}/context-lineage")]
 pub(crate) async fn read_context_lineage(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
     query: Query<LineageQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let (limit, offset) = paging::within(query.limit, query.offset)?;
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let origin = fields.read(word("origin", query.origin.as_ref(), Origin::parse));
     let influence_role = fields.read(word("influence_role", query.influence_role.as_ref(), InfluenceRole::parse));
     let action_class = fields.read(word("action_class", query.action_class.as_ref(), ActionClass::parse));

@@ -1,6 +1,6 @@
 //! Delegation: the on-behalf-of fields of a request.
 
-use crate::error::{ApiError, FieldProblem, Fields};
+use crate::error::{ApiError, FieldProblem, FieldErrors};
 use actix_web::http::StatusCode;
 use fairway_domain::access::{ActorKind, ActorRef};
 use fairway_operations::access::IdentityMode;
@@ -28,7 +28,7 @@ pub(crate) fn subject(delegation: Said, is_trusted: bool, mode: IdentityMode) ->
     let auth_mode = match mode {
         IdentityMode::Local => "local",
     };
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let expected = |name, value: Option<Value>, expected: &'static str| {
         let rule = "this value does not fit the other on-behalf-of fields";
         if value.as_ref().and_then(Value::as_str) == Some(expected) {

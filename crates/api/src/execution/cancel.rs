@@ -3,7 +3,7 @@
 use super::{ExecutionView, visitor};
 use crate::{
     answer::Answer,
-    caller::{Visitor, result_token},
+    caller::{RuntimeClient, result_token},
     compose::Api,
     document::{ErrorBody, KeyParams, TokenParams, WriteRefusals},
     error::ApiError,
@@ -41,14 +41,14 @@ pub(crate) struct CancelRequest {}
 pub(crate) async fn cancel_execution(
     request: HttpRequest,
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
     keyed: Keyed,
     body: Body<CancelRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let token = result_token(request.headers())?;
     let caller = visitor(&api, arrival, (*execution, token.as_ref())).await?;
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let done = api.services.cancel_execution(&caller, (*execution, token.as_ref()), key.as_ref()).await?;
     let (ReadExecution { execution, steps }, replayed) = done.apart();
     Ok(Answer::once(&replayed, &ExecutionView::of(&execution, steps.as_deref())?, StatusCode::OK)?.send())

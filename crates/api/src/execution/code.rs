@@ -2,12 +2,12 @@
 
 use super::{ErrorView, QueuedExecution, answer, marked, naming, review, stored};
 use crate::{
-    caller::Visitor,
+    caller::RuntimeClient,
     compose::Api,
     document::{ErrorBody, KeyParams, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
-        body::{Names, Untold},
+        body::{ForbiddenNames, CheckedBody},
         idempotency::Keyed,
         request_context::request_id,
     },
@@ -43,7 +43,7 @@ pub(crate) struct RunCode {
     environment: String,
 }
 
-impl Names for RunCode {
+impl ForbiddenNames for RunCode {
     fn is_forbidden(name: &str) -> bool {
         is_forbidden(name)
     }
@@ -64,7 +64,7 @@ pub(crate) struct CodeResult {
 }
 
 /// Maximum script, in bytes.
-const MOST_CODE: usize = 256 << 10;
+const MAX_CODE_BYTES: usize = 256 << 10;
 
 /// Executes a script once, under the policy of a workload's release.
 ///
@@ -89,22 +89,22 @@ const MOST_CODE: usize = 256 << 10;
 #[post("/v1/runtime/code")]
 pub(crate) async fn run_code(
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     keyed: Keyed,
-    Untold(body): Untold<RunCode>,
+    CheckedBody(body): CheckedBody<RunCode>,
 ) -> Result<HttpResponse, ApiError> {
     let visit = api.services.receive(arrival).await?;
     let claims = visit.claims;
-    let key = keyed.of_caller(&claims.actor, || body.digest());
+    let key = keyed.into_request_key(&claims.actor, || body.digest());
     let RunCode { workspace_id, workload_slug, code, language, environment } = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let slug = |path: &'static str, text: &str| {
         Slug::parse(text).map_err(|refusal| FieldProblem::new(path, refusal.code(), "must be a slug"))
     };
     let environment = fields.read(slug("environment", &environment));
     let slug = fields.read(slug("workload_slug", &workload_slug));
     let language = fields.read(Language::parse(&language).ok_or_else(|| FieldProblem::invalid("language")));
-    if code.len() > MOST_CODE {
+    if code.len() > MAX_CODE_BYTES {
         fields.note([FieldProblem::new("code", "too_long", "a script has at most 262144 bytes")]);
     }
     let wanted = fields.whole(|| {
@@ -157,7 +157,7 @@ fn told(run: &Run) -> Result<HttpResponse, ApiError> {
 
 /// The error for a script with an unknown outcome.
 fn lost(otherwise: GatewayFailure, code: Option<&String>) -> ApiError {
-    let failure = code.and_then(|code| GatewayFailure::of_code(code)).unwrap_or(otherwise);
+    let failure = code.and_then(|code| GatewayFailure::from_code(code)).unwrap_or(otherwise);
     let status = match failure {
         GatewayFailure::Unreachable | GatewayFailure::Lost => StatusCode::BAD_GATEWAY,
         GatewayFailure::TimedOut => StatusCode::GATEWAY_TIMEOUT,

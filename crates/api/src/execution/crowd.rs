@@ -13,9 +13,9 @@ use std::{
 };
 
 /// Maximum streams of one run.
-const MOST_OF_RUN: usize = 32;
+const MAX_STREAMS_PER_RUN: usize = 32;
 /// Maximum streams of guests from one address.
-const MOST_OF_CLIENT: usize = 8;
+const MAX_STREAMS_PER_CLIENT: usize = 8;
 /// Maximum streams of this process. Each holds the buffers of a connection and polls its run.
 const MOST: usize = 1_024;
 /// `Retry-After` in seconds, after which a stream has probably ended.
@@ -23,7 +23,7 @@ const LATER: HeaderValue = HeaderValue::from_static("5");
 
 /// Counts the open streams of this process. Clones share state.
 #[derive(Clone, Debug, Default)]
-pub struct Crowd(Arc<Mutex<Counts>>);
+pub struct StreamLimiter(Arc<Mutex<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -36,19 +36,19 @@ struct Counts {
 #[derive(Debug)]
 #[must_use = "the stream counts as closed once this is dropped"]
 pub(super) struct Seat {
-    crowd: Crowd,
+    crowd: StreamLimiter,
     run: ExecutionId,
     client: Option<ClientAddress>,
 }
 
-impl Crowd {
+impl StreamLimiter {
     /// Acquires a permit for a stream of a run, and of a client if the caller is a guest.
     pub(super) fn enter(&self, run: ExecutionId, client: Option<ClientAddress>) -> Result<Seat, ApiError> {
         let mut counts = self.counts();
         let open = |count: Option<&usize>| count.copied().unwrap_or_default();
         let is_exceeded = counts.all >= MOST
-            || open(counts.of_runs.get(&run)) >= MOST_OF_RUN
-            || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MOST_OF_CLIENT);
+            || open(counts.of_runs.get(&run)) >= MAX_STREAMS_PER_RUN
+            || client.is_some_and(|client| open(counts.of_clients.get(&client)) >= MAX_STREAMS_PER_CLIENT);
         if is_exceeded {
             let message = "too many streams are open; close one or try again later";
             let refused = ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn limits_streams_per_process() {
-        let crowd = Crowd::default();
+        let crowd = StreamLimiter::default();
         let run = |number: usize| Uuid::from_u128(number as u128).into();
         let seats: Vec<Seat> = (0..MOST).map(|number| crowd.enter(run(number), None).unwrap()).collect();
         assert_eq!(crowd.enter(run(MOST), None).unwrap_err().code(), "too_many_streams");
@@ -106,14 +106,14 @@ mod tests {
 
     #[test]
     fn releases_permit_when_stream_ends() {
-        let crowd = Crowd::default();
+        let crowd = StreamLimiter::default();
         let run = |number| Uuid::from_u128(number).into();
         let client = ClientAddress::of("192.0.2.1".parse().unwrap());
         let mut seats: Vec<Seat> =
-            (0..MOST_OF_CLIENT as u128).map(|number| crowd.enter(run(number), Some(client)).unwrap()).collect();
+            (0..MAX_STREAMS_PER_CLIENT as u128).map(|number| crowd.enter(run(number), Some(client)).unwrap()).collect();
         assert!(crowd.enter(run(100), Some(client)).is_err());
         // A named caller counts only towards the limit of its run.
-        seats.extend((0..MOST_OF_RUN).map(|_| crowd.enter(run(100), None).unwrap()));
+        seats.extend((0..MAX_STREAMS_PER_RUN).map(|_| crowd.enter(run(100), None).unwrap()));
         let refused = crowd.enter(run(100), None).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.code()), (429, "too_many_streams"));
         drop(seats.remove(0));

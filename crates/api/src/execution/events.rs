@@ -3,7 +3,7 @@
 
 use super::{ExecutionResult, crowd::Seat, preference::EVENT_STREAM, visitor};
 use crate::{
-    caller::{RESULT_TOKEN, Visitor, result_token},
+    caller::{RESULT_TOKEN, RuntimeClient, result_token},
     compose::Api,
     document::{ErrorBody, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
@@ -14,7 +14,7 @@ use crate::{
 };
 use actix_web::{
     HttpRequest, HttpResponse, get,
-    http::header::{CONTENT_LOCATION, HeaderMap, HeaderName, HeaderValue},
+    http::header::{CONTENT_LOCATION_HEADER, HeaderMap, HeaderName, HeaderValue},
     web,
 };
 use bytes::Bytes;
@@ -26,7 +26,7 @@ use fairway_domain::{
 };
 use fairway_memory_limit::try_admit;
 use fairway_operations::{
-    execution::{Answer as Run, Following, Heard, Told},
+    execution::{Answer as Run, RunSubscription, Heard, Told},
     share_link::Arrival,
 };
 use futures_util::stream;
@@ -38,7 +38,7 @@ use utoipa::ToSchema;
 /// Request header with the id of the last event that the client received.
 pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Disables response buffering in proxies.
-const UNBUFFERED: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
+const NO_BUFFERING: (HeaderName, &str) = (HeaderName::from_static("x-accel-buffering"), "no");
 /// Maximum silence of a stream, because the server and proxies close idle connections.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// Poll interval of a run without a wakeup.
@@ -100,10 +100,10 @@ pub(crate) async fn read_execution_events(
     request: HttpRequest,
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let seen = last_seen(request.headers())?;
+    let seen = last_event_id(request.headers())?;
     let token = result_token(request.headers())?;
     visitor(&api, arrival.clone(), (*execution, token.as_ref())).await?;
     streamed(&api, &base, Followed { arrival, token, id: *execution }, seen).await
@@ -119,7 +119,7 @@ pub(super) struct Followed {
 
 /// The number of the last event that the client received. An empty value counts as none: clients send it after an event
 /// without an id (WHATWG HTML, 9.2.4).
-pub(super) fn last_seen(headers: &HeaderMap) -> Result<usize, ApiError> {
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<usize, ApiError> {
     let text = headers.get(&LAST_EVENT_ID).map(|value| value.to_str().map(str::trim));
     let number = match text {
         None | Some(Ok("")) => Some(0),
@@ -148,7 +148,7 @@ pub(super) async fn followed(
         }
     };
     if let Ok(events) = HeaderValue::from_str(&format!("/v1/executions/{id}/events")) {
-        answer.headers_mut().insert(CONTENT_LOCATION, events);
+        answer.headers_mut().insert(CONTENT_LOCATION_HEADER, events);
     }
     if run.replayed {
         answer.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
@@ -202,14 +202,14 @@ pub(super) async fn streamed(
         let portion = telling.next().await?;
         Some((Ok::<_, Infallible>(portion), telling))
     });
-    Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(UNBUFFERED).streaming(portions))
+    Ok(HttpResponse::Ok().content_type(EVENT_STREAM).insert_header(NO_BUFFERING).streaming(portions))
 }
 
 /// State of one event stream.
 struct Telling {
     api: web::Data<Api>,
     base: web::Data<HttpBase>,
-    following: Following,
+    following: RunSubscription,
     followed: Followed,
     request_id: RequestId,
     heard: Heard,

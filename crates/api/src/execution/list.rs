@@ -2,10 +2,10 @@
 
 use super::{ExecutionView, review};
 use crate::{
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{PageParams, ReadRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::paging::List,
 };
 use actix_web::{HttpResponse, get, web};
@@ -45,13 +45,13 @@ pub(crate) struct ExecutionListQuery {
 #[get("/v1/executions")]
 pub(crate) async fn list_executions(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<ExecutionListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let asked = &list.filter;
     let status = asked.status.as_deref();
     let status = status.map(|text| Status::parse(text).ok_or_else(|| FieldProblem::invalid("status"))).transpose();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let status = fields.read(status.and_then(|status| review::of_status(status, asked.review.as_deref())));
     let since = fields.read(moment("since", asked.since.as_deref()));
     let until = fields.read(moment("until", asked.until.as_deref()));

@@ -31,7 +31,7 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
     }
     Ok(if is_queued {
         Patience::Line
-    } else if wants_events(headers) {
+    } else if accepts_event_stream(headers) {
         Patience::Acceptance
     } else {
         Patience::End(wait)
@@ -39,7 +39,7 @@ pub(super) fn patience(headers: &HeaderMap, mode: Option<&str>) -> Result<Patien
 }
 
 /// Whether the client accepts an event stream explicitly; wildcards do not count.
-fn wants_events(headers: &HeaderMap) -> bool {
+fn accepts_event_stream(headers: &HeaderMap) -> bool {
     let values = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|range| {
         let mut parts = range.split(';').map(str::trim);

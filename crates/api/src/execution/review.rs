@@ -1,19 +1,19 @@
 //! Routes of human reviews of results.
 
-use super::{ExecutionView, PENDING, StoredOutput};
+use super::{ExecutionView, REVIEW_PENDING, StoredOutput};
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{KeyParams, ReadRefusals, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{body::Body, idempotency::Keyed, path::PathId},
 };
 use actix_web::{HttpResponse, get, http::StatusCode, post, web};
 use fairway_domain::{
     execution::{
         Execution, Status,
-        review::{AwaitingAnswer, MAX_NOTE, REJECTED, Verdict},
+        review::{AnswerUnderReview, MAX_NOTE, REJECTED_CODE, Verdict},
     },
     id::ExecutionId,
     text::is_prose,
@@ -37,8 +37,8 @@ pub(crate) struct ReviewRequest {
 pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<Option<Status>, FieldProblem> {
     match (review, status) {
         (None, status) => Ok(status),
-        (Some(PENDING), None | Some(Status::AwaitingReview)) => Ok(Some(Status::AwaitingReview)),
-        (Some(PENDING), Some(_)) => {
+        (Some(REVIEW_PENDING), None | Some(Status::AwaitingReview)) => Ok(Some(Status::AwaitingReview)),
+        (Some(REVIEW_PENDING), Some(_)) => {
             Err(FieldProblem::new("review", "invalid", "a run with a pending review has the status `awaiting_review`"))
         }
         (Some(_), _) => Err(FieldProblem::invalid("review")),
@@ -48,7 +48,7 @@ pub(super) fn of_status(status: Option<Status>, review: Option<&str>) -> Result<
 /// The error of a denied run: by its policy, or by a reviewer.
 pub(super) fn denied(execution: &Execution) -> ApiError {
     let error = match &execution.error {
-        Some(error) if error.code == REJECTED => {
+        Some(error) if error.code == REJECTED_CODE => {
             ApiError::new(StatusCode::FORBIDDEN, "review_rejected", "a reviewer rejected the result")
         }
         Some(_) | None => ApiError::new(StatusCode::FORBIDDEN, "policy_denied", "the policy does not allow this run"),
@@ -67,14 +67,14 @@ pub(super) fn denied(execution: &Execution) -> ApiError {
 #[post("/v1/executions/{execution_id}/review")]
 pub(crate) async fn review_execution(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
     keyed: Keyed,
     body: Body<ReviewRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let ReviewRequest { outcome, note } = body.into_inner();
-    let mut fields = Fields::default();
+    let mut fields = FieldErrors::default();
     let verdict = fields.read(Verdict::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
         let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
@@ -114,10 +114,10 @@ pub(crate) struct AwaitingReviewView {
 #[get("/v1/executions/{execution_id}/review")]
 pub(crate) async fn read_execution_review(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
 ) -> Result<HttpResponse, ApiError> {
-    let AwaitingAnswer { kept, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
+    let AnswerUnderReview { kept, asked_at, lapses_at } = api.services.awaiting_review(&caller, *execution).await?;
     let stored = serde_json::from_str(&kept).map_err(|error| ApiError::internal().caused_by(&error))?;
     let StoredOutput { output, metadata } = stored;
     let (asked_at, lapses_at) = (asked_at.to_string(), lapses_at.to_string());

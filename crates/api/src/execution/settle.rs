@@ -3,15 +3,15 @@
 use super::ExecutionView;
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{KeyParams, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{body::Body, idempotency::Keyed, path::PathId},
 };
 use actix_web::{HttpResponse, http::StatusCode, post, web};
 use fairway_domain::{
-    execution::settle::{MAX_NOTE, Settled},
+    execution::settle::{MAX_NOTE, Resolution},
     id::ExecutionId,
     text::is_prose,
 };
@@ -40,15 +40,15 @@ pub(crate) struct SettleRequest {
 #[post("/v1/executions/{execution_id}/settle")]
 pub(crate) async fn settle_execution(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     execution: PathId<ExecutionId>,
     keyed: Keyed,
     body: Body<SettleRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
     let SettleRequest { outcome, note } = body.into_inner();
-    let mut fields = Fields::default();
-    let settled = fields.read(Settled::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
+    let mut fields = FieldErrors::default();
+    let settled = fields.read(Resolution::parse(&outcome).ok_or_else(|| FieldProblem::invalid("outcome")));
     if !note.as_ref().is_none_or(|note| is_prose(note, MAX_NOTE)) {
         let rule = "a note has at most 2000 characters and no invisible characters except line breaks and tabs";
         fields.note([FieldProblem::new("note", "invalid_text", rule)]);

@@ -21,7 +21,7 @@ pub(crate) fn of_run(run: &Run) -> Result<ToolResult, ApiError> {
     let execution = &run.execution;
     match execution.status {
         Status::Queued | Status::Running | Status::AwaitingReview => {
-            let review = (execution.status == Status::AwaitingReview).then_some(super::PENDING);
+            let review = (execution.status == Status::AwaitingReview).then_some(super::REVIEW_PENDING);
             let result_token = run.result_token.as_ref().map(|token| token.reveal().to_owned());
             let (execution_id, state) = (execution.execution_id.uuid(), Status::Queued.as_str());
             ToolResult::new("queued", &QueuedExecution { execution_id, state, review, result_token })

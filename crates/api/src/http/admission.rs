@@ -21,37 +21,37 @@ use std::{
 /// Time that a queue must stay long to count as standing.
 const STRETCH: Duration = Duration::from_millis(100);
 /// Time without a refusal after which the overload ends.
-const RELIEF: Duration = Duration::from_secs(1);
+const OVERLOAD_COOLDOWN: Duration = Duration::from_secs(1);
 /// The fraction of the queue limit that applies under overload, as numerator and denominator. It keeps PostgreSQL busy
 /// and leaves time for refusals.
-const SERVED: (usize, usize) = (1, 2);
+const OVERLOAD_FRACTION: (usize, usize) = (1, 2);
 /// Factor by which a burst may exceed the queue limit.
 const CROWD: usize = 3;
 
 /// Maximum requests in flight of one worker thread, including those whose bodies still arrive. Each takes about 90 KiB
 /// besides its body in an unoptimized build.
-const MAX_UNDER_WAY: usize = 512;
+const MAX_IN_FLIGHT: usize = 512;
 
 /// Requests that one worker thread serves at a time while the process is at its memory limit.
-const SERVED_AT_MEMORY_LIMIT: usize = 4;
+const MAX_IN_FLIGHT_AT_MEMORY_LIMIT: usize = 4;
 
 /// Refusals per second of one worker thread that are sent without delay. Refusals share the thread with admitted
 /// requests and delay them.
-const REFUSALS_A_SECOND: u32 = 3_000;
+const REFUSALS_PER_SECOND: u32 = 3_000;
 /// Maximum delay of a refusal. It bounds the refusals of one connection to four per second.
-const LONGEST_DELAY: Duration = Duration::from_millis(250);
+const MAX_REFUSAL_DELAY: Duration = Duration::from_millis(250);
 
 /// Load shedder of one worker thread. Clones share state.
 #[derive(Clone, Debug)]
 pub struct Admission {
     waiting: Waiting,
     line: usize,
-    books: Arc<Mutex<Books>>,
+    books: Arc<Mutex<ShedState>>,
 }
 
 /// The client that a request is counted for, from its unverified claims: a lookup would cost a query.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Party {
+pub enum ClientKey {
     /// The tenant that the request names.
     Tenant(TenantId),
     /// The caller, if the request names no tenant.
@@ -64,12 +64,12 @@ pub enum Party {
 #[derive(Debug)]
 #[must_use = "the request counts as answered once this is dropped"]
 pub struct Admitted {
-    party: Party,
-    books: Arc<Mutex<Books>>,
+    party: ClientKey,
+    books: Arc<Mutex<ShedState>>,
 }
 
 #[derive(Debug)]
-struct Books {
+struct ShedState {
     stretch_began: Instant,
     /// The minimum of waiting statements in this window, sampled at each request.
     fewest: usize,
@@ -77,14 +77,14 @@ struct Books {
     /// Time of the next refusal.
     next_refusal: Instant,
     /// Requests in flight by client, without zero entries.
-    under_way: HashMap<Party, usize>,
+    under_way: HashMap<ClientKey, usize>,
 }
 
 impl Admission {
     /// Creates a load shedder over the statements that wait for PostgreSQL; `line` is the limit of a standing queue.
     #[must_use]
     pub fn new(waiting: Waiting, line: usize) -> Self {
-        let books = Books {
+        let books = ShedState {
             stretch_began: Instant::now(),
             fewest: 0,
             overloaded_until: None,
@@ -95,12 +95,12 @@ impl Admission {
     }
 
     /// A permit for a request of this client, or `None` if the request must be refused.
-    pub fn admit(&self, party: Party, now: Instant) -> Option<Admitted> {
+    pub fn admit(&self, party: ClientKey, now: Instant) -> Option<Admitted> {
         self.admit_within(party, now, is_exhausted)
     }
 
     /// Like `admit`, with a replaceable check whether the process is at its memory limit.
-    fn admit_within(&self, party: Party, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
+    fn admit_within(&self, party: ClientKey, now: Instant, is_exhausted: impl FnOnce() -> bool) -> Option<Admitted> {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.waiting.now();
         books.fewest = books.fewest.min(waiting);
@@ -110,26 +110,26 @@ impl Admission {
                 if books.overloaded_until.is_none_or(|until| now >= until) {
                     tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
                 }
-                books.overloaded_until = Some(now + RELIEF);
+                books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             }
             books.stretch_began = now;
         }
         let all: usize = books.under_way.values().sum();
-        if all >= SERVED_AT_MEMORY_LIMIT && is_exhausted() {
+        if all >= MAX_IN_FLIGHT_AT_MEMORY_LIMIT && is_exhausted() {
             return None;
         }
         // A client with few requests in flight is still served, up to twice the limit.
-        if all >= MAX_UNDER_WAY && (all >= MAX_UNDER_WAY.saturating_mul(2) || !books.is_owed(&party)) {
+        if all >= MAX_IN_FLIGHT && (all >= MAX_IN_FLIGHT.saturating_mul(2) || !books.is_below_fair_share(&party)) {
             return None;
         }
         let overloaded = books.overloaded_until.is_some_and(|until| now < until);
         let burst = self.line.saturating_mul(CROWD);
-        let limit = if overloaded { self.line * SERVED.0 / SERVED.1 } else { burst };
-        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_owed(&party)) {
+        let limit = if overloaded { self.line * OVERLOAD_FRACTION.0 / OVERLOAD_FRACTION.1 } else { burst };
+        if waiting >= limit && (waiting >= burst.saturating_mul(2) || !books.is_below_fair_share(&party)) {
             if !overloaded {
                 tracing::warn!(waiting, "PostgreSQL is overloaded; refusing part of the requests with 503");
             }
-            books.overloaded_until = Some(now + RELIEF);
+            books.overloaded_until = Some(now + OVERLOAD_COOLDOWN);
             return None;
         }
         *books.under_way.entry(party.clone()).or_default() += 1;
@@ -144,17 +144,17 @@ impl Admission {
     pub fn refusal_due(&self, now: Instant) -> Instant {
         let mut books = self.books.lock().unwrap_or_else(PoisonError::into_inner);
         let due = books.next_refusal.max(now);
-        if due.saturating_duration_since(now) > LONGEST_DELAY {
-            return now + LONGEST_DELAY;
+        if due.saturating_duration_since(now) > MAX_REFUSAL_DELAY {
+            return now + MAX_REFUSAL_DELAY;
         }
-        books.next_refusal = due + Duration::from_secs(1) / REFUSALS_A_SECOND;
+        books.next_refusal = due + Duration::from_secs(1) / REFUSALS_PER_SECOND;
         due
     }
 }
 
-impl Books {
+impl ShedState {
     /// Whether a client has less than its fair share of the requests in flight, and other clients exist.
-    fn is_owed(&self, party: &Party) -> bool {
+    fn is_below_fair_share(&self, party: &ClientKey) -> bool {
         let own = self.under_way.get(party).copied().unwrap_or_default();
         let all: usize = self.under_way.values().sum();
         let parties = self.under_way.len() + usize::from(own == 0);
@@ -182,8 +182,8 @@ mod tests {
 
     const LINE: usize = 6;
 
-    fn party(name: &str) -> Party {
-        Party::Caller(ActorRef::parse(name).unwrap())
+    fn party(name: &str) -> ClientKey {
+        ClientKey::Caller(ActorRef::parse(name).unwrap())
     }
 
     /// Spawns `many` waiting statements that end when the set is dropped.
@@ -223,7 +223,7 @@ mod tests {
         tokio::task::yield_now().await;
         assert!(admission.admit(ada.clone(), later).is_some());
         let _line = waits(&waiting, LINE).await;
-        assert!(admission.admit(ada, later + RELIEF).is_some());
+        assert!(admission.admit(ada, later + OVERLOAD_COOLDOWN).is_some());
     }
 
     #[tokio::test]
@@ -231,7 +231,7 @@ mod tests {
         let admission = Admission::new(Waiting::default(), LINE);
         let (ada, now) = (party("user:ada"), Instant::now());
         let admit = |is_exhausted: bool| admission.admit_within(ada.clone(), now, move || is_exhausted);
-        let mut served: Vec<Admitted> = (0..SERVED_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
+        let mut served: Vec<Admitted> = (0..MAX_IN_FLIGHT_AT_MEMORY_LIMIT).map(|_| admit(true).unwrap()).collect();
         assert!(admit(true).is_none());
         assert!(admit(false).is_some());
         drop(served.pop());
@@ -242,7 +242,7 @@ mod tests {
     async fn bounds_requests_in_flight_and_serves_other_clients() {
         let admission = Admission::new(Waiting::default(), LINE);
         let (crowd, other, now) = (party("anonymous"), party("user:other"), Instant::now());
-        let held: Vec<Admitted> = (0..MAX_UNDER_WAY).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
+        let held: Vec<Admitted> = (0..MAX_IN_FLIGHT).map(|_| admission.admit(crowd.clone(), now).unwrap()).collect();
         assert!(admission.admit(crowd.clone(), now).is_none());
         assert!(admission.admit(other, now).is_some());
         drop(held);
@@ -253,16 +253,16 @@ mod tests {
     fn spreads_refusals_over_time_and_bounds_their_delay() {
         let admission = Admission::new(Waiting::default(), LINE);
         let now = Instant::now();
-        let interval = Duration::from_secs(1) / REFUSALS_A_SECOND;
+        let interval = Duration::from_secs(1) / REFUSALS_PER_SECOND;
         assert_eq!(admission.refusal_due(now), now);
         assert_eq!(admission.refusal_due(now), now + interval);
         assert_eq!(admission.refusal_due(now), now + interval * 2);
         // After a pause the first refusal is sent at once.
         let later = now + Duration::from_secs(1);
         assert_eq!(admission.refusal_due(later), later);
-        let delays: Vec<Duration> = (0..REFUSALS_A_SECOND).map(|_| admission.refusal_due(later) - later).collect();
-        assert!(delays.iter().all(|delay| (interval..=LONGEST_DELAY).contains(delay)));
-        assert_eq!(delays.last(), Some(&LONGEST_DELAY), "the delay is bounded for any number of refusals");
+        let delays: Vec<Duration> = (0..REFUSALS_PER_SECOND).map(|_| admission.refusal_due(later) - later).collect();
+        assert!(delays.iter().all(|delay| (interval..=MAX_REFUSAL_DELAY).contains(delay)));
+        assert_eq!(delays.last(), Some(&MAX_REFUSAL_DELAY), "the delay is bounded for any number of refusals");
     }
 
     #[tokio::test]

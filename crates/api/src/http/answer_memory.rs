@@ -70,7 +70,7 @@ pub async fn answer_memory<B: MessageBody + 'static>(
                 // Unit tests have no base.
                 None => return Ok(response),
                 Some(Err(_)) => {
-                    let refusal = without_room(&response);
+                    let refusal = refusal_without_memory(&response);
                     let (request, _) = response.into_parts();
                     return Ok(ServiceResponse::new(request, refusal.error_response()));
                 }
@@ -78,17 +78,17 @@ pub async fn answer_memory<B: MessageBody + 'static>(
         }
     };
     Ok(response.map_body(|_, body| match body.try_into_bytes() {
-        Ok(bytes) => BoxBody::new(Portions { bytes, _held: held }),
+        Ok(bytes) => BoxBody::new(ChunkedBody { bytes, _held: held }),
         Err(body) => BoxBody::new(Whole { body, _held: held }),
     }))
 }
 
 /// The 503 for a response without memory. A change is already committed; without an idempotency key the error must tell
 /// the caller so.
-fn without_room<B>(response: &ServiceResponse<B>) -> ApiError {
+fn refusal_without_memory<B>(response: &ServiceResponse<B>) -> ApiError {
     let is_change = !response.request().method().is_safe() && response.status().is_success();
     if is_change && !response.request().headers().contains_key(IDEMPOTENCY_KEY) {
-        ApiError::answer_lost()
+        ApiError::response_lost()
     } else {
         ApiError::unavailable()
     }
@@ -101,12 +101,12 @@ enum Held {
 }
 
 /// A body that is written chunk by chunk.
-struct Portions {
+struct ChunkedBody {
     bytes: Bytes,
     _held: Held,
 }
 
-impl MessageBody for Portions {
+impl MessageBody for ChunkedBody {
     type Error = Infallible;
 
     fn size(&self) -> BodySize {

@@ -4,7 +4,7 @@ mod diagnosis;
 mod names;
 mod value;
 
-pub use names::Names;
+pub use names::ForbiddenNames;
 
 use super::{
     HttpBase,
@@ -13,7 +13,7 @@ use super::{
     shape,
 };
 use crate::{
-    caller::unread_fields,
+    caller::field_refusal,
     error::{ApiError, FieldProblem},
 };
 use actix_web::{
@@ -47,7 +47,7 @@ use tokio::time::timeout;
 /// Default body limit of a route, in bytes.
 pub const ONE_MEBIBYTE: usize = 1 << 20;
 /// Body bytes that routes with a larger limit read before they authorize the caller.
-const MAX_UNAUTHORIZED: usize = 64 << 10;
+const MAX_UNAUTHORIZED_BYTES: usize = 64 << 10;
 /// Peak copies of a document in a handler: as values, as canonical text, and as the stored bytes.
 const COPIES: usize = 2;
 
@@ -69,7 +69,7 @@ impl<T, const LIMIT: usize> Body<T, LIMIT> {
     }
 
     /// The value, and a member that the type deferred, moved out of the document.
-    pub fn into_parts_with(self, member: &str) -> (T, Value) {
+    pub fn split_member(self, member: &str) -> (T, Value) {
         let Self { value, mut document } = self;
         let member = document.as_object_mut().and_then(|members| members.remove(member));
         (value, member.unwrap_or_default())
@@ -111,7 +111,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest for Body<T, LIMIT> {
 }
 
 impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
-    async fn read((bytes, mut memory): Arrived, request: &HttpRequest) -> Result<Self, ApiError> {
+    async fn read((bytes, mut memory): ReceivedBody, request: &HttpRequest) -> Result<Self, ApiError> {
         let (document, heap_bytes) = if bytes.is_empty() {
             (Value::Object(Map::new()), 0)
         } else {
@@ -127,7 +127,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> Body<T, LIMIT> {
         memory.resize(heap_bytes.saturating_mul(COPIES)).await.map_err(|_| ApiError::unavailable())?;
         // The reservation lasts until the response: the handler derives further data from the document.
         request.extensions_mut().insert(memory);
-        let value = read_as(&document).map_err(|problems| unread_fields(request, problems))?;
+        let value = read_as(&document).map_err(|problems| field_refusal(request, problems))?;
         Ok(Self { value, document })
     }
 }
@@ -162,7 +162,7 @@ impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
     ) -> Result<Body<T, LIMIT>, ApiError> {
         let headers = self.request.headers();
         let is_small = !headers.contains_key(header::TRANSFER_ENCODING)
-            && content_length(headers).unwrap_or_default() <= MAX_UNAUTHORIZED;
+            && content_length(headers).unwrap_or_default() <= MAX_UNAUTHORIZED_BYTES;
         if !is_small {
             authorize.await?;
         }
@@ -174,9 +174,9 @@ impl<T: DeserializeOwned, const LIMIT: usize> DeferredBody<T, LIMIT> {
 /// A body without forbidden member names. A body with one is refused with 422 `forbidden_field` before any other check,
 /// and the error repeats nothing of it. So is a body with more names than the scan checks, if it is valid JSON.
 #[derive(Debug)]
-pub struct Untold<T>(pub Body<T>);
+pub struct CheckedBody<T>(pub Body<T>);
 
-impl<T: DeserializeOwned + Names> FromRequest for Untold<T> {
+impl<T: DeserializeOwned + ForbiddenNames> FromRequest for CheckedBody<T> {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
@@ -199,14 +199,14 @@ fn told() -> ApiError {
 }
 
 /// The bytes of a body, with their memory reservation.
-type Arrived = (BytesMut, RequestMemory);
+type ReceivedBody = (BytesMut, RequestMemory);
 
 /// Receives the bytes of a body within the limits of size and time.
 fn arrived(
     request: &HttpRequest,
     payload: &mut Payload,
     limit: usize,
-) -> impl Future<Output = Result<Arrived, ApiError>> + use<> {
+) -> impl Future<Output = Result<ReceivedBody, ApiError>> + use<> {
     let accepted = accept(request.headers(), limit);
     let announced = content_length(request.headers()).unwrap_or_default();
     let base = request.app_data::<web::Data<HttpBase>>().cloned();
@@ -231,9 +231,9 @@ fn unread(refusal: JsonRefusal) -> ApiError {
 /// A required member that may be large. [`Body::split_member`] moves it out of the document; deserializing it would
 /// make a copy.
 #[derive(Debug)]
-pub struct Later;
+pub struct DeferredMember;
 
-impl<'de> Deserialize<'de> for Later {
+impl<'de> Deserialize<'de> for DeferredMember {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
@@ -319,7 +319,7 @@ async fn arrive(
     (mut payload, mut memory): (Payload, RequestMemory),
     announced: usize,
     limit: usize,
-) -> Result<Arrived, ApiError> {
+) -> Result<ReceivedBody, ApiError> {
     let announced = announced.min(limit);
     let mut bytes = BytesMut::new();
     let mut is_reserved = false;

@@ -51,20 +51,20 @@ use write_rate::WriteRate;
 /// Maximum length of a response that the framework creates itself, in bytes.
 const SHORT: usize = 1024;
 /// Maximum bytes of one read.
-const READ: usize = 8 << 10;
+const READ_BYTES: usize = 8 << 10;
 /// Maximum bytes that the guard reads ahead while the receive window is closed.
 const AHEAD: usize = 256;
 /// The end of a head.
 const END: &[u8; 4] = b"\r\n\r\n";
 /// Bytes that the framework refuses at any position of a head or trailer section.
-const NO_REQUEST: &[u8] = b"\r\0";
+const INVALID_BYTES: &[u8] = b"\r\0";
 
 /// Activity of a connection: whether it serves a request, and the time of its last activity. Clones share state.
 #[derive(Clone, Debug)]
-pub struct Line(Rc<LineState>);
+pub struct Line(Rc<ActivityState>);
 
 #[derive(Debug)]
-struct LineState {
+struct ActivityState {
     serving: Cell<bool>,
     /// Bytes of incomplete request heads.
     unread: RefCell<Unread<'static>>,
@@ -78,11 +78,11 @@ struct LineState {
 /// Marks a connection as active while it serves a request.
 #[derive(Debug)]
 #[must_use = "the connection counts as waiting once this is dropped"]
-pub struct Serving(Line);
+pub struct RequestGuard(Line);
 
 impl Line {
     fn new() -> Self {
-        Self(Rc::new(LineState {
+        Self(Rc::new(ActivityState {
             serving: Cell::new(false),
             unread: RefCell::default(),
             window: ReceiveWindow::default(),
@@ -92,11 +92,11 @@ impl Line {
     }
 
     /// Marks the start of a request. Its processing time does not count as idle time.
-    pub fn serve(&self) -> Serving {
+    pub fn serve(&self) -> RequestGuard {
         self.0.serving.set(true);
         self.0.unread.borrow_mut().clear();
         self.0.requests.set(self.0.requests.get().wrapping_add(1));
-        Serving(self.clone())
+        RequestGuard(self.clone())
     }
 
     /// Opens the receive window: the consumer of the current body waits for more.
@@ -109,7 +109,7 @@ impl Line {
     }
 }
 
-impl Drop for Serving {
+impl Drop for RequestGuard {
     fn drop(&mut self) {
         self.0.0.serving.set(false);
         self.0.0.window.answer();
@@ -119,7 +119,7 @@ impl Drop for Serving {
 
 /// A connection with an idle timeout, read and write limits, and error bodies.
 #[derive(Debug)]
-pub struct Guarded<S> {
+pub struct GuardedConnection<S> {
     inner: S,
     line: Line,
     patience: Duration,
@@ -144,7 +144,7 @@ struct Replacement {
     instead_of: usize,
 }
 
-impl<S> Guarded<S> {
+impl<S> GuardedConnection<S> {
     /// Guards a new connection.
     pub fn new(inner: S, patience: Duration) -> Self {
         let timer = Box::pin(sleep_until(Instant::now() + patience));
@@ -170,7 +170,7 @@ impl<S> Guarded<S> {
     }
 
     /// Reads a few bytes ahead to detect a closed connection, so that requests of disconnected clients are cancelled.
-    fn watch_for_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
+    fn detect_disconnect(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>>
     where
         S: AsyncRead + Unpin,
     {
@@ -199,7 +199,7 @@ impl<S> Guarded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for GuardedConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -214,11 +214,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             let this = &mut *self;
             let state = (this.framing.messages(), this.line.0.serving.get());
             if this.line.0.window.is_closed(state, context) {
-                return this.watch_for_end(context);
+                return this.detect_disconnect(context);
             }
-            let mut space = [MaybeUninit::uninit(); READ];
+            let mut space = [MaybeUninit::uninit(); READ_BYTES];
             let mut space = ReadBuf::uninit(&mut space);
-            let mut read = space.take(buffer.remaining().min(READ));
+            let mut read = space.take(buffer.remaining().min(READ_BYTES));
             if this.ahead.is_empty() {
                 ready!(Pin::new(&mut this.inner).poll_read(context, &mut read))?;
             } else {
@@ -236,7 +236,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             }
             let (at, refusal) = match this.framing.follow(read) {
                 Ok(at) => (at, None),
-                Err(Stop::Refused(at)) => (at, Some(NO_REQUEST)),
+                Err(Stop::Refused(at)) => (at, Some(INVALID_BYTES)),
                 Err(Stop::Ended(at)) => (at, Some(&[][..])),
             };
             let (now, later) = read.split_at_checked(at).unwrap_or((read, &[]));
@@ -266,7 +266,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for GuardedConnection<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.cut {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
@@ -309,7 +309,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
 
 /// The replacement bytes, if the last response in `bytes` comes from the framework.
 fn replaced(bytes: &[u8]) -> Option<Replacement> {
-    if !bytes.ends_with(END) {
+    if !bytes.record(END) {
         return None;
     }
     let tail_at = bytes.len().saturating_sub(SHORT);

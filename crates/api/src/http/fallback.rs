@@ -16,7 +16,7 @@ use utoipa::openapi::OpenApi;
 /// Path patterns of the documentation pages.
 const BESIDE: [&str; 2] = ["/docs", "/docs/{_:.*}"];
 /// Path pattern of embeddable pages. A 405 here would reveal which slugs have a page, so this pattern is excluded.
-const FRAMED: &str = "/{slug}";
+const EMBED_PATTERN: &str = "/{slug}";
 
 /// The methods of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,7 +28,7 @@ impl KnownMethods {
     pub fn of(document: &OpenApi) -> Self {
         let mut known = Self::default();
         BESIDE.iter().for_each(|pattern| known.add(pattern, "GET"));
-        for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != FRAMED) {
+        for (pattern, item) in document.paths.paths.iter().filter(|(pattern, _)| *pattern != EMBED_PATTERN) {
             for (method, _) in operations(item) {
                 known.add(pattern, method);
             }
@@ -67,7 +67,7 @@ pub async fn fallback(request: HttpRequest) -> HttpResponse {
 
 /// A 404, as a page for browsers and as JSON for other clients.
 pub(crate) fn nothing(request: &HttpRequest) -> HttpResponse {
-    if html::is_preferred(request.headers()) {
+    if html::prefers_html(request.headers()) {
         return html::page(StatusCode::NOT_FOUND, "Not found", "<p>This page does not exist.</p>");
     }
     ApiError::not_found().error_response()

@@ -130,7 +130,7 @@ mod tests {
         }
         assert!(is_forwarded_with(&[]), "no host");
         assert!(is_forwarded_with(&[("Host", "localhost"), ("Host", "localhost")]), "two hosts");
-        for header in FORWARDING {
+        for header in FORWARDING_HEADERS {
             assert!(is_forwarded_with(&[("Host", "localhost"), (header, "")]), "{header}");
         }
         for header in NAMES {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     /// Headers that products and standards add, in the spelling of their manuals.
-    const FORWARDING: [&str; 60] = [
+    const FORWARDING_HEADERS: [&str; 60] = [
         "Forwarded",
         "Forwarded-For",
         "Forwarded-Proto",

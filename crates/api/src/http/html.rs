@@ -35,7 +35,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// Whether a client prefers HTML to JSON, as browsers do. Without a preference it gets JSON.
-pub(crate) fn is_preferred(headers: &HeaderMap) -> bool {
+pub(crate) fn prefers_html(headers: &HeaderMap) -> bool {
     weight(headers, "text/html") > weight(headers, "application/json")
 }
 
@@ -97,8 +97,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(ACCEPT, HeaderValue::from_static(accept));
-            assert_eq!(is_preferred(&headers), expected, "{accept}");
+            assert_eq!(prefers_html(&headers), expected, "{accept}");
         }
-        assert!(!is_preferred(&HeaderMap::new()));
+        assert!(!prefers_html(&HeaderMap::new()));
     }
 }

@@ -19,11 +19,11 @@ pub struct IdempotencyKey(String);
 
 /// Extracts the optional key of a request; 422 if there are several keys or the key is malformed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Keyed(Option<RequestPlace>);
+pub struct Keyed(Option<RoutedKey>);
 
 /// A key with the method and path of its request.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct RequestPlace {
+struct RoutedKey {
     key: IdempotencyKey,
     route: String,
 }
@@ -46,8 +46,8 @@ impl IdempotencyKey {
 impl Keyed {
     /// The key scoped to its caller and route, for the stores.
     #[must_use]
-    pub fn of_caller(self, caller: &ActorRef, body_digest: impl FnOnce() -> [u8; 32]) -> Option<RequestKey> {
-        let RequestPlace { key, route } = self.0?;
+    pub fn into_request_key(self, caller: &ActorRef, body_digest: impl FnOnce() -> [u8; 32]) -> Option<RequestKey> {
+        let RoutedKey { key, route } = self.0?;
         Some(RequestKey { key: key.0, caller: caller.clone(), route, body_digest: body_digest() })
     }
 }
@@ -73,7 +73,7 @@ fn read(request: &HttpRequest) -> Result<Keyed, ApiError> {
     // The path includes identifiers: the same key on two resources is two keys. These routes ignore case, so the path
     // is lowercased.
     let route = format!("{} {}", request.method(), routed(request).to_ascii_lowercase());
-    Ok(Keyed(Some(RequestPlace { key, route })))
+    Ok(Keyed(Some(RoutedKey { key, route })))
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
         }
         let keyed = Keyed::extract(&request.to_http_request()).await;
         let caller = ActorRef::parse("user:ada").unwrap();
-        keyed.map(|keyed| keyed.of_caller(&caller, || [7; 32])).map_err(|refusal| refusal.code())
+        keyed.map(|keyed| keyed.into_request_key(&caller, || [7; 32])).map_err(|refusal| refusal.code())
     }
 
     #[actix_web::test]

@@ -8,9 +8,9 @@ use std::sync::{
 /// Shared shutdown flag. After the announcement every response closes its connection, so that clients reconnect
 /// elsewhere between two requests and never lose one.
 #[derive(Clone, Debug, Default)]
-pub struct Leaving(Arc<AtomicBool>);
+pub struct ShutdownSignal(Arc<AtomicBool>);
 
-impl Leaving {
+impl ShutdownSignal {
     /// Announces the shutdown.
     pub fn announce(&self) {
         self.0.store(true, Ordering::Relaxed);
@@ -26,4 +26,4 @@ impl Leaving {
 /// Response extension with the shutdown state that the body reports. It keeps the `Connection` header consistent with
 /// the body if the announcement comes in between.
 #[derive(Clone, Copy, Debug)]
-pub struct SaidLeaving(pub bool);
+pub struct ReportedShutdown(pub bool);

@@ -24,13 +24,13 @@ const MAX_SMALL_REQUESTS: usize = 24 << 20;
 /// Maximum bytes of all large requests together.
 const MAX_LARGE_REQUESTS: usize = 64 << 20;
 /// Maximum bytes of all large unread responses together.
-const MAX_ANSWERS: usize = 64 << 20;
+const MAX_RESPONSES: usize = 64 << 20;
 /// Maximum bytes of a document while it is parsed. Arriving bodies leave this much of the budget and of each client's
 /// half to complete bodies. Otherwise bodies that wait for the memory of their values could hold the whole budget and
 /// deadlock.
-const LARGEST_DOCUMENT: usize = 16 << 20;
+const MAX_DOCUMENT_BYTES: usize = 16 << 20;
 /// Time that a request waits for memory.
-const WAIT: Duration = Duration::from_secs(2);
+const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The memory budget is exhausted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -79,11 +79,11 @@ impl MemoryBudget {
     /// A budget of `max` bytes.
     #[must_use]
     pub fn new(max: usize) -> Self {
-        Self::with_room_for_values(max, 0)
+        Self::with_reserve(max, 0)
     }
 
     /// A budget of `max` bytes, of which arriving bodies leave `kept_from_arrivals` bytes free.
-    fn with_room_for_values(max: usize, kept_from_arrivals: usize) -> Self {
+    fn with_reserve(max: usize, kept_from_arrivals: usize) -> Self {
         let (usage, released) = (Mutex::default(), Notify::new());
         Self(Arc::new(Shared { max, max_of_client: max / 2, kept_from_arrivals, usage, released }))
     }
@@ -142,7 +142,7 @@ impl Reservation {
     /// # Errors
     /// When the budget is still exhausted after [`MAX_WAIT`].
     async fn resize_at(&mut self, stage: Stage, bytes: usize) -> Result<(), Exhausted> {
-        let until = Instant::now() + WAIT;
+        let until = Instant::now() + MAX_WAIT;
         let shared = Arc::clone(&self.budget.0);
         loop {
             // Registered before the attempt, so a release between the attempt and the wait is not lost.
@@ -173,9 +173,9 @@ pub struct MemoryBudgets {
 impl Default for MemoryBudgets {
     fn default() -> Self {
         Self {
-            small_requests: MemoryBudget::with_room_for_values(MAX_SMALL_REQUESTS, SMALL),
-            large_requests: MemoryBudget::with_room_for_values(MAX_LARGE_REQUESTS, LARGEST_DOCUMENT),
-            answers: MemoryBudget::new(MAX_ANSWERS),
+            small_requests: MemoryBudget::with_reserve(MAX_SMALL_REQUESTS, SMALL),
+            large_requests: MemoryBudget::with_reserve(MAX_LARGE_REQUESTS, MAX_DOCUMENT_BYTES),
+            answers: MemoryBudget::new(MAX_RESPONSES),
         }
     }
 }
@@ -248,7 +248,7 @@ impl RequestMemory {
         let growth = self.large_growth(bytes);
         self.large.resize_at(stage, bytes.saturating_sub(SMALL)).await?;
         if growth > 0 {
-            admit(growth, WAIT).await.map_err(|_| Exhausted)?.detach();
+            admit(growth, MAX_WAIT).await.map_err(|_| Exhausted)?.detach();
         }
         Ok(())
     }
@@ -344,7 +344,7 @@ mod tests {
                 }
             }
             let last = arrived.last_mut().unwrap();
-            assert_eq!(last.resize(LARGEST_DOCUMENT).await, Ok(()), "{clients:?}");
+            assert_eq!(last.resize(MAX_DOCUMENT_BYTES).await, Ok(()), "{clients:?}");
         }
     }
 

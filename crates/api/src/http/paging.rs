@@ -17,8 +17,8 @@ use actix_web::{
     web,
 };
 pub use cursor::CursorKey;
-pub(crate) use cursor::Seal;
-use fairway_domain::store::{Listed, Mark, Paging, Start};
+pub(crate) use cursor::CursorSeal;
+use fairway_domain::store::{Page, Cursor, PageRequest, Start};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::{collections::BTreeMap, future::Future, pin::Pin};
 use url::form_urlencoded;
@@ -31,21 +31,21 @@ pub const TOTAL_COUNT_CAPPED: HeaderName = HeaderName::from_static("x-total-coun
 /// Default rows per page.
 const DEFAULT_LIMIT: u32 = 50;
 /// Maximum rows per page.
-const LARGEST_LIMIT: u32 = 200;
+const MAX_LIMIT: u32 = 200;
 /// Maximum offset, and the largest exact count.
-const DEEPEST_OFFSET: u32 = 10_000;
+const MAX_OFFSET: u32 = 10_000;
 /// Message for every invalid `limit`.
 const LIMIT_RULE: &str = "`limit` must be 1 to 200";
 /// Message for every invalid `offset`; a too large one also has its own code.
 const OFFSET_RULE: &str = "`offset` must be 0 to 10000";
 /// Share token parameter: accepted by every list and never repeated in a response.
-const SECRET_PARAMETER: &str = "token";
+const SHARE_TOKEN_PARAMETER: &str = "token";
 /// The parameters that select a page; all others are filters.
 const PAGE_PARAMETERS: [&str; 3] = ["limit", "offset", "cursor"];
 
 /// A list without filters.
 #[derive(Deserialize, Debug)]
-pub struct Unfiltered {}
+pub struct NoFilter {}
 
 /// Extractor of a list request with filters `Q`.
 ///
@@ -56,8 +56,8 @@ pub struct Unfiltered {}
 pub struct List<Q> {
     /// The filters.
     pub filter: Q,
-    paging: Paging,
-    seal: Seal,
+    paging: PageRequest,
+    seal: CursorSeal,
     /// The request path, for the link to the next page.
     path: String,
     filters: BTreeMap<String, String>,
@@ -73,31 +73,31 @@ struct Asked {
 impl<Q> List<Q> {
     /// The page request for the stores.
     #[must_use]
-    pub const fn paging(&self) -> Paging {
+    pub const fn paging(&self) -> PageRequest {
         self.paging
     }
 
     /// A response with the rows of this page.
-    pub fn answer<T: Serialize>(&self, page: &Listed<T>) -> HttpResponse {
-        self.answer_resource(&page.rows, page.total, page.next)
+    pub fn answer<T: Serialize>(&self, page: &Page<T>) -> HttpResponse {
+        self.respond_with(&page.rows, page.total, page.next)
     }
 
     /// A response with a resource that contains a page of a list with `total` rows, and a link to the page after
     /// `next`.
-    pub fn answer_resource(&self, resource: &impl Serialize, total: u64, next: Option<Mark>) -> HttpResponse {
+    pub fn respond_with(&self, resource: &impl Serialize, total: u64, next: Option<Cursor>) -> HttpResponse {
         let mut response = HttpResponse::build(StatusCode::OK);
-        if total > u64::from(DEEPEST_OFFSET) {
-            response.insert_header((TOTAL_COUNT, DEEPEST_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
+        if total > u64::from(MAX_OFFSET) {
+            response.insert_header((TOTAL_COUNT, MAX_OFFSET)).insert_header((TOTAL_COUNT_CAPPED, "true"));
         } else {
             response.insert_header((TOTAL_COUNT, total));
         }
-        if let Some(link) = next.map(|next| self.link_to(next)) {
+        if let Some(link) = next.map(|next| self.next_link(next)) {
             response.insert_header(link);
         }
         response.json(resource)
     }
 
-    fn link_to(&self, next: Mark) -> (HeaderName, String) {
+    fn next_link(&self, next: Cursor) -> (HeaderName, String) {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.filters).append_pair("limit", &self.paging.limit.to_string());
         query.append_pair("cursor", &self.seal.seal(next));
@@ -121,28 +121,28 @@ impl<Q: DeserializeOwned + 'static> FromRequest for List<Q> {
 
 fn read<Q: DeserializeOwned>(path: String, query: &str, key: CursorKey) -> Result<List<Q>, ApiError> {
     let mut filters = query::parameters(query)?;
-    filters.remove(SECRET_PARAMETER);
-    let asked: Asked = query::of(filters.iter().filter(|(name, _)| is_of_page(name))).map_err(with_bounds)?;
-    filters.retain(|name, _| !is_of_page(name));
+    filters.remove(SHARE_TOKEN_PARAMETER);
+    let asked: Asked = query::of(filters.iter().filter(|(name, _)| is_page_parameter(name))).map_err(with_bounds)?;
+    filters.retain(|name, _| !is_page_parameter(name));
     let filter = query::of(&filters)?;
-    let seal = Seal::new(key, &path, &filters);
-    let paging = Paging { limit: limit(asked.limit)?, start: start(asked.offset, asked.cursor.as_deref(), &seal)? };
+    let seal = CursorSeal::new(key, &path, &filters);
+    let paging = PageRequest { limit: limit(asked.limit)?, start: start(asked.offset, asked.cursor.as_deref(), &seal)? };
     Ok(List { filter, paging, seal, path, filters })
 }
 
-fn is_of_page(name: &str) -> bool {
+fn is_page_parameter(name: &str) -> bool {
     PAGE_PARAMETERS.contains(&name)
 }
 
 fn limit(asked: Option<u64>) -> Result<u32, ApiError> {
     match asked.map(u32::try_from) {
         None => Ok(DEFAULT_LIMIT),
-        Some(Ok(limit)) if (1..=LARGEST_LIMIT).contains(&limit) => Ok(limit),
+        Some(Ok(limit)) if (1..=MAX_LIMIT).contains(&limit) => Ok(limit),
         Some(Ok(_) | Err(_)) => Err(FieldProblem::new("limit", "invalid", LIMIT_RULE).into()),
     }
 }
 
-fn start(offset: Option<u64>, cursor: Option<&str>, seal: &Seal) -> Result<Start, ApiError> {
+fn start(offset: Option<u64>, cursor: Option<&str>, seal: &CursorSeal) -> Result<Start, ApiError> {
     match (offset.map(u32::try_from), cursor) {
         (Some(_), Some(_)) => {
             Err(FieldProblem::new("offset", "invalid", "`offset` and `cursor` cannot be combined").into())
@@ -151,7 +151,7 @@ fn start(offset: Option<u64>, cursor: Option<&str>, seal: &Seal) -> Result<Start
             FieldProblem::new("cursor", "invalid", "the cursor does not belong to this list with these filters").into()
         }),
         (None, None) => Ok(Start::Skip(0)),
-        (Some(Ok(offset)), None) if offset <= DEEPEST_OFFSET => Ok(Start::Skip(offset)),
+        (Some(Ok(offset)), None) if offset <= MAX_OFFSET => Ok(Start::Skip(offset)),
         (Some(Ok(_) | Err(_)), None) => {
             let rule = "`offset` must be 0 to 10000; follow the cursor in `Link` for later pages";
             Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", rule))
@@ -164,7 +164,7 @@ pub(crate) fn within(asked_limit: Option<u64>, offset: Option<u64>) -> Result<(u
     let limit = limit(asked_limit)?;
     match offset.map(u32::try_from) {
         None => Ok((limit, 0)),
-        Some(Ok(offset)) if offset <= DEEPEST_OFFSET => Ok((limit, offset)),
+        Some(Ok(offset)) if offset <= MAX_OFFSET => Ok((limit, offset)),
         Some(Ok(_) | Err(_)) => Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "offset_too_deep", OFFSET_RULE)),
     }
 }
@@ -200,7 +200,7 @@ mod tests {
         for (query, limit, offset) in
             [("", 50, 0), ("limit=1", 1, 0), ("limit=200&offset=10000", 200, 10_000), ("q=x&offset=5", 50, 5)]
         {
-            let expected = Paging { limit, start: Start::Skip(offset) };
+            let expected = PageRequest { limit, start: Start::Skip(offset) };
             assert_eq!(list(query).unwrap().paging(), expected, "{query}");
         }
         for (query, code) in [
@@ -239,8 +239,8 @@ mod tests {
         answer.headers().get("link").map(|value| value.to_str().unwrap())
     }
 
-    fn page(total: u64, next: Option<u128>) -> Listed<&'static str> {
-        Listed { rows: vec!["x"], total, next: next.map(Mark::new) }
+    fn page(total: u64, next: Option<u128>) -> Page<&'static str> {
+        Page { rows: vec!["x"], total, next: next.map(Cursor::new) }
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let next = linked.strip_prefix("</v1/assets?").unwrap().strip_suffix(">; rel=\"next\"").unwrap();
         assert!(next.starts_with("q=a%22%3E+b&limit=2&cursor="), "{next}");
         assert_eq!(list(next).unwrap().filter.q.as_deref(), Some("a\"> b"));
-        assert_eq!(list(next).unwrap().paging(), Paging { limit: 2, start: Start::Behind(Mark::new(0xabc)) });
+        assert_eq!(list(next).unwrap().paging(), PageRequest { limit: 2, start: Start::Behind(Cursor::new(0xabc)) });
         // Another limit and an additional share token do not change the list.
         let cursor = next.rsplit('=').next().unwrap();
         let filter = "q=a%22%3E+b";

@@ -1,12 +1,12 @@
 //! Query parameters of a request.
 
-use super::shape::{self, ShapeError, is_odd_identifier};
+use super::shape::{self, DeserializeError, is_odd_identifier};
 use crate::error::{ApiError, FieldProblem};
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::{
     Deserializer,
     de::{
-        DeserializeOwned, IntoDeserializer, Visitor,
+        DeserializeOwned, IntoDeserializer, RuntimeClient,
         value::{MapDeserializer, StrDeserializer},
     },
     forward_to_deserialize_any,
@@ -102,16 +102,16 @@ fn digit(byte: u8) -> Option<u8> {
 struct Text<'a>(&'a str);
 
 impl Text<'_> {
-    fn parse<N: FromStr>(&self) -> Result<N, ShapeError> {
+    fn parse<N: FromStr>(&self) -> Result<N, DeserializeError> {
         // `parse` would accept a leading plus sign.
         if self.0.starts_with('+') {
-            return Err(ShapeError::Invalid);
+            return Err(DeserializeError::Invalid);
         }
-        self.0.parse().map_err(|_| ShapeError::Invalid)
+        self.0.parse().map_err(|_| DeserializeError::Invalid)
     }
 }
 
-impl<'de> IntoDeserializer<'de, ShapeError> for Text<'_> {
+impl<'de> IntoDeserializer<'de, DeserializeError> for Text<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -121,16 +121,16 @@ impl<'de> IntoDeserializer<'de, ShapeError> for Text<'_> {
 
 macro_rules! numbers {
     ($($method:ident $visit:ident),*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        fn $method<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
             visitor.$visit(self.parse()?)
         }
     )*};
 }
 
 impl<'de> Deserializer<'de> for Text<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_str(self.0)
     }
 
@@ -140,26 +140,26 @@ impl<'de> Deserializer<'de> for Text<'_> {
         deserialize_i64 visit_i64
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_enum<V: RuntimeClient<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
-        let name: StrDeserializer<'_, ShapeError> = self.0.into_deserializer();
+    ) -> Result<V::Value, DeserializeError> {
+        let name: StrDeserializer<'_, DeserializeError> = self.0.into_deserializer();
         visitor.visit_enum(name)
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        if is_odd_identifier(self.0) { Err(ShapeError::Invalid) } else { visitor.visit_str(self.0) }
+    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        if is_odd_identifier(self.0) { Err(DeserializeError::Invalid) } else { visitor.visit_str(self.0) }
     }
 
     forward_to_deserialize_any! {

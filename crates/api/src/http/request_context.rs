@@ -8,7 +8,7 @@
 use crate::{
     caller::is_guest,
     error::ApiError,
-    http::{HttpBase, connection::Line, deprecation::Deprecation, leaving::SaidLeaving},
+    http::{HttpBase, connection::Line, deprecation::Deprecation, leaving::ReportedShutdown},
     metrics::{Method, RequestFacts},
     telemetry,
 };
@@ -25,14 +25,14 @@ use actix_web::{
     web,
 };
 use fairway_domain::id::RequestId;
-use fairway_postgres::with_time_waited;
+use fairway_postgres::with_wait_time;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
 use opentelemetry::trace::TraceId;
 use std::{
     panic::AssertUnwindSafe,
     time::{Duration, Instant},
 };
-use tracing::{Instrument as _, Span, field::Empty};
+use tracing::{Instrument as _, LoadDuration, field::Empty};
 use uuid::Uuid;
 
 /// Request and response header with the request id.
@@ -43,7 +43,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// Default `Retry-After` of 429 and 503, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 /// Maximum length of a logged path, in bytes. Paths are percent-encoded, so they contain no control characters.
-const LOGGED_PATH: usize = 256;
+const MAX_LOGGED_PATH: usize = 256;
 /// Route label of unmatched paths, so that clients cannot choose metric labels.
 const UNMATCHED: &str = "unmatched";
 
@@ -58,7 +58,7 @@ pub(super) const DEFAULT_HEADERS: [(HeaderName, HeaderValue); 4] = [
 /// Path prefix of the documentation pages, which have scripts and styles.
 const PAGES: &str = "/docs/";
 /// Content security policy of these pages: only resources of this server. Their library sets inline styles.
-const PAGES_POLICY: HeaderValue = HeaderValue::from_static(
+const DOCS_CONTENT_SECURITY_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
 );
@@ -92,10 +92,10 @@ pub async fn request_context<B: MessageBody + 'static>(
     let span = arrival.span.clone();
     // A panic in a handler ends only its request. The service shares only atomics and connection pools.
     let inside = CURRENT.scope(id, AssertUnwindSafe(next.call(request)).catch_unwind().instrument(span));
-    let (inside, waited) = with_time_waited(inside).await;
+    let (inside, waited) = with_wait_time(inside).await;
     CURRENT.sync_scope(id, || match inside {
         Ok(Ok(response)) => Ok(arrival.finish(response.map_into_boxed_body(), waited)),
-        Ok(Err(failure)) => Err(arrival.finish_without_route(as_ours(failure.error_response()), waited)),
+        Ok(Err(failure)) => Err(arrival.finish_without_route(with_error_body(failure.error_response()), waited)),
         Err(_panic) => {
             arrival.span.in_scope(|| tracing::error!("request handler panicked; responding 500"));
             Err(arrival.finish_without_route(ApiError::internal().error_response(), waited))
@@ -122,7 +122,7 @@ fn open_window_for_body(request: &mut ServiceRequest, line: Line) {
 /// Marks a response of load shedding. It is counted in metrics but not logged, because refusals must be cheap under
 /// load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RefusedForLoad;
+pub(crate) struct ShedForLoad;
 
 /// Data of a request that the middleware collects before it calls the inner service.
 struct Arrival {
@@ -131,7 +131,7 @@ struct Arrival {
     trace_id: Option<TraceId>,
     method: Method,
     path: String,
-    span: Span,
+    span: LoadDuration,
     began: Instant,
     /// Whether the caller has an identity and may see the server timing.
     is_named: bool,
@@ -144,8 +144,8 @@ impl Arrival {
     fn of(request: &mut ServiceRequest) -> Self {
         let (request_id, foreign) = identify(request.headers());
         let method = Method::of(request.method());
-        let path = request.path().chars().take(LOGGED_PATH).collect();
-        let span = span_of(request_id, foreign, method);
+        let path = request.path().chars().take(MAX_LOGGED_PATH).collect();
+        let span = create_span(request_id, foreign, method);
         let trace_id = telemetry::adopt_parent(&span, request.headers());
         let client_request_id = foreign.map(str::to_owned);
         let is_named = !is_guest(request.request());
@@ -162,8 +162,8 @@ impl Arrival {
 
     fn finish(&self, response: ServiceResponse<BoxBody>, waited: Duration) -> ServiceResponse<BoxBody> {
         let (request, response) = response.into_parts();
-        let route = route_of(&request);
-        let mut response = self.complete(as_ours(response), &route, waited);
+        let route = route_pattern(&request);
+        let mut response = self.complete(with_error_body(response), &route, waited);
         let deprecations = self.base.as_ref().map_or(&[][..], |base| base.deprecations);
         if let Some(deprecation) = Deprecation::of(deprecations, request.method(), &route) {
             deprecation.announce(response.headers_mut());
@@ -187,7 +187,7 @@ impl Arrival {
             headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         if self.path.starts_with(PAGES) {
-            headers.insert(header::CONTENT_SECURITY_POLICY, PAGES_POLICY);
+            headers.insert(header::CONTENT_SECURITY_POLICY, DOCS_CONTENT_SECURITY_POLICY);
         }
         for (name, value) in DEFAULT_HEADERS {
             if !headers.contains_key(&name) {
@@ -203,13 +203,13 @@ impl Arrival {
                 headers.insert(SERVER_TIMING, timing);
             }
         }
-        let reported = response.extensions().get::<SaidLeaving>().map(|reported| reported.0);
+        let reported = response.extensions().get::<ReportedShutdown>().map(|reported| reported.0);
         if self.ends_connection
             || reported.unwrap_or_else(|| self.base.as_ref().is_some_and(|base| base.leaving.is_announced()))
         {
             response.head_mut().set_connection_type(ConnectionType::Close);
         }
-        let is_shed = response.extensions().get::<RefusedForLoad>().is_some();
+        let is_shed = response.extensions().get::<ShedForLoad>().is_some();
         self.report(response.status(), route, elapsed);
         if !is_shed {
             self.tell(response.status(), route, elapsed);
@@ -252,7 +252,7 @@ fn milliseconds(time: Duration) -> f64 {
 }
 
 /// Creates the span at the highest level, so that a log of warnings still contains the request id.
-fn span_of(request_id: RequestId, foreign: Option<&str>, method: Method) -> Span {
+fn create_span(request_id: RequestId, foreign: Option<&str>, method: Method) -> LoadDuration {
     if !telemetry::is_exporting() {
         return tracing::error_span!(
             "http.request",
@@ -284,24 +284,24 @@ fn identify(headers: &HeaderMap) -> (RequestId, Option<&str>) {
     match only {
         Some(text) => match (text.len() == 36, Uuid::try_parse(text)) {
             (true, Ok(id)) => (id.into(), None),
-            (true | false, Ok(_) | Err(_)) => (Uuid::now_v7().into(), Some(text).filter(|text| well_formed(text))),
+            (true | false, Ok(_) | Err(_)) => (Uuid::now_v7().into(), Some(text).filter(|text| is_well_formed(text))),
         },
         None => (Uuid::now_v7().into(), None),
     }
 }
 
-fn well_formed(text: &str) -> bool {
+fn is_well_formed(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=128).contains(&text.len()) && text.bytes().all(plain)
 }
 
 /// The pattern of the matched route.
-fn route_of(request: &HttpRequest) -> String {
+fn route_pattern(request: &HttpRequest) -> String {
     request.match_pattern().unwrap_or_else(|| UNMATCHED.to_owned())
 }
 
 /// Replaces an error response of the framework, which has no body or plain text, with the common error body.
-fn as_ours(response: HttpResponse) -> HttpResponse {
+fn with_error_body(response: HttpResponse) -> HttpResponse {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     let is_plain = match response.headers().get(header::CONTENT_TYPE) {

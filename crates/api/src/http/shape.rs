@@ -10,11 +10,11 @@ use serde_path_to_error::{Path, Segment};
 use std::{borrow::Cow, fmt};
 
 /// Maximum length of a path in a response, in characters.
-const LONGEST_PATH: usize = 256;
+const MAX_PATH_CHARS: usize = 256;
 
 /// The problem of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum ShapeError {
+pub(super) enum DeserializeError {
     /// A required field of this name is absent.
     Missing(&'static str),
     /// The field is unknown.
@@ -29,15 +29,15 @@ pub(super) enum ShapeError {
     Noted,
 }
 
-impl fmt::Display for ShapeError {
+impl fmt::Display for DeserializeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("the value does not have the expected shape")
     }
 }
 
-impl std::error::Error for ShapeError {}
+impl std::error::Error for DeserializeError {}
 
-impl de::Error for ShapeError {
+impl de::Error for DeserializeError {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self::Invalid
     }
@@ -68,24 +68,24 @@ impl de::Error for ShapeError {
 }
 
 /// The problem for the response.
-pub(super) fn problem(failure: serde_path_to_error::Error<ShapeError>) -> FieldProblem {
+pub(super) fn problem(failure: serde_path_to_error::Error<DeserializeError>) -> FieldProblem {
     let path = spelled(failure.path());
     match failure.into_inner() {
-        ShapeError::Missing(field) => FieldProblem::missing(below(&path, field)),
-        ShapeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
-        error @ ShapeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", explained(&error)),
-        error @ (ShapeError::NoneOf(_) | ShapeError::Invalid | ShapeError::Noted) => {
+        DeserializeError::Missing(field) => FieldProblem::missing(below(&path, field)),
+        DeserializeError::Unknown => FieldProblem::new(path, "unknown_field", "there is no such field"),
+        error @ DeserializeError::Twice(field) => FieldProblem::new(below(&path, field), "invalid", explained(&error)),
+        error @ (DeserializeError::NoneOf(_) | DeserializeError::Invalid | DeserializeError::Noted) => {
             FieldProblem::new(path, "invalid", explained(&error))
         }
     }
 }
 
 /// The human-readable message for a present value.
-pub(super) fn explained(error: &ShapeError) -> Cow<'static, str> {
+pub(super) fn explained(error: &DeserializeError) -> Cow<'static, str> {
     match error {
-        ShapeError::NoneOf(expected) => one_of(expected),
-        ShapeError::Twice(_) => "this field occurs more than once".into(),
-        ShapeError::Missing(_) | ShapeError::Unknown | ShapeError::Invalid | ShapeError::Noted => {
+        DeserializeError::NoneOf(expected) => one_of(expected),
+        DeserializeError::Twice(_) => "this field occurs more than once".into(),
+        DeserializeError::Missing(_) | DeserializeError::Unknown | DeserializeError::Invalid | DeserializeError::Noted => {
             FieldProblem::invalid("").message
         }
     }
@@ -123,7 +123,7 @@ fn spelled(path: &Path) -> String {
 
 /// Truncates a path for a response, because the caller chooses the names in it.
 pub(crate) fn echoed(path: String) -> String {
-    match path.char_indices().nth(LONGEST_PATH) {
+    match path.char_indices().nth(MAX_PATH_CHARS) {
         None => path,
         Some((end, _)) => format!("{}…", path.get(..end).unwrap_or_default()),
     }

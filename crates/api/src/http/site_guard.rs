@@ -146,7 +146,7 @@ impl SiteRules {
         if !answered {
             return Err(ApiError::misdirected_request());
         }
-        if changes_state(request.method()) && from_another_site(request.headers(), scheme, host.as_ref()) {
+        if changes_state(request.method()) && is_cross_site(request.headers(), scheme, host.as_ref()) {
             return Err(ApiError::cross_site_request());
         }
         Ok(())
@@ -176,18 +176,18 @@ fn changes_state(method: &Method) -> bool {
 }
 
 /// Whether a browser reports a cross-site request. Other clients send neither header.
-fn from_another_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -> bool {
+fn is_cross_site(headers: &HeaderMap, scheme: Scheme, host: Option<&HostName>) -> bool {
     let foreign_fetch =
         headers.get_all(&SEC_FETCH_SITE).any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
     let foreign_origin = headers.get_all(header::ORIGIN).any(|origin| {
-        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_origin_of(origin, scheme, host));
+        let same = origin.to_str().ok().zip(host).is_some_and(|(origin, host)| is_same_origin(origin, scheme, host));
         !same
     });
     foreign_fetch || foreign_origin
 }
 
 /// Whether scheme, host and port of an origin match. `null` (a sandboxed page, a file) never matches.
-fn is_origin_of(origin: &str, scheme: Scheme, host: &HostName) -> bool {
+fn is_same_origin(origin: &str, scheme: Scheme, host: &HostName) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     // Either side may omit the default port.
     let port = scheme.default_port();

@@ -22,9 +22,9 @@ use utoipa::openapi::{
 };
 
 /// Path prefix of strict routes. Clients of pages and probes add their own parameters.
-const STRICT: &str = "/v1/";
+const STRICT_PREFIX: &str = "/v1/";
 /// Parameter that every route accepts: pages that were opened by a share link pass its token along.
-const EVERYWHERE: &str = "token";
+const SHARED_PARAMETER: &str = "token";
 
 /// The query parameters of each method of each path pattern.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,7 +43,7 @@ impl KnownQueries {
     }
 
     /// The parameters of a route; `None` if there is no such route.
-    fn of_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
+    fn for_route(&self, pattern: &str, method: &Method) -> Option<&BTreeSet<String>> {
         self.0.get(pattern)?.get(method.as_str())
     }
 }
@@ -76,18 +76,18 @@ pub async fn strict_query<B: MessageBody + 'static>(
 }
 
 fn judge(request: &ServiceRequest) -> Result<(), ApiError> {
-    if request.query_string().is_empty() || !routed(request.request()).starts_with(STRICT) {
+    if request.query_string().is_empty() || !routed(request.request()).starts_with(STRICT_PREFIX) {
         return Ok(());
     }
     let base = request.app_data::<web::Data<HttpBase>>().ok_or_else(ApiError::internal)?;
     let pattern = request.resource_map().match_pattern(routed(request.request()));
-    let Some(known) = pattern.and_then(|pattern| base.known_queries.of_route(&pattern, request.method())) else {
+    let Some(known) = pattern.and_then(|pattern| base.known_queries.for_route(&pattern, request.method())) else {
         return Ok(());
     };
     let sent = query::parameters(request.query_string()).map_err(ApiError::invalid_field)?;
     let unknown: Vec<FieldProblem> = sent
         .into_keys()
-        .filter(|name| name != EVERYWHERE && !known.contains(name))
+        .filter(|name| name != SHARED_PARAMETER && !known.contains(name))
         .map(|name| {
             let shown: String = name.chars().take(64).collect();
             FieldProblem::new(shown, "unknown_parameter", "this route has no such parameter")
@@ -150,11 +150,11 @@ mod tests {
     #[::core::prelude::v1::test]
     fn collects_parameters_from_openapi_document() {
         let known = KnownQueries::of(&crate::document::document());
-        let list = known.of_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
+        let list = known.for_route("/v1/workloads/runtime-enabled", &Method::GET).unwrap();
         for name in ["presentation_mode", "owner_ref", "q", "limit", "offset"] {
             assert!(list.contains(name), "{name}");
         }
         assert!(!list.contains("Idempotency-Key") && !list.contains("workspace_id"));
-        assert_eq!(known.of_route("/v1/workloads/runtime-enabled", &Method::POST), None);
+        assert_eq!(known.for_route("/v1/workloads/runtime-enabled", &Method::POST), None);
     }
 }

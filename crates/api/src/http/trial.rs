@@ -4,12 +4,12 @@ use super::{
     HttpBase,
     client_address::TrustedProxies,
     fallback::KnownMethods,
-    leaving::Leaving,
+    leaving::ShutdownSignal,
     site_guard::{Scheme, SiteRules},
     strict_query::KnownQueries,
 };
 use crate::{
-    embed::{Ancestors, Embedding},
+    embed::{FrameAncestors, Embedding},
     metrics::Metrics,
 };
 use std::time::Duration;
@@ -21,13 +21,13 @@ pub(crate) fn base() -> HttpBase {
         site_rules: SiteRules::AnyHost,
         public_scheme: Scheme::Http,
         trusted_proxies: TrustedProxies::default(),
-        embedding: Embedding::new(Vec::new(), Ancestors::parse("'self'").unwrap()),
+        embedding: Embedding::new(Vec::new(), FrameAncestors::parse("'self'").unwrap()),
         memory: Default::default(),
         body_timeout: Duration::from_secs(30),
         known_methods: KnownMethods::default(),
         known_queries: KnownQueries::default(),
         deprecations: &[],
         crowd: Default::default(),
-        leaving: Leaving::default(),
+        leaving: ShutdownSignal::default(),
     }
 }

@@ -54,25 +54,25 @@ pub async fn unread<B: MessageBody + 'static>(
     let drains = response.as_ref().is_ok_and(|response| response.status() != StatusCode::REQUEST_TIMEOUT);
     if drains
         && !body.over.get()
-        && let Some(_drain) = Drain::begin()
+        && let Some(_drain) = DrainPermit::begin()
     {
         // The response is sent in any case; an undrained rest then closes the connection.
-        let _ = timeout(PATIENCE, drop_rest(&body)).await;
+        let _ = timeout(PATIENCE, drain(&body)).await;
     }
     response
 }
 
 thread_local! {
-    static DRAINS: Cell<usize> = const { Cell::new(0) };
+    static ACTIVE_DRAINS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// The permit for one drain of this thread; dropping it ends the drain.
-struct Drain;
+struct DrainPermit;
 
-impl Drain {
+impl DrainPermit {
     /// Begins a drain, or returns `None` if [`MAX_DRAINS`] are active.
     fn begin() -> Option<Self> {
-        DRAINS.with(|drains| {
+        ACTIVE_DRAINS.with(|drains| {
             let active = drains.get();
             (active < MAX_DRAINS).then(|| {
                 drains.set(active + 1);
@@ -82,9 +82,9 @@ impl Drain {
     }
 }
 
-impl Drop for Drain {
+impl Drop for DrainPermit {
     fn drop(&mut self) {
-        DRAINS.with(|drains| drains.set(drains.get().saturating_sub(1)));
+        ACTIVE_DRAINS.with(|drains| drains.set(drains.get().saturating_sub(1)));
     }
 }
 
@@ -103,7 +103,7 @@ impl Body {
     }
 }
 
-async fn drop_rest(body: &Body) {
+async fn drain(body: &Body) {
     let mut dropped = 0_usize;
     while let Some(Ok(part)) = poll_fn(|context| body.poll(context)).await {
         dropped = dropped.saturating_add(part.len());
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn bounds_the_drains_of_a_thread() {
-        let drains: Vec<Drain> = (0..MAX_DRAINS).map(|_| Drain::begin().unwrap()).collect();
-        assert!(Drain::begin().is_none());
+        let drains: Vec<DrainPermit> = (0..MAX_DRAINS).map(|_| DrainPermit::begin().unwrap()).collect();
+        assert!(DrainPermit::begin().is_none());
         drop(drains);
-        assert!(Drain::begin().is_some());
+        assert!(DrainPermit::begin().is_some());
     }
 }

@@ -12,34 +12,34 @@ use rmcp::model::{ErrorCode, ProtocolVersion};
 use serde_json::{Value, json};
 
 /// The supported revisions: the last one with a handshake, and the current one.
-pub(crate) const REVISIONS: [ProtocolVersion; 2] = [HANDSHAKEN, ProtocolVersion::V_2026_07_28];
+pub(crate) const REVISIONS: [ProtocolVersion; 2] = [DEFAULT_REVISION, ProtocolVersion::V_2026_07_28];
 /// The revision of requests that name none; the other supported revision requires a name.
-const HANDSHAKEN: ProtocolVersion = ProtocolVersion::V_2025_11_25;
+const DEFAULT_REVISION: ProtocolVersion = ProtocolVersion::V_2025_11_25;
 
 /// Header with the revision.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// JSON pointer to the revision in the message, since 2026-07-28.
-const IN_META: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
+const META_POINTER: &str = "/params/_meta/io.modelcontextprotocol~1protocolVersion";
 /// The method that negotiates the revision. Its revision is an offer; the response names a supported one.
-const HANDSHAKE: &str = "initialize";
+const INITIALIZE_METHOD: &str = "initialize";
 
 /// Checks the revision of a request. Returns the revision to add if the request names none.
 ///
 /// # Errors
 /// When the request names an unsupported revision.
-pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, Unspoken> {
-    let is_handshake = document.get("method").and_then(Value::as_str) == Some(HANDSHAKE);
+pub(super) fn read(request: &HttpRequest, document: &Value) -> Result<Option<ProtocolVersion>, UnsupportedRevision> {
+    let is_handshake = document.get("method").and_then(Value::as_str) == Some(INITIALIZE_METHOD);
     match (named(request.headers()), is_handshake) {
         (Named::Nothing, true) => Ok(None),
-        (Named::Nothing, false) if document.pointer(IN_META).is_some() => Ok(None),
-        (Named::Nothing, false) => Ok(Some(HANDSHAKEN)),
+        (Named::Nothing, false) if document.pointer(META_POINTER).is_some() => Ok(None),
+        (Named::Nothing, false) => Ok(Some(DEFAULT_REVISION)),
         (Named::One(name), true) => {
             let offered = document.pointer("/params/protocolVersion").and_then(Value::as_str);
-            if offered == Some(name) { Ok(None) } else { Err(Unspoken::Torn) }
+            if offered == Some(name) { Ok(None) } else { Err(UnsupportedRevision::Torn) }
         }
         (Named::One(name), false) if REVISIONS.iter().any(|spoken| spoken.as_str() == name) => Ok(None),
-        (Named::One(name), false) => Err(Unspoken::Other(name.to_owned())),
-        (Named::Garbage, _) => Err(Unspoken::Garbage),
+        (Named::One(name), false) => Err(UnsupportedRevision::Other(name.to_owned())),
+        (Named::Garbage, _) => Err(UnsupportedRevision::Garbage),
     }
 }
 
@@ -62,7 +62,7 @@ fn named(headers: &HeaderMap) -> Named<'_> {
 
 /// Why the revision of a request is unsupported.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Unspoken {
+pub(super) enum UnsupportedRevision {
     /// The header differs from the handshake message.
     Torn,
     /// The revision is not supported.
@@ -71,7 +71,7 @@ pub(super) enum Unspoken {
     Garbage,
 }
 
-impl Unspoken {
+impl UnsupportedRevision {
     /// A 400 as a JSON-RPC error with the supported revisions. It repeats the requested one only if it has the form of
     /// a revision.
     pub(super) fn told(&self, document: &Value) -> HttpResponse {

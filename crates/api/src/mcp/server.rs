@@ -4,7 +4,7 @@ use super::REVISIONS;
 use crate::{
     compose::Api,
     error::ApiError,
-    http::paging::Seal,
+    http::paging::CursorSeal,
     tool::{Call, tools},
 };
 use fairway_domain::{
@@ -12,7 +12,7 @@ use fairway_domain::{
     id::RequestId,
     slug::Slug,
     throttle::ClientAddress,
-    tool::{BuiltIn, Effect, ToolCall, ToolDescription, workload_of},
+    tool::{BuiltinTool, Effect, ToolCall, ToolDescription, workload_of},
 };
 use fairway_operations::{access::Claims, tool::read};
 use fairway_postgres::{CallerKey, with_caller_key};
@@ -27,7 +27,7 @@ use rmcp::{
 };
 use serde_json::{Value, json};
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
-use tracing::{Instrument as _, Span};
+use tracing::{Instrument as _, LoadDuration};
 
 /// The supported methods.
 const METHODS: [&str; 5] = ["initialize", "ping", "server/discover", "tools/list", "tools/call"];
@@ -40,7 +40,7 @@ pub(super) struct Agent {
     request_id: RequestId,
     address: ClientAddress,
     environment: Slug,
-    span: Span,
+    span: LoadDuration,
     /// The SDK responds in a separate task, which needs the key of its caller.
     key: CallerKey,
 }
@@ -52,7 +52,7 @@ impl Agent {
         (request_id, address): (RequestId, ClientAddress),
         environment: Slug,
     ) -> Self {
-        Self { api, claims, request_id, address, environment, span: Span::current(), key: CallerKey::current() }
+        Self { api, claims, request_id, address, environment, span: LoadDuration::current(), key: CallerKey::current() }
     }
 
     async fn caller(&self) -> Result<Caller, ApiError> {
@@ -60,10 +60,10 @@ impl Agent {
     }
 
     /// The cursor seal of the tool list, for the caller's tenant and the connection's environment.
-    async fn seal(&self, caller: &Caller) -> Result<Seal, ApiError> {
+    async fn seal(&self, caller: &Caller) -> Result<CursorSeal, ApiError> {
         let tenant = ("tenant".to_owned(), caller.tenant.to_string());
         let environment = ("environment".to_owned(), self.environment.to_string());
-        Ok(Seal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
+        Ok(CursorSeal::new(self.api.cursor_key().await?, "/mcp", &BTreeMap::from([tenant, environment])))
     }
 
     async fn list(&self, cursor: Option<&str>) -> Result<ListToolsResult, ErrorData> {
@@ -77,7 +77,7 @@ impl Agent {
                 if behind.is_some() {
                     return Err(unknown());
                 }
-                (BuiltIn::ALL.iter().map(|tool| tool.description()).collect(), None)
+                (BuiltinTool::ALL.iter().map(|tool| tool.description()).collect(), None)
             }
             page => page.map_err(|error| refused(&error))?,
         };
@@ -87,7 +87,7 @@ impl Agent {
     }
 
     async fn call(&self, name: &str, arguments: JsonObject) -> Result<CallToolResult, ErrorData> {
-        let asked = match (BuiltIn::parse(name), workload_of(name)) {
+        let asked = match (BuiltinTool::parse(name), workload_of(name)) {
             (Some(tool), _) => read(tool, arguments).map_err(ApiError::from),
             (None, Some(workload)) => {
                 let environment = self.environment.clone();

@@ -3,22 +3,22 @@
 use super::lane;
 use crate::{
     answer::Answer,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{IfMatchParams, KeyParams, PageParams, ReadRefusals, RevisionRefusal, WriteRefusals},
-    error::{ApiError, FieldProblem, Fields},
+    error::{ApiError, FieldProblem, FieldErrors},
     http::{
         body::Body,
         etag::IfMatch,
         idempotency::Keyed,
-        paging::{List, Unfiltered},
+        paging::{List, NoFilter},
         path::{Path, PathId},
     },
 };
 use actix_web::{HttpResponse, get, http::StatusCode, http::header::ContentType, post, web};
 use fairway_domain::{
     id::{ArtifactId, ReleaseId},
-    release::rollback::{LaneReturned, ReleaseArtifact, check_reason},
+    release::rollback::{ReturnedLane, ReleaseArtifact, check_reason},
 };
 use fairway_operations::release::RolledBack;
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ pub(crate) struct RollbackView {
 
 /// A rolled back lane.
 #[derive(Serialize, ToSchema)]
-#[schema(as = LaneReturned)]
+#[schema(as = ReturnedLane)]
 pub(crate) struct ReturnedView {
     lane: &'static str,
     rolled_back_to: Uuid,
@@ -74,7 +74,7 @@ impl RollbackView {
     fn of(made: &RolledBack) -> Result<Self, ApiError> {
         let newest = made.newest()?;
         let returned =
-            |back: &LaneReturned| ReturnedView { lane: back.lane.as_str(), rolled_back_to: back.rolled_back_to.uuid() };
+            |back: &ReturnedLane| ReturnedView { lane: back.lane.as_str(), rolled_back_to: back.rolled_back_to.uuid() };
         let archived = made.archived.iter().map(|slug| RollbackWarning {
             code: "asset_archived",
             asset_slug: slug.to_string(),
@@ -145,14 +145,14 @@ pub(crate) struct RecommendationView {
 #[post("/v1/releases/{release_id}/rollback")]
 pub(crate) async fn roll_back_release(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
     keyed: Keyed,
     expected: IfMatch,
     body: Body<RollbackRequest>,
 ) -> Result<HttpResponse, ApiError> {
-    let key = keyed.of_caller(&caller.actor, || body.digest());
-    let mut fields = Fields::default();
+    let key = keyed.into_request_key(&caller.actor, || body.digest());
+    let mut fields = FieldErrors::default();
     let lane = fields.read(lane(body.lane.as_deref()));
     // Checked before any lookup: a blank reason is always invalid.
     let reason = check_reason(&body.reason).map_err(|refusal| {
@@ -175,7 +175,7 @@ pub(crate) async fn roll_back_release(
 #[get("/v1/releases/{release_id}/rollback-recommendation")]
 pub(crate) async fn read_rollback_recommendation(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
 ) -> Result<HttpResponse, ApiError> {
     let advice = api.services.rollback_recommendation(&caller, *release).await?;
@@ -198,9 +198,9 @@ pub(crate) async fn read_rollback_recommendation(
 #[get("/v1/releases/{release_id}/evidence-artifacts")]
 pub(crate) async fn list_release_artifacts(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     release: PathId<ReleaseId>,
-    list: List<Unfiltered>,
+    list: List<NoFilter>,
 ) -> Result<HttpResponse, ApiError> {
     let artifacts = api.services.list_release_artifacts(&caller, *release, list.paging()).await?;
     Ok(list.answer(&artifacts.map(|artifact| ArtifactView::of(&artifact))))
@@ -219,7 +219,7 @@ pub(crate) async fn list_release_artifacts(
 #[get("/v1/releases/{release_id}/evidence-artifacts/{artifact_id}")]
 pub(crate) async fn read_release_artifact(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     path: Path<(PathId<ReleaseId>, PathId<ArtifactId>)>,
 ) -> Result<HttpResponse, ApiError> {
     let (release, artifact) = path.into_inner();

@@ -7,13 +7,13 @@ use fairway_domain::{
     release::{
         Binding, Release, StateName,
         gate::Gate,
-        lane::{Holding, Lane},
-        ports::PlacedRelease,
+        lane::{LaneTenure, Lane},
+        ports::ReleaseWithDeployment,
         reference::FrozenReference,
         review::Approval,
     },
 };
-use fairway_operations::release::{LaneHistory, Transitioned};
+use fairway_operations::release::{LaneHistory, TransitionResult};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ pub(crate) struct ReleaseDetail {
 }
 
 impl ReleaseDetail {
-    pub(super) fn of(placed: &PlacedRelease) -> Self {
+    pub(super) fn of(placed: &ReleaseWithDeployment) -> Self {
         let release = &placed.release;
         Self {
             release: ReleaseView::of(release),
@@ -158,7 +158,7 @@ pub(crate) struct TransitionView {
 }
 
 impl TransitionView {
-    pub(super) fn of(moved: &Transitioned, by: &ActorRef) -> Self {
+    pub(super) fn of(moved: &TransitionResult, by: &ActorRef) -> Self {
         Self {
             release: ReleaseDetail::of(&moved.placed),
             previous_state: moved.previous.map(StateName::as_str),
@@ -245,7 +245,7 @@ pub(crate) struct LaneView {
 
 /// The period in which a release held a lane.
 #[derive(Serialize, ToSchema)]
-#[schema(as = Holding)]
+#[schema(as = LaneTenure)]
 pub(crate) struct HoldingView {
     release_id: Uuid,
     #[schema(format = DateTime)]
@@ -266,7 +266,7 @@ impl LaneView {
 }
 
 impl HoldingView {
-    fn of(holding: &Holding) -> Self {
+    fn of(holding: &LaneTenure) -> Self {
         Self {
             release_id: holding.release.uuid(),
             from: holding.from.to_string(),

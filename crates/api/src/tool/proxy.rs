@@ -3,7 +3,7 @@
 use crate::{
     answer::Answer,
     asset::FromWorkspace,
-    caller::Identified,
+    caller::IdentifiedCaller,
     compose::Api,
     document::{PageParams, ReadRefusals},
     error::ApiError,
@@ -16,8 +16,8 @@ use fairway_domain::{
     guardrail::DETECTORS,
     hook::HANDLERS,
     id::WorkspaceId,
-    store::{Listed, Mark, Paging, Start},
-    tool::{BuiltIn, Effect, ToolDescription, of_workload},
+    store::{Page, Cursor, PageRequest, Start},
+    tool::{BuiltinTool, Effect, ToolDescription, of_workload},
 };
 use fairway_operations::access::{IdentityMode, Operation};
 use serde::Serialize;
@@ -123,25 +123,25 @@ pub(crate) async fn tools(
     api: &Api,
     caller: &Caller,
     workspace: Option<WorkspaceId>,
-    behind: Option<Mark>,
-) -> Result<(Vec<ToolDescription>, Option<Mark>), ApiError> {
+    behind: Option<Cursor>,
+) -> Result<(Vec<ToolDescription>, Option<Cursor>), ApiError> {
     let start = behind.map_or(Start::Skip(0), Start::Behind);
-    let Listed { rows, next, total: _ } = page_of_tools(api, caller, workspace, Paging { limit: PAGE, start }).await?;
+    let Page { rows, next, total: _ } = tool_page(api, caller, workspace, PageRequest { limit: PAGE, start }).await?;
     Ok((rows, next))
 }
 
 /// The tools of a page of workloads; the first page includes the built-in tools. `total` counts the workloads.
-async fn page_of_tools(
+async fn tool_page(
     api: &Api,
     caller: &Caller,
     workspace: Option<WorkspaceId>,
-    paging: Paging,
-) -> Result<Listed<ToolDescription>, ApiError> {
+    paging: PageRequest,
+) -> Result<Page<ToolDescription>, ApiError> {
     let found = api.services.runnable_workloads(caller, workspace, paging).await?;
-    let always = if paging.start == Start::Skip(0) { BuiltIn::ALL.as_slice() } else { &[] };
+    let always = if paging.start == Start::Skip(0) { BuiltinTool::ALL.as_slice() } else { &[] };
     let always = always.iter().map(|tool| tool.description());
     let rows = always.chain(found.rows.iter().filter_map(of_workload)).collect();
-    Ok(Listed { rows, total: found.total, next: found.next })
+    Ok(Page { rows, total: found.total, next: found.next })
 }
 
 /// Reads the plugins of this deployment.
@@ -154,7 +154,7 @@ async fn page_of_tools(
 #[get("/v1/runtime/plugins")]
 pub(crate) async fn read_runtime_plugins(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     api.services.deployed(&caller, Operation::ReadPlugins, from.id()).await?;
@@ -164,7 +164,7 @@ pub(crate) async fn read_runtime_plugins(
         guardrail_detectors: DETECTORS.to_vec(),
         step_types: StepKind::SPELLINGS.to_vec(),
         actions: Action::ALL.iter().map(|action| action.as_str()).collect(),
-        tools: BuiltIn::ALL.iter().map(|tool| tool.as_str()).collect(),
+        tools: BuiltinTool::ALL.iter().map(|tool| tool.as_str()).collect(),
     };
     Ok(Answer::ok(&view).send())
 }
@@ -179,7 +179,7 @@ pub(crate) async fn read_runtime_plugins(
 #[get("/v1/runtime/system-meta")]
 pub(crate) async fn read_runtime_system_meta(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     from: Query<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
     let deployed = api.services.deployed(&caller, Operation::ReadSystemMeta, from.id()).await?;
@@ -215,10 +215,10 @@ pub(crate) async fn read_runtime_system_meta(
 #[get("/v1/runtime/mcp-manifest")]
 pub(crate) async fn read_runtime_mcp_manifest(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<FromWorkspace>,
 ) -> Result<HttpResponse, ApiError> {
-    let page = page_of_tools(&api, &caller, Some(list.filter.id()), list.paging()).await?;
-    let Listed { rows: tools, total, next } = page.map(ManifestTool::of);
-    Ok(list.answer_resource(&McpManifest { tools, truncated: next.is_some() }, total, next))
+    let page = tool_page(&api, &caller, Some(list.filter.id()), list.paging()).await?;
+    let Page { rows: tools, total, next } = page.map(ManifestTool::of);
+    Ok(list.respond_with(&McpManifest { tools, truncated: next.is_some() }, total, next))
 }

@@ -3,7 +3,7 @@
 use crate::{
     answer::Answer,
     asset::owner,
-    caller::{Identified, Visitor},
+    caller::{IdentifiedCaller, RuntimeClient},
     compose::Api,
     document::{ErrorBody, PageParams, ReadRefusals, TokenParams},
     error::{ApiError, FieldProblem},
@@ -17,7 +17,7 @@ use fairway_domain::{
         interface::{Finding, InterfaceConfig, PresentationMode},
     },
 };
-use fairway_operations::workload::RuntimeQuestion;
+use fairway_operations::workload::RuntimeQuery;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -187,7 +187,7 @@ impl EntryView {
         Self {
             slug: workload.slug.to_string(),
             name: workload.name.clone(),
-            description: workload.shown_description().to_owned(),
+            description: workload.display_description().to_owned(),
             presentation_mode: workload.interface_config.as_ref().map(|config| config.presentation_mode().as_str()),
             owner_ref: workload.owner_ref.to_string(),
             updated_at: workload.updated_at.to_string(),
@@ -213,7 +213,7 @@ impl DetailView {
             slug: workload.slug.to_string(),
             workload_id: workload.workload_id.uuid(),
             name: workload.name.clone(),
-            interface_config: workload.interface_config.as_ref().map(|config| config.in_full().to_document()),
+            interface_config: workload.interface_config.as_ref().map(|config| config.with_defaults().to_document()),
         }
     }
 }
@@ -242,12 +242,12 @@ pub(crate) struct RuntimeListQuery {
 #[get("/v1/workloads/runtime-enabled")]
 pub(crate) async fn list_runtime_workloads(
     api: web::Data<Api>,
-    caller: Identified,
+    caller: IdentifiedCaller,
     list: List<RuntimeListQuery>,
 ) -> Result<HttpResponse, ApiError> {
     let mode = |text: &str| PresentationMode::parse(text).ok_or_else(|| FieldProblem::invalid("presentation_mode"));
     let RuntimeListQuery { presentation_mode, owner_ref, q } = &list.filter;
-    let asked = RuntimeQuestion {
+    let asked = RuntimeQuery {
         presentation_mode: presentation_mode.as_deref().map(mode).transpose()?,
         owner: owner_ref.as_deref().map(owner).transpose()?,
         text: q.clone(),
@@ -270,7 +270,7 @@ pub(crate) async fn list_runtime_workloads(
 #[get("/v1/workloads/by-slug/{slug}")]
 pub(crate) async fn read_runtime_workload(
     api: web::Data<Api>,
-    Visitor(arrival): Visitor,
+    RuntimeClient(arrival): RuntimeClient,
     slug: Path<String>,
 ) -> Result<HttpResponse, ApiError> {
     // No workload has a malformed slug.

@@ -17,7 +17,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 /// Asserts that every version has its artifact, with equal bytes and digest. Artifacts without a row are allowed.
-pub(crate) async fn rows_and_artifacts_agree(owner: &Client, artifacts: &Path) {
+pub(crate) async fn assert_rows_match_artifacts(owner: &Client, artifacts: &Path) {
     let rows = owner.query("SELECT artifact_ref, content, checksum FROM asset_version", &[]).await.unwrap();
     for row in rows {
         let (path, content, checksum): (String, String, String) = (row.get(0), row.get(1), row.get(2));
@@ -63,7 +63,7 @@ async fn unwritable_store_is_a_503_and_a_retry_succeeds_later() {
     let created = remote.post(&path, &body, Some(&key)).await.unwrap();
     assert_eq!(created.status, 201, "{created:?}");
     assert_eq!(versions(&owner).await, 1);
-    rows_and_artifacts_agree(&owner, &artifacts).await;
+    assert_rows_match_artifacts(&owner, &artifacts).await;
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn store_faults_leave_no_row_without_artifact() {
         }
         versions_made += 1;
         assert_eq!(versions(&owner).await, versions_made);
-        rows_and_artifacts_agree(&owner, &app.home().join("artifacts")).await;
+        assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
     }
     assert_eq!(refused, 12);
 }
@@ -110,7 +110,7 @@ impl Again {
         self.given.lock().unwrap().1
     }
 
-    fn back_to(&self, mark: usize) {
+    fn rewind_to(&self, mark: usize) {
         self.given.lock().unwrap().1 = mark;
     }
 }
@@ -146,7 +146,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         let path = entry.path();
         if path.is_dir() {
             found.extend(files(&path));
-        } else if path.ends_with("content.json") {
+        } else if path.record("content.json") {
             found.push(path);
         }
     }
@@ -171,7 +171,7 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     fs::write(&orphans[0], b"{}").unwrap();
 
     faults.becomes(ArtifactFault::None);
-    ids.back_to(mark);
+    ids.rewind_to(mark);
     app.post(path.clone(), body.clone()).await.refused(503, "integrity_mismatch");
     let facts = "SELECT count(*) FROM fact WHERE kind = 'asset_version.integrity_mismatch'";
     assert_eq!(owner.query_one(facts, &[]).await.unwrap().get::<_, i64>(0), 1);
@@ -179,8 +179,8 @@ async fn refuses_different_bytes_at_the_artifact_path() {
     assert_eq!(fs::read(&orphans[0]).unwrap(), b"{}", "the store overwrote the existing file");
 
     fs::write(&orphans[0], original).unwrap();
-    ids.back_to(mark);
+    ids.rewind_to(mark);
     app.post(path, body).await.expect(201);
     assert_eq!(files(&app.home().join("artifacts")), orphans);
-    rows_and_artifacts_agree(&owner, &app.home().join("artifacts")).await;
+    assert_rows_match_artifacts(&owner, &app.home().join("artifacts")).await;
 }

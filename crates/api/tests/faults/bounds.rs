@@ -117,7 +117,7 @@ async fn hostile_content_is_refused_in_bounded_time_and_memory() {
         let asset = server.remote.asset(kind).await;
         let body = serde_json::to_vec(&json!({ "content": content })).unwrap();
         drop(content);
-        server.forget_peak();
+        server.reset_peak_memory();
         let before = server.memory().now;
         let since = Instant::now();
         let response = server.remote.post_bytes(&format!("/v1/assets/{asset}/versions"), body).await.unwrap();

@@ -2,7 +2,7 @@
 //! the same key has one effect.
 
 use crate::{
-    artifacts::rows_and_artifacts_agree,
+    artifacts::assert_rows_match_artifacts,
     process::{Place, until},
     remote::{Answer, Remote, policy},
 };
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The point of the crash, as the database sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Crash {
+enum CrashPoint {
     /// The connection closes during the statement, which is rolled back.
     BeforeCommit,
     /// The statement commits, and the server crashes before its response.
@@ -135,7 +135,7 @@ async fn connected(url: &str) -> Client {
 }
 
 /// Sends the change, kills the server while the commit waits for the locked row, and releases the lock.
-async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &str, crash: Crash) {
+async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &str, crash: CrashPoint) {
     let mut server = setup.start().await;
     let owner = database.owner().await.unwrap();
     let lock_owner = connected(&database.url()).await;
@@ -150,7 +150,7 @@ async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &
     server.kill();
     let response = request.await.unwrap();
     assert!(response.is_err(), "the server answered before its commit: {response:?}");
-    if crash == Crash::BeforeCommit {
+    if crash == CrashPoint::BeforeCommit {
         let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
             AND application_name = 'fairway'";
         owner.query(terminate, &[]).await.unwrap();
@@ -161,11 +161,11 @@ async fn crash(setup: &Place, database: &TestDatabase, attempt: &Attempt, key: &
     until("the server's connections end", PATIENCE, async || count(&owner, connections).await == 0).await;
 }
 
-async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
+async fn assert_atomic(decide: impl AsyncFn(&Remote) -> Attempt) {
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
     let owner = database.owner().await.unwrap();
-    for crash_point in [Crash::BeforeCommit, Crash::AfterCommit] {
+    for crash_point in [CrashPoint::BeforeCommit, CrashPoint::AfterCommit] {
         let mut server = setup.start().await;
         let attempt = decide(&server.remote).await;
         server.kill();
@@ -173,11 +173,11 @@ async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
         let (facts, keys) = ("SELECT count(*) FROM fact", "SELECT count(*) FROM idempotency_key");
         let before = (count(&owner, facts).await, count(&owner, keys).await);
         crash(&setup, &database, &attempt, &key, crash_point).await;
-        let effects = i64::from(crash_point == Crash::AfterCommit);
+        let effects = i64::from(crash_point == CrashPoint::AfterCommit);
         assert_eq!(count(&owner, &attempt.effect).await, effects, "{crash_point:?}");
         assert_eq!(count(&owner, facts).await, before.0 + effects, "{crash_point:?}");
         assert_eq!(count(&owner, keys).await, before.1 + effects, "{crash_point:?}");
-        rows_and_artifacts_agree(&owner, &setup.artifacts()).await;
+        assert_rows_match_artifacts(&owner, &setup.artifacts()).await;
 
         let server = setup.start().await;
         let mut first_response: Option<Answer> = None;
@@ -199,31 +199,31 @@ async fn is_all_or_nothing(decide: impl AsyncFn(&Remote) -> Attempt) {
         }
         assert_eq!(count(&owner, &attempt.effect).await, 1, "{crash_point:?}");
         assert_eq!(count(&owner, facts).await, before.0 + 1, "{crash_point:?}");
-        rows_and_artifacts_agree(&owner, &setup.artifacts()).await;
+        assert_rows_match_artifacts(&owner, &setup.artifacts()).await;
     }
 }
 
 #[tokio::test]
 async fn version_creation_is_atomic() {
-    is_all_or_nothing(new_version).await;
+    assert_atomic(new_version).await;
 }
 
 #[tokio::test]
 async fn release_creation_is_atomic() {
-    is_all_or_nothing(new_release).await;
+    assert_atomic(new_release).await;
 }
 
 #[tokio::test]
 async fn release_activation_is_atomic() {
-    is_all_or_nothing(activation).await;
+    assert_atomic(activation).await;
 }
 
 #[tokio::test]
 async fn rollback_is_atomic() {
-    is_all_or_nothing(rollback).await;
+    assert_atomic(rollback).await;
 }
 
 #[tokio::test]
 async fn rollout_advance_is_atomic() {
-    is_all_or_nothing(advance).await;
+    assert_atomic(advance).await;
 }

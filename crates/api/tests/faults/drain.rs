@@ -43,13 +43,13 @@ impl Begun {
     /// Sends the rest and reads the response. The connection stays open unless the server closes it.
     async fn end(mut self) -> (String, TcpStream) {
         self.stream.write_all(&self.rest).await.unwrap();
-        let text = read_answer(&mut self.stream).await;
+        let text = read_response(&mut self.stream).await;
         (text, self.stream)
     }
 }
 
 /// Reads the head and body of one response.
-async fn read_answer(stream: &mut TcpStream) -> String {
+async fn read_response(stream: &mut TcpStream) -> String {
     let mut received = Vec::new();
     loop {
         let text = String::from_utf8_lossy(&received).into_owned();
@@ -113,7 +113,7 @@ async fn completes_started_requests_and_exits_successfully() {
     }
     let created = committing.await.unwrap().unwrap();
     assert_eq!(created.status, 201, "{created:?}");
-    let status = server.ended_within(END).await;
+    let status = server.wait_for_exit(END).await;
     assert!(status.success(), "{status}: {}", server.said());
     let leases = "SELECT count(*) FROM execution_lease";
     assert_eq!(owner.query_one(leases, &[]).await.unwrap().get::<_, i64>(0), 0, "no lease is left for recovery");
@@ -148,7 +148,7 @@ async fn announces_the_close_before_it_closes_connections() {
     }
     idle.ends().await;
     late.ends().await;
-    let status = server.ended_within(PATIENCE).await;
+    let status = server.wait_for_exit(PATIENCE).await;
     assert!(status.success(), "{status}: {}", server.said());
 }
 
@@ -158,6 +158,6 @@ async fn an_idle_server_exits_immediately() {
     let setup = Place::new(&database.url());
     let mut server = setup.start().await;
     server.terminate();
-    let status = server.ended_within(PATIENCE).await;
+    let status = server.wait_for_exit(PATIENCE).await;
     assert!(status.success(), "{status}: {}", server.said());
 }

@@ -18,7 +18,7 @@ const CLIENTS: usize = 24;
 const COLD: Duration = Duration::from_millis(500);
 
 /// The process of the managed PostgreSQL; `None` without its PID file.
-fn postgres_of(setup: &Place) -> Option<Pid> {
+fn postgres_pid(setup: &Place) -> Option<Pid> {
     let file = setup.home.path().join("data/postgres/cluster/postmaster.pid");
     read_pid(&file)
 }
@@ -39,19 +39,19 @@ async fn starts_in_an_empty_directory_and_takes_over_a_stale_database() {
     let body = json!({ "slug": "kept", "name": "Kept", "namespace": "kept" });
     let workspace = server.remote.make("/v1/workspaces", &body).await.id("workspace_id");
     let path = format!("/v1/workspaces/{workspace}");
-    assert!(postgres_of(&setup).is_some_and(lives));
+    assert!(postgres_pid(&setup).is_some_and(lives));
     server.kill();
 
     let mut server = setup.start().await;
     let found = server.remote.get(&path).await.unwrap();
     assert_eq!((found.status, found.body["slug"].as_str()), (200, Some("kept")), "{found:?}");
-    let postgres = postgres_of(&setup).unwrap();
+    let postgres = postgres_pid(&setup).unwrap();
     assert!(lives(postgres));
     server.terminate();
-    let status = server.ended_within(END).await;
+    let status = server.wait_for_exit(END).await;
     assert!(status.success(), "{status}: {}", server.said());
     assert!(!lives(postgres), "PostgreSQL still runs after its server");
-    assert_eq!(postgres_of(&setup), None);
+    assert_eq!(postgres_pid(&setup), None);
 }
 
 /// Runs `verify-artifacts`. Returns the exit code, standard output and standard error.
@@ -72,9 +72,9 @@ async fn verifies_artifacts_with_and_without_a_running_server() {
     // Verification does not disturb the server.
     assert_eq!(server.remote.get("/readyz").await.unwrap().status, 200);
     server.terminate();
-    assert!(server.ended_within(END).await.success());
+    assert!(server.wait_for_exit(END).await.success());
     assert_eq!(verify(&setup), success);
-    assert_eq!(postgres_of(&setup), None);
+    assert_eq!(postgres_pid(&setup), None);
 }
 
 #[tokio::test]

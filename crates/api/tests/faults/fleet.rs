@@ -6,7 +6,7 @@ use crate::{
     process::{Place, Server, until},
     remote::{Remote, inputs},
 };
-use fairway_testkit::{FaultyLine, LineFault, is_long};
+use fairway_testkit::{FaultyLine, ProxyFault, is_long};
 use serde_json::json;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,19 +21,19 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 const CLIENTS: usize = 6;
-const FRONTS: usize = 2;
+const SERVERS: usize = 2;
 /// Allowed uses of the share link.
-const USES: i64 = 60;
+const LINK_USES: i64 = 60;
 /// Pause between two requests of a client.
-const PACE: Duration = Duration::from_millis(25);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(25);
 /// Mean number of responses between two faults.
 const BETWEEN: usize = 30;
 /// Three times the lease that [`ServerSetup`] configures.
 const THREE_LEASES: Duration = Duration::from_secs(6);
 /// Documented time limit for every run to end after the last fault.
-const SETTLED: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Refusals after which a guest stops using the link.
-const REFUSALS: usize = 5;
+const MAX_REFUSALS: usize = 5;
 /// Maximum attempts to pause or disconnect workers that have active runs.
 const TRIES: usize = 10;
 const SEED: u64 = 0xF1EE7;
@@ -51,7 +51,7 @@ enum Fault {
 }
 
 /// Records each run whose expired lease another worker reclaimed.
-const NOTE_TAKEOVERS: &str = "CREATE TABLE taken_over (execution_id uuid);
+const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE FUNCTION note_takeover() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
         INSERT INTO taken_over VALUES (NEW.execution_id);
@@ -71,7 +71,7 @@ struct Book {
 }
 
 /// Sends runs to the servers in turn, each with its own key and most of them asynchronously.
-async fn client(number: usize, remotes: [Remote; FRONTS], path: String, book: Arc<Book>) {
+async fn client(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<Book>) {
     let mut turn = number;
     while !book.closed.load(Ordering::SeqCst) {
         let key = Uuid::now_v7().to_string();
@@ -79,8 +79,8 @@ async fn client(number: usize, remotes: [Remote; FRONTS], path: String, book: Ar
         let path = if turn.is_multiple_of(4) { path.clone() } else { format!("{path}?mode=async") };
         for _ in 0..2 {
             turn += 1;
-            tokio::time::sleep(PACE).await;
-            let Ok(response) = remotes[turn % FRONTS].post(&path, &inputs(), Some(&key)).await else { continue };
+            tokio::time::sleep(REQUEST_INTERVAL).await;
+            let Ok(response) = remotes[turn % SERVERS].post(&path, &inputs(), Some(&key)).await else { continue };
             assert!(matches!(response.status, 200 | 202 | 409 | 429 | 503), "{response:?}");
             book.answers.fetch_add(1, Ordering::SeqCst);
             // Other statuses name a run only when its outcome is unknown.
@@ -93,12 +93,12 @@ async fn client(number: usize, remotes: [Remote; FRONTS], path: String, book: Ar
 }
 
 /// Uses the share link until it is used up, during faults too.
-async fn holder(number: usize, remotes: [Remote; FRONTS], path: String, book: Arc<Book>) {
+async fn holder(number: usize, remotes: [Remote; SERVERS], path: String, book: Arc<Book>) {
     let (mut turn, mut refusals) = (number, 0);
-    while refusals < REFUSALS {
+    while refusals < MAX_REFUSALS {
         turn += 1;
-        tokio::time::sleep(PACE).await;
-        let Ok(response) = remotes[turn % FRONTS].post(&path, &inputs(), None).await else { continue };
+        tokio::time::sleep(REQUEST_INTERVAL).await;
+        let Ok(response) = remotes[turn % SERVERS].post(&path, &inputs(), None).await else { continue };
         match response.status {
             200 | 202 => assert!(book.by_link.lock().unwrap().insert(response.execution().unwrap())),
             401 => refusals += 1,
@@ -118,7 +118,7 @@ async fn link(remote: &Remote) -> String {
     assert_eq!(remote.patch(&format!("/v1/workloads/{workload}"), &config).await.unwrap().status, 200);
     let release = remote.approved(workload).await;
     remote.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;
-    let created = remote.make(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": USES })).await;
+    let created = remote.make(&format!("/v1/workloads/{workload}/share-links"), &json!({ "max_uses": LINK_USES })).await;
     let token = created.body["token"].as_str().unwrap();
     format!("/v1/workloads/by-slug/{slug}/execute?mode=async&token={token}")
 }
@@ -173,7 +173,7 @@ impl Fleet {
             server.kill();
             *server = setup.front();
         } else {
-            let (setup, worker, _) = &mut self.workers[victim - FRONTS];
+            let (setup, worker, _) = &mut self.workers[victim - SERVERS];
             worker.kill();
             *worker = setup.worker();
         }
@@ -194,14 +194,14 @@ impl Fleet {
             for (_, worker, proxy) in &others {
                 match fault {
                     Fault::Frozen => worker.freeze(),
-                    Fault::CutOff => proxy.becomes(LineFault::Down),
+                    Fault::CutOff => proxy.becomes(ProxyFault::Down),
                     Fault::Killed | Fault::Crashed => unreachable!("killed and crashed processes restart at once"),
                 }
             }
             tokio::time::sleep(THREE_LEASES).await;
             for (_, worker, proxy) in &others {
                 worker.thaw();
-                proxy.becomes(LineFault::None);
+                proxy.becomes(ProxyFault::None);
             }
             if count().await > before {
                 return;
@@ -216,26 +216,26 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     fairway_testkit::init();
     let mut postgres = Postgres::new();
     let mut fleet = Fleet::start(&postgres, if is_long() { 8 } else { 3 }).await;
-    let remotes: [Remote; FRONTS] = [fleet.fronts[0].1.remote.clone(), fleet.fronts[1].1.remote.clone()];
+    let remotes: [Remote; SERVERS] = [fleet.fronts[0].1.remote.clone(), fleet.fronts[1].1.remote.clone()];
     let path = remotes[0].runnable().await;
     let link = link(&remotes[0]).await;
     let mut owner = postgres.client("fairway").await;
-    owner.batch_execute(NOTE_TAKEOVERS).await.unwrap();
+    owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
     let book = Arc::new(Book::default());
     let (mut clients, mut holders) = (JoinSet::new(), JoinSet::new());
     for number in 0..CLIENTS {
         clients.spawn(client(number, remotes.clone(), path.clone(), Arc::clone(&book)));
     }
-    for number in 0..FRONTS {
+    for number in 0..SERVERS {
         holders.spawn(holder(number, remotes.clone(), link.clone(), Arc::clone(&book)));
     }
     let mut random = SEED;
     for fault in faults(&mut random) {
         let target = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut random, BETWEEN);
-        until("enough responses arrived", SETTLED, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
         match fault {
-            Fault::Killed => fleet.kill(next(&mut random, FRONTS + fleet.workers.len())),
+            Fault::Killed => fleet.kill(next(&mut random, SERVERS + fleet.workers.len())),
             Fault::Frozen | Fault::CutOff => fleet.away(fault, &mut random, &owner).await,
             Fault::Crashed => {
                 postgres.crash();
@@ -250,7 +250,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
 
     let unfinished =
         "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    until("every run ended", SETTLED, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
+    until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
         .await;
     for (_, server) in &mut fleet.fronts {
         server.ready().await;
@@ -268,7 +268,7 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
         assert!(runs.len() <= 1, "the key {key} has several runs: {runs:?}");
         // Replay the keys without a response, and a sample of the others.
         if runs.is_empty() || number.is_multiple_of(20) {
-            let replayed = remotes[number % FRONTS].post(&path, &inputs(), Some(key)).await.unwrap();
+            let replayed = remotes[number % SERVERS].post(&path, &inputs(), Some(key)).await.unwrap();
             assert_eq!(replayed.status, 200, "{replayed:?}");
             let run = replayed.execution().unwrap();
             assert!(runs.iter().all(|other| *other == run), "{key}: {run} is not {runs:?}");
@@ -278,12 +278,12 @@ async fn acknowledged_runs_survive_all_faults_and_end_once() {
     let (keys, uses) = (i64::try_from(runs_by_key.len()).unwrap(), i64::try_from(by_link.len()).unwrap());
     assert_eq!(
         count("SELECT count(*) FROM execution").await,
-        keys + USES,
+        keys + LINK_USES,
         "keys, uses of the link and runs do not match"
     );
-    assert!(uses <= USES, "{uses}");
-    assert_eq!(count("SELECT count(*) FROM execution WHERE share_link_id IS NOT NULL").await, USES);
-    assert_eq!(count("SELECT use_count::bigint FROM share_link").await, USES);
+    assert!(uses <= LINK_USES, "{uses}");
+    assert_eq!(count("SELECT count(*) FROM execution WHERE share_link_id IS NOT NULL").await, LINK_USES);
+    assert_eq!(count("SELECT use_count::bigint FROM share_link").await, LINK_USES);
     let wrong_ends = "SELECT count(*) FROM execution LEFT JOIN (
             SELECT (convert_from(body, 'UTF8')::json -> 'subject' ->> 'id')::uuid AS execution_id, count(*) AS told
             FROM fact WHERE kind LIKE 'execution.%' GROUP BY 1) AS ended USING (execution_id)

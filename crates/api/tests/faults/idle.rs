@@ -12,9 +12,9 @@ use tokio::{
 
 const MANY: u64 = 10_000;
 /// The default soft limit of open files on many systems.
-const USUAL: u64 = 1_024;
+const DEFAULT_FILE_LIMIT: u64 = 1_024;
 /// Open files that the test process needs for itself.
-const SPARE: u64 = 500;
+const RESERVED_FILES: u64 = 500;
 /// Longer than the server's timeout for a request head.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Limit of the server's peak resident memory, in KiB.
@@ -23,11 +23,11 @@ const MEMORY: u64 = 512 << 10;
 #[tokio::test]
 async fn serves_requests_beside_ten_thousand_idle_connections() {
     let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    let many = MANY.min(allowed.saturating_sub(SPARE));
-    assert!(many > 2 * USUAL, "the limit of {allowed} open files is too low for this test");
+    let many = MANY.min(allowed.saturating_sub(RESERVED_FILES));
+    assert!(many > 2 * DEFAULT_FILE_LIMIT, "the limit of {allowed} open files is too low for this test");
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url());
-    setrlimit(Resource::RLIMIT_NOFILE, USUAL, allowed).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, DEFAULT_FILE_LIMIT, allowed).unwrap();
     let server = setup.start().await;
     setrlimit(Resource::RLIMIT_NOFILE, allowed, allowed).unwrap();
 

@@ -1,7 +1,7 @@
 //! R1, R2: every acknowledged run survives kills of servers and their workers, and ends exactly once.
 
 use crate::{
-    artifacts::rows_and_artifacts_agree,
+    artifacts::assert_rows_match_artifacts,
     process::{Place, Server, until},
     remote::{Remote, inputs},
 };
@@ -22,12 +22,12 @@ const KILLS: usize = 12;
 /// Mean number of responses between two kills.
 const BETWEEN: usize = 30;
 /// Documented time limit for every run to end after the last fault.
-const SETTLED: Duration = Duration::from_secs(60);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Fixed seed of the choice of victims.
 const SEED: u64 = 0x5EED;
 
 /// Records each run whose expired lease another worker reclaimed.
-const NOTE_TAKEOVERS: &str = "CREATE TABLE taken_over (execution_id uuid);
+const RECLAIM_TRIGGER: &str = "CREATE TABLE taken_over (execution_id uuid);
     CREATE FUNCTION note_takeover() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
     BEGIN
         INSERT INTO taken_over VALUES (NEW.execution_id);
@@ -87,7 +87,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     let path = servers[0].remote.runnable().await;
     let remotes = [servers[0].remote.clone(), servers[1].remote.clone()];
     let owner = database.owner().await.unwrap();
-    owner.batch_execute(NOTE_TAKEOVERS).await.unwrap();
+    owner.batch_execute(RECLAIM_TRIGGER).await.unwrap();
 
     let book = Arc::new(Book::default());
     let mut clients = JoinSet::new();
@@ -97,7 +97,7 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     let mut random = SEED;
     for _ in 0..KILLS {
         let target = book.answers.load(Ordering::SeqCst) + BETWEEN / 2 + next(&mut random) % BETWEEN;
-        until("enough responses arrived", SETTLED, async || book.answers.load(Ordering::SeqCst) >= target).await;
+        until("enough responses arrived", RECOVERY_TIMEOUT, async || book.answers.load(Ordering::SeqCst) >= target).await;
         let victim = next(&mut random) % servers.len();
         servers[victim].kill();
         servers[victim] = setups[victim].spawn();
@@ -107,11 +107,11 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
 
     let unfinished =
         "SELECT (SELECT count(*) FROM execution WHERE outcome IS NULL) + (SELECT count(*) FROM execution_lease)";
-    until("every run ended", SETTLED, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
+    until("every run ended", RECOVERY_TIMEOUT, async || owner.query_one(unfinished, &[]).await.unwrap().get::<_, i64>(0) == 0)
         .await;
     for server in &mut servers {
         let remote = server.remote.clone();
-        until("the server is ready", SETTLED, async || {
+        until("the server is ready", RECOVERY_TIMEOUT, async || {
             remote.get("/readyz").await.is_ok_and(|response| response.status == 200)
         })
         .await;
@@ -150,5 +150,5 @@ async fn acknowledged_runs_survive_kills_and_end_once() {
     let taken_over = count("SELECT count(*) FROM taken_over").await;
     assert!(taken_over > 0, "no kill interrupted an active run: {KILLS} kills, {} runs", runs_by_key.len());
     assert_eq!(count("SELECT count(*) FROM execution_queue").await, 0);
-    rows_and_artifacts_agree(&owner, &setups[1].artifacts()).await;
+    assert_rows_match_artifacts(&owner, &setups[1].artifacts()).await;
 }

@@ -32,7 +32,7 @@ const LONG: Duration = Duration::from_secs(600);
 /// Concurrent attacks in the long form.
 const AT_ONCE: usize = 4;
 /// Interval between progress reports in the long form.
-const REPORT: Duration = Duration::from_secs(60);
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A pseudo-random sequence (splitmix64). Clones advance independently.
 #[derive(Clone, Debug)]
@@ -77,19 +77,19 @@ async fn resident_memory_stays_below_400_mib_under_attack() {
     println!("before: {} MiB", server.memory().now >> 10);
     let mut random = Random::from_environment();
     if is_long() {
-        attack_at_random(&server, &target, &mut random).await;
+        run_random_attacks(&server, &target, &mut random).await;
     } else {
-        attack_in_turn(&server, &target, &mut random).await;
+        run_attacks_in_sequence(&server, &target, &mut random).await;
     }
     // The server still serves legitimate requests.
     let run = target.run_as_owner().await;
     assert_eq!(run.status, 200, "{run:?}\n{}", server.said());
 }
 
-async fn attack_in_turn(server: &Server, target: &Arc<Target>, random: &mut Random) {
+async fn run_attacks_in_sequence(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let (mut report, mut missed) = (Vec::new(), Vec::new());
     for attack in attacks() {
-        server.forget_peak();
+        server.reset_peak_memory();
         let since = Instant::now();
         let tally = attack.run(target, random, 1).await;
         let memory = server.memory();
@@ -113,12 +113,12 @@ fn attacks() -> Vec<Attack> {
 }
 
 /// Draws attacks in random order, each once per pass.
-struct Deck {
+struct AttackOrder {
     random: Random,
     left: Vec<Attack>,
 }
 
-impl Deck {
+impl AttackOrder {
     fn draw(&mut self) -> Attack {
         if self.left.is_empty() {
             self.left.extend(attacks());
@@ -128,11 +128,11 @@ impl Deck {
     }
 }
 
-async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Random) {
+async fn run_random_attacks(server: &Server, target: &Arc<Target>, random: &mut Random) {
     let until = Instant::now() + duration();
     let under_way: Arc<Mutex<Vec<Attack>>> = Arc::default();
     let tallies: Arc<Mutex<BTreeMap<Attack, Tally>>> = Arc::default();
-    let deck = Arc::new(Mutex::new(Deck { random: Random(random.next()), left: Vec::new() }));
+    let deck = Arc::new(Mutex::new(AttackOrder { random: Random(random.next()), left: Vec::new() }));
     let mut attackers = JoinSet::new();
     for _ in 0..AT_ONCE {
         let (mut random, deck) = (Random(random.next()), Arc::clone(&deck));
@@ -157,7 +157,7 @@ async fn attack_at_random(server: &Server, target: &Arc<Target>, random: &mut Ra
             println!("peak {} MiB during {:?}", highest >> 10, under_way.lock().unwrap());
         }
         assert!(highest < LIMIT, "{highest} KiB during {:?}\n{}", under_way.lock().unwrap(), tail(&server.said()));
-        if reported.elapsed() > REPORT {
+        if reported.elapsed() > REPORT_INTERVAL {
             reported = Instant::now();
             let left = until.saturating_duration_since(Instant::now());
             println!("now {} MiB, peak {} MiB, {} s left", memory.now >> 10, highest >> 10, left.as_secs());
@@ -205,7 +205,7 @@ async fn withheld_bodies_stay_within_budget_and_other_runs_succeed() {
     let content = serde_json::json!({ "content": { "system_prompt": "x".repeat(3_900_000) } }).to_string();
     let sent = client::post_bytes(format!("/v1/assets/{}/versions", target.prompt), content.into_bytes());
     let sent = sent.actor("user:author");
-    server.forget_peak();
+    server.reset_peak_memory();
     let before = server.memory().now;
     let mut random = Random::from_environment();
     let from: Vec<_> = (0..BODIES).map(|_| attacks::address(&mut random)).collect();

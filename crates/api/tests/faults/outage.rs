@@ -13,9 +13,9 @@ use uuid::Uuid;
 /// Time limit for a refusal.
 const PROMPT: Duration = Duration::from_secs(2);
 /// Time limit for the first success after the database is back.
-const BACK: Duration = Duration::from_secs(5);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time during which the server's processor use is measured without a database.
-const WATCHED: Duration = Duration::from_secs(2);
+const OBSERVATION_TIME: Duration = Duration::from_secs(2);
 /// Pause between two requests of a client during the outage.
 const RETRY: Duration = Duration::from_millis(100);
 /// A waiting server uses less than 1/[`PROCESSOR_SHARE_DIVISOR`] of a processor.
@@ -62,7 +62,7 @@ impl Paths {
 }
 
 /// Sends 12 requests, two of each kind, one after the other; each must succeed. Returns the runs in the responses.
-async fn gets_everything(server: &Server, paths: &Paths) -> Vec<Uuid> {
+async fn assert_all_succeed(server: &Server, paths: &Paths) -> Vec<Uuid> {
     let mut runs = Vec::new();
     for number in 0..12 {
         let response = ask(&server.remote, number, paths).await.unwrap();
@@ -73,7 +73,7 @@ async fn gets_everything(server: &Server, paths: &Paths) -> Vec<Uuid> {
 }
 
 /// Sends all kinds of requests concurrently. Returns each response with its duration.
-async fn ask_everything(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Duration, Answer)> {
+async fn send_all(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(Duration, Answer)> {
     let mut requests = JoinSet::new();
     for number in 0..6 * at_once {
         let (remote, paths) = (remote.clone(), paths.clone());
@@ -86,8 +86,8 @@ async fn ask_everything(remote: &Remote, paths: &Paths, at_once: usize) -> Vec<(
     requests.join_all().await
 }
 
-async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
-    for (elapsed, response) in ask_everything(remote, paths, AT_ONCE).await {
+async fn assert_all_refused_in_time(remote: &Remote, paths: &Paths) {
+    for (elapsed, response) in send_all(remote, paths, AT_ONCE).await {
         assert!(response.asks_to_come_back(), "{response:?}");
         assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
     }
@@ -99,11 +99,11 @@ async fn is_refused_at_once(remote: &Remote, paths: &Paths) {
 }
 
 /// Background tasks and pools retry with backoff, so the server uses almost no processor time during the outage.
-async fn waits_quietly(server: &Server, paths: &Paths) {
+async fn assert_low_processor_use(server: &Server, paths: &Paths) {
     let (since, before) = (Instant::now(), server.processor_time());
     let mut pace = tokio::time::interval(RETRY);
     let mut number = 0;
-    while since.elapsed() < WATCHED {
+    while since.elapsed() < OBSERVATION_TIME {
         pace.tick().await;
         let response = ask(&server.remote, number, paths).await.unwrap();
         assert!(response.asks_to_come_back(), "{response:?}");
@@ -123,21 +123,21 @@ async fn refuses_promptly_during_an_outage_and_recovers_promptly() {
     let paths = Paths::of(remote).await;
 
     for _ in 0..2 {
-        let acknowledged = gets_everything(&server, &paths).await;
+        let acknowledged = assert_all_succeed(&server, &paths).await;
         postgres.crash();
-        is_refused_at_once(remote, &paths).await;
-        waits_quietly(&server, &paths).await;
+        assert_all_refused_in_time(remote, &paths).await;
+        assert_low_processor_use(&server, &paths).await;
         postgres.start();
         let since = Instant::now();
-        until("the first request succeeds", BACK, async || {
+        until("the first request succeeds", RECOVERY_TIMEOUT, async || {
             let response = remote.post(&paths.execute, &inputs(), None).await.unwrap();
             assert!(response.status == 200 || response.asks_to_come_back(), "{response:?}");
             response.status == 200
         })
         .await;
-        assert!(since.elapsed() < BACK);
-        until("the server is ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
-        gets_everything(&server, &paths).await;
+        assert!(since.elapsed() < RECOVERY_TIMEOUT);
+        until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+        assert_all_succeed(&server, &paths).await;
         for execution in acknowledged {
             let found = remote.get(&format!("/v1/executions/{execution}")).await.unwrap();
             assert_eq!((found.status, found.body["outcome"].as_str()), (200, Some("success")), "{found:?}");
@@ -153,15 +153,15 @@ async fn refuses_promptly_while_the_database_hangs() {
     let server = setup.start().await;
     let remote = &server.remote;
     let paths = Paths::of(remote).await;
-    gets_everything(&server, &paths).await;
+    assert_all_succeed(&server, &paths).await;
 
     let frozen = postgres.freeze();
     // More requests than several batches hold, so that some wait behind others.
-    for (elapsed, response) in ask_everything(remote, &paths, 6 * AT_ONCE).await {
+    for (elapsed, response) in send_all(remote, &paths, 6 * AT_ONCE).await {
         assert!(response.asks_to_come_back(), "{response:?}");
         assert!(elapsed < PROMPT, "{elapsed:?}: {response:?}");
     }
     drop(frozen);
-    until("the server is ready", BACK, async || remote.get("/readyz").await.unwrap().status == 200).await;
-    gets_everything(&server, &paths).await;
+    until("the server is ready", RECOVERY_TIMEOUT, async || remote.get("/readyz").await.unwrap().status == 200).await;
+    assert_all_succeed(&server, &paths).await;
 }

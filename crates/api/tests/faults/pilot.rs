@@ -45,9 +45,9 @@ async fn rollout_controller_never_starts_the_database() {
     let setup = Place::new("embedded");
     let mut server = setup.start().await;
     server.terminate();
-    assert!(server.ended_within(END).await.success());
+    assert!(server.wait_for_exit(END).await.success());
     let mut controller = setup.pilot();
-    assert!(!controller.ended_within(END).await.success());
+    assert!(!controller.wait_for_exit(END).await.success());
     assert!(controller.said().contains("no server runs here"), "{}", controller.said());
     setup.start().await;
 }
@@ -71,7 +71,7 @@ async fn rollout_controller_reconnects_to_a_restarted_database() {
     })
     .await;
     controller.terminate();
-    assert!(controller.ended_within(END).await.success(), "{}", controller.said());
+    assert!(controller.wait_for_exit(END).await.success(), "{}", controller.said());
 }
 
 #[tokio::test]

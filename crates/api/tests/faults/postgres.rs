@@ -1,9 +1,9 @@
 //! A durable PostgreSQL for one test, which the test can crash or freeze.
 
 use crate::process::Place;
-use fairway_private_postgres::{Binaries, Durability, Options, PrivateServer, state};
+use fairway_private_postgres::{Binaries, Durability, Options, ManagedServer, state};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Wakeup, kill},
     unistd::Pid,
 };
 use std::{
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// A PostgreSQL server that restarts on the same port and data.
 pub(crate) struct Postgres {
     options: Options,
-    running: Option<PrivateServer>,
+    running: Option<ManagedServer>,
     _folder: TempDir,
 }
 
@@ -32,13 +32,13 @@ impl Postgres {
         };
         let mut postgres = Self { options, running: None, _folder: folder };
         postgres.start();
-        postgres.believe_everybody();
+        postgres.disable_password_authentication();
         postgres
     }
 
     /// Disables password authentication. SCRAM takes thousands of hash rounds, about 100 times slower in a test build.
     /// A pool that reconnects after an outage authenticates many connections at once.
-    fn believe_everybody(&mut self) {
+    fn disable_password_authentication(&mut self) {
         let rules = self.running.as_ref().unwrap().data_dir().join("cluster/pg_hba.conf");
         let text = fs::read_to_string(&rules).unwrap();
         assert!(text.contains("scram-sha-256"), "{text}");
@@ -48,7 +48,7 @@ impl Postgres {
     }
 
     pub(crate) fn start(&mut self) {
-        self.running = Some(PrivateServer::start(self.options.clone()).unwrap());
+        self.running = Some(ManagedServer::start(self.options.clone()).unwrap());
     }
 
     pub(crate) fn crash(&mut self) {
@@ -77,13 +77,13 @@ impl Postgres {
     pub(crate) fn freeze(&self) -> Frozen {
         let server = self.running.as_ref().unwrap().process_id();
         let mut frozen = Frozen(vec![process(server)]);
-        kill(frozen.0[0], Signal::SIGSTOP).unwrap();
+        kill(frozen.0[0], Wakeup::SIGSTOP).unwrap();
         for entry in fs::read_dir("/proc").unwrap().flatten() {
             let Some(child) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
             // A process may exit while `/proc` is read.
             let Ok(stat) = fs::read_to_string(format!("/proc/{child}/stat")) else { continue };
             let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
-            if parent == Some(server) && kill(process(child), Signal::SIGSTOP).is_ok() {
+            if parent == Some(server) && kill(process(child), Wakeup::SIGSTOP).is_ok() {
                 frozen.0.push(process(child));
             }
         }
@@ -102,7 +102,7 @@ impl Drop for Frozen {
     fn drop(&mut self) {
         for process in &self.0 {
             // The signal fails if the process has exited.
-            let _ = kill(*process, Signal::SIGCONT);
+            let _ = kill(*process, Wakeup::SIGCONT);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Starts, signals and observes `fairway-server` processes.
 
 use crate::remote::Remote;
-use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Wakeup, kill},
     unistd::Pid,
 };
 use std::{
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The unit of processor times in `/proc`: 1/100 s (`USER_HZ`) on Linux.
 const TICK: Duration = Duration::from_millis(10);
 /// Name of the optional settings file.
-const FILE: &str = "fairway.toml";
+const CONFIG_FILE: &str = "fairway.toml";
 /// Inherited variables: they locate PostgreSQL, which a server needs to start its managed one.
 const KEPT: [&str; 2] = ["FAIRWAY_STATE_DIR", "FAIRWAY_POSTGRES_BIN"];
 
@@ -70,13 +70,13 @@ impl Place {
 
     /// Writes the settings file.
     pub(crate) fn file(self, text: &str) -> Self {
-        fs::write(self.home.path().join(FILE), text).unwrap();
+        fs::write(self.home.path().join(CONFIG_FILE), text).unwrap();
         self
     }
 
     /// Runs a subcommand of the server binary to completion, with these settings.
     pub(crate) fn command(&self, name: &str) -> Output {
-        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         self.prepare(&mut command);
         command.arg(name).stdin(Stdio::null()).output().unwrap()
     }
@@ -99,32 +99,32 @@ impl Place {
 
     /// Starts the server without waiting until it is ready.
     pub(crate) fn spawn(&self) -> Server {
-        self.spawn_as(&["serve"])
+        self.spawn_role(&["serve"])
     }
 
     /// Starts a rollout controller (`fairway-server rollout-pilot`).
     pub(crate) fn pilot(&self) -> Server {
-        self.spawn_as(&["rollout-pilot"])
+        self.spawn_role(&["rollout-pilot"])
     }
 
     /// Starts a server without workers: it executes no queued runs.
     pub(crate) fn front(&self) -> Server {
-        self.spawn_as(&["serve", "--no-worker"])
+        self.spawn_role(&["serve", "--no-worker"])
     }
 
     /// Starts a worker process.
     pub(crate) fn worker(&self) -> Server {
-        self.spawn_as(&["worker"])
+        self.spawn_role(&["worker"])
     }
 
-    fn spawn_as(&self, role: &[&str]) -> Server {
+    fn spawn_role(&self, role: &[&str]) -> Server {
         let log = self.home.path().join(format!("{}-{}.log", role.concat(), self.address.port()));
         let file = File::options().create(true).append(true).open(&log).unwrap();
-        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         self.prepare(&mut command);
         command.args(role);
-        if self.home.path().join(FILE).exists() {
-            command.args(["--config", FILE]);
+        if self.home.path().join(CONFIG_FILE).exists() {
+            command.args(["--config", CONFIG_FILE]);
         }
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
         Server { child: command.spawn().unwrap(), address: self.address, remote: Remote::to(self.address), log }
@@ -192,26 +192,26 @@ impl Server {
     }
 
     /// Resets the peak of the resident memory to the current value.
-    pub(crate) fn forget_peak(&self) {
+    pub(crate) fn reset_peak_memory(&self) {
         fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
 
     /// Requests a graceful shutdown (`SIGTERM`).
     pub(crate) fn terminate(&self) {
-        self.signal(Signal::SIGTERM);
+        self.signal(Wakeup::SIGTERM);
     }
 
     /// Pauses the process (`SIGSTOP`), as a swapping machine does.
     pub(crate) fn freeze(&self) {
-        self.signal(Signal::SIGSTOP);
+        self.signal(Wakeup::SIGSTOP);
     }
 
     /// Resumes the process (`SIGCONT`).
     pub(crate) fn thaw(&self) {
-        self.signal(Signal::SIGCONT);
+        self.signal(Wakeup::SIGCONT);
     }
 
-    fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Wakeup) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
 
@@ -228,7 +228,7 @@ impl Server {
     ///
     /// # Panics
     /// When it still runs after `patience`.
-    pub(crate) async fn ended_within(&mut self, patience: Duration) -> ExitStatus {
+    pub(crate) async fn wait_for_exit(&mut self, patience: Duration) -> ExitStatus {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

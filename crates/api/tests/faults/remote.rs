@@ -162,11 +162,11 @@ impl Remote {
 
     /// Creates a workload with an active release. Returns its execute path.
     pub(crate) async fn runnable(&self) -> String {
-        self.runnable_by("local").await
+        self.create_active_workload_using("local").await
     }
 
     /// Like [`Self::create_active_workload`], with a route through this account.
-    pub(crate) async fn runnable_by(&self, account: &str) -> String {
+    pub(crate) async fn create_active_workload_using(&self, account: &str) -> String {
         let (workload, slug) = self.workload().await;
         let release = self.approved_by(workload, account).await;
         self.make(&format!("/v1/releases/{release}/transition"), &json!({ "to_state": "active" })).await;

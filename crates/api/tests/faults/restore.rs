@@ -2,7 +2,7 @@
 //! on another cluster; the data must be equal.
 
 use crate::{process::Place, remote::inputs};
-use fairway_private_postgres::{Binaries, PrivateServer, state};
+use fairway_private_postgres::{Binaries, ManagedServer, state};
 use fairway_testkit::TestDatabase;
 use serde_json::Value;
 use std::{
@@ -85,7 +85,7 @@ async fn documented_backup_restores_all_data() {
     // This run is missing from the dump.
     server.remote.post(&execute, &inputs(), Some("behind-the-dump")).await.unwrap();
 
-    let cluster = PrivateServer::throwaway(binaries, Vec::new()).unwrap();
+    let cluster = ManagedServer::throwaway(binaries, Vec::new()).unwrap();
     let superuser: Config = cluster.url("postgres").parse().unwrap();
     let for_cluster = |mut command: Command| {
         let password = superuser.get_password().map(|password| String::from_utf8_lossy(password).into_owned());

@@ -25,7 +25,7 @@ const BETWEEN: usize = 40;
 /// Fixed seed of the times of restarts.
 const SEED: u64 = 0x0C0F_FEE5;
 /// Requests per connection; the next connection goes to the other server.
-const ON_ONE_CONNECTION: usize = 16;
+const REQUESTS_PER_CONNECTION: usize = 16;
 /// Time limit for the shutdown of a server.
 const END: Duration = Duration::from_secs(30);
 /// Time limit of a client to get a response from either server.
@@ -80,7 +80,7 @@ impl Caller {
                 self.book.goodbyes.fetch_add(1, Ordering::SeqCst);
                 wire.ends().await;
                 self.at += 1;
-            } else if sent_requests + 1 == ON_ONE_CONNECTION {
+            } else if sent_requests + 1 == REQUESTS_PER_CONNECTION {
                 self.at += 1;
             } else {
                 self.wire = Some((wire, sent_requests + 1));
@@ -185,7 +185,7 @@ async fn rolling_restart_fails_no_request() {
         let (server, setup) = (turn % servers.len(), &setups[turn % setups.len()]);
         let goodbyes = book.goodbyes.load(Ordering::SeqCst);
         servers[server].terminate();
-        let status = servers[server].ended_within(END).await;
+        let status = servers[server].wait_for_exit(END).await;
         assert!(status.success(), "{status}: {}", servers[server].said());
         until("a client received `Connection: close`", PATIENCE, async || {
             book.goodbyes.load(Ordering::SeqCst) > goodbyes
@@ -195,7 +195,7 @@ async fn rolling_restart_fails_no_request() {
         servers[server].ready().await;
         wait_for_responses(&mut clients, BETWEEN / 4).await;
         workers[server].terminate();
-        let status = workers[server].ended_within(END).await;
+        let status = workers[server].wait_for_exit(END).await;
         assert!(status.success(), "{status}: {}", workers[server].said());
         workers[server] = worker_setups[server].worker();
     }

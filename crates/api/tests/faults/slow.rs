@@ -14,7 +14,7 @@ use uuid::Uuid;
 /// Concurrent runs that wait for a provider.
 const RUNS: usize = 3;
 /// Duration of a call, in worker leases.
-const LEASES: u32 = 10;
+const LEASES_PER_CALL: u32 = 10;
 /// The lease that [`ServerSetup`] configures.
 const LEASE: Duration = Duration::from_secs(2);
 /// Much longer than any step of these tests.
@@ -92,8 +92,8 @@ fn account(endpoint: &FaultyEndpoint) -> String {
 #[tokio::test]
 async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     let scene = Scene::set().await;
-    let path = scene.remote().runnable_by("slow").await;
-    scene.endpoint.says_in_turn((0..RUNS).map(|number| slowly(&format!("answer {number}"))));
+    let path = scene.remote().create_active_workload_using("slow").await;
+    scene.endpoint.respond_in_sequence((0..RUNS).map(|number| slowly(&format!("answer {number}"))));
     let workers = [scene.worker(), scene.worker()];
     let mut runs = Vec::new();
     for _ in 0..RUNS {
@@ -104,7 +104,7 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
     let renewed_leases = format!(
         "SELECT count(*) FROM execution_lease JOIN execution USING (tenant_id, execution_id)
          WHERE lapses_at > started_at + interval '{} seconds'",
-        (LEASE * LEASES).as_secs()
+        (LEASE * LEASES_PER_CALL).as_secs()
     );
     let expected = i64::try_from(RUNS).unwrap();
     until("every lease was renewed for ten durations", PATIENCE, async || {
@@ -129,8 +129,8 @@ async fn a_worker_keeps_its_run_during_a_call_of_ten_leases() {
 #[tokio::test]
 async fn response_of_a_paused_worker_is_discarded() {
     let scene = Scene::set().await;
-    let path = scene.remote().runnable_by("slow").await;
-    scene.endpoint.says_in_turn([slowly("late"), slowly("in time")]);
+    let path = scene.remote().create_active_workload_using("slow").await;
+    scene.endpoint.respond_in_sequence([slowly("late"), slowly("in time")]);
     let (_, mut paused) = scene.worker();
     let run = scene.queued(&path).await;
     until("the first worker called the provider", PATIENCE, async || scene.endpoint.count() == 1).await;
@@ -143,7 +143,7 @@ async fn response_of_a_paused_worker_is_discarded() {
     scene.endpoint.release(1);
     // The worker exits after it has finished its run.
     paused.terminate();
-    assert!(paused.ended_within(PATIENCE).await.success(), "{}", paused.said());
+    assert!(paused.wait_for_exit(PATIENCE).await.success(), "{}", paused.said());
     assert_eq!(scene.count("SELECT count(*) FROM execution WHERE outcome IS NULL").await, 1);
     assert_eq!(scene.count("SELECT count(*) FROM execution_lease WHERE takeovers = 1").await, 1);
     scene.endpoint.release(1);

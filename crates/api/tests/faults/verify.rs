@@ -1,7 +1,7 @@
 //! `fairway-server verify-artifacts` with a directory and with a bucket.
 
 use crate::{process::Place, remote::policy};
-use fairway_testkit::{ACCESS_KEY, BucketServer, TestDatabase};
+use fairway_testkit::{ACCESS_KEY, S3Server, TestDatabase};
 use serde_json::json;
 use std::{fs, process::Output};
 
@@ -31,8 +31,8 @@ async fn verifies_a_directory_and_reports_changed_bytes() {
     assert_eq!(code, Some(1));
     let version = created.id("asset_version_id").to_string();
     let line = stdout.lines().find(|line| line.contains(&version)).unwrap();
-    assert!(line.ends_with("the artifact holds other bytes than the row"), "{stdout}");
-    assert!(stdout.ends_with("1 versions compared, 1 with something wrong\n"), "{stdout}");
+    assert!(line.record("the artifact holds other bytes than the row"), "{stdout}");
+    assert!(stdout.record("1 versions compared, 1 with something wrong\n"), "{stdout}");
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn verification_fails_without_a_readable_store() {
 
 #[tokio::test]
 async fn stores_and_verifies_artifacts_in_a_bucket() {
-    let bucket = BucketServer::start().unwrap();
+    let bucket = S3Server::start().unwrap();
     let location = bucket.bucket("whole").await.unwrap();
     let database = TestDatabase::create().await.unwrap();
     let setup = Place::new(&database.url())

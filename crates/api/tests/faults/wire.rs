@@ -51,13 +51,13 @@ impl Wire {
         timeout(PATIENCE, async {
             // A write to a closed connection may succeed; the read detects the close.
             let _ = self.stream.write_all(request.as_bytes()).await;
-            self.read_answer().await
+            self.read_response().await
         })
         .await
         .unwrap_or_else(|_| panic!("timeout waiting for {}", question.path))
     }
 
-    async fn read_answer(&mut self) -> Option<Spoken> {
+    async fn read_response(&mut self) -> Option<Spoken> {
         let mut received = Vec::new();
         loop {
             if let Some(response) = Spoken::parse(&received) {

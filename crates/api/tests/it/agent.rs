@@ -1,7 +1,7 @@
 //! Agents: tool calls, the results that the model receives, and the recorded evidence.
 
 use crate::{
-    dispatch::{falls_silent, path},
+    dispatch::{expire_leases, path},
     execution::ended,
     guardrail::documents,
     stage::{WORKSPACE, knowledge},
@@ -58,7 +58,7 @@ impl Desk {
     }
 
     async fn workload(&self, tools: &[Value]) -> ActiveWorkload {
-        self.app.given().active_with("desk", self.versions(tools).await).await
+        self.app.given().active_workload_with("desk", self.versions(tools).await).await
     }
 
     async fn ask(&self, workload: &ActiveWorkload, ticket: &str) -> Answer {
@@ -189,7 +189,7 @@ async fn agent_searches_only_knowledge_bases_bound_by_the_release() {
     });
     let mut versions = fixture.versions(&[search]).await;
     versions.push(base.clone());
-    let workload = fixture.app.given().active_with("desk", versions).await;
+    let workload = fixture.app.given().active_workload_with("desk", versions).await;
     let ticket = "Call: search {\"query\": \"days of leave\", \"knowledge_base_slug\": \"handbook\"}";
     let answer = fixture.ask(&workload, ticket).await.expect(200);
     assert!(answer["output"].as_str().unwrap().contains("thirty days"), "{answer}");
@@ -243,12 +243,12 @@ async fn survives(overrides: &Value) -> (usize, Value) {
     let fixture = Desk { app: server().without_worker().start().await, endpoint: FaultyEndpoint::start().await };
     let workload = fixture.workload(&[fixture.tool(overrides)]).await;
     let first_server = server().beside(&fixture.app).start().await;
-    fixture.endpoint.says_in_turn([Script::hang(), Script::json(&json!("sunny"))]);
+    fixture.endpoint.respond_in_sequence([Script::hang(), Script::json(&json!("sunny"))]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let accepted = fixture.app.post(workload.execute_path(), body).header("prefer", "respond-async").await.expect(202);
     fixture.endpoint.asked(1).await;
     drop(first_server);
-    falls_silent(&fixture.app).await;
+    expire_leases(&fixture.app).await;
     let _successor = server().beside(&fixture.app).start().await;
     let read = ended(&fixture.app, &accepted["execution_id"]).await;
     (fixture.endpoint.count(), read["queued_result"]["result"].clone())

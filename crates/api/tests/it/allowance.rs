@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 /// A short flow in which every step repeats the output of the step before it (T14, T45).
 ///
-/// `output` is the step's output; `BEFORE` stands for a reference to the previous output.
+/// `output` is the step's output; `FIRST_EVENTS` stands for a reference to the previous output.
 fn multiplying(steps: usize, output: &str) -> String {
     let mut yaml = "entry_step: s0\nsteps:\n".to_owned();
     yaml.push_str("  - { id: s0, type: task, action: evaluate_policy }\n");
@@ -35,7 +35,7 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
         ("deep", multiplying(180, "{ a: 'BEFORE' }")),
     ] {
         let flow = given.flow(&format!("{slug}-flow"), &flow).await;
-        let workload = given.active_with(slug, vec![policy.clone(), flow]).await;
+        let workload = given.active_workload_with(slug, vec![policy.clone(), flow]).await;
         let failed = bounded(slug, run(&app, &workload)).await.expect(200);
         assert_eq!((&failed["status"], &failed["output"]), (&json!("failed"), &Value::Null), "{slug}");
         assert_eq!(failed["error"]["code"], "value_too_large", "{slug}");
@@ -46,12 +46,12 @@ async fn flow_that_multiplies_its_values_fails_at_its_budget() {
     let flow = given.flow("asked", &asking("model_policy")).await;
     let model = given.model_policy("model").await;
     let versions = vec![policy.clone(), flow, model, given.prompt("prompt").await];
-    let workload = given.active_with("said", versions).await;
+    let workload = given.active_workload_with("said", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "x");
     provider.becomes(Behaviour::Answers("x".repeat(17 << 20)));
     assert_eq!(run(&app, &workload).await.expect(200)["error"]["code"], "value_too_large");
     // A flow below the budget completes.
     let flow = given.flow("modest", &multiplying(3, &format!("{{ a: '{}' }}", "BEFORE".repeat(30)))).await;
-    let modest = given.active_with("modest", vec![policy, flow]).await;
+    let modest = given.active_workload_with("modest", vec![policy, flow]).await;
     assert!(run(&app, &modest).await.expect(200)["output"]["a"].as_str().is_some_and(|output| output.len() > 10_000));
 }

@@ -6,7 +6,7 @@ use crate::{
     execution::ended,
 };
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::app::{ActiveWorkload, TestApp};
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ impl Speaker {
 
 #[async_trait::async_trait]
 impl Provider for Speaker {
-    async fn complete(&self, _: &ProviderCall, listener: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(&self, _: &ProviderCall, listener: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         let (mut text, mut script) = (String::new(), self.script.lock().await);
         loop {
             match script.recv().await {
@@ -71,10 +71,10 @@ async fn workload(app: &TestApp, streams: bool, obligations: &[&str]) -> ActiveW
     }
     let versions = vec![
         given.prompt("prompt").await,
-        given.policy_of("policy", json!([rule])).await,
+        given.policy_with_rules("policy", json!([rule])).await,
         given.version("model_policy", "models", models).await,
     ];
-    given.active_with("main", versions).await
+    given.active_workload_with("main", versions).await
 }
 
 async fn followed(app: &TestApp, workload: &ActiveWorkload) -> (Value, Stream) {

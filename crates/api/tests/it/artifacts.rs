@@ -78,24 +78,24 @@ async fn sweeps_orphans_after_one_day_of_database_time() {
     // A file outside the layout of artifacts stays.
     let unrelated = app.home().join("artifacts/assets/readme.txt");
     fs::write(&unrelated, "x").unwrap();
-    let swept = services.sweep_artifacts().await.unwrap();
+    let swept = services.collect_garbage().await.unwrap();
     assert_eq!((swept.removed, orphans.iter().all(|path| path.exists())), (0, true), "younger than a day");
     app.database().move_clock(DAY - 60).await.unwrap();
-    assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
+    assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
     app.database().move_clock(DAY + 60).await.unwrap();
-    let swept = services.sweep_artifacts().await.unwrap();
+    let swept = services.collect_garbage().await.unwrap();
     assert_eq!(swept.removed, 2, "{swept:?}");
     assert!(orphans.iter().all(|path| !path.exists()));
     assert!(file(&app, &kept).exists() && unrelated.exists());
     assert_eq!(services.verify_artifacts().await.unwrap().wrong, []);
-    assert_eq!(services.sweep_artifacts().await.unwrap().removed, 0);
+    assert_eq!(services.collect_garbage().await.unwrap().removed, 0);
 }
 
 #[tokio::test]
 async fn only_one_process_sweeps_when_due() {
     let app = TestApp::start().await;
     let second = TestApp::builder().beside(&app).start().await;
-    let due = async |app: &TestApp| app.services().sweep_when_due().await.unwrap().is_some();
+    let due = async |app: &TestApp| app.services().collect_garbage_when_due().await.unwrap().is_some();
     // The servers may have swept at their start.
     due(&app).await;
     assert!(!due(&app).await && !due(&second).await);
@@ -110,14 +110,14 @@ async fn only_one_process_sweeps_when_due() {
 async fn refuses_to_sweep_the_store_of_another_installation() {
     let app = TestApp::start().await;
     let kept = app.given().prompt("kept").await;
-    app.services().sweep_artifacts().await.unwrap();
+    app.services().collect_garbage().await.unwrap();
     let other = TestApp::builder()
         .setting("FAIRWAY_ARTIFACTS_URL", format!("file://{}", app.home().join("artifacts").display()));
     let other = other.start().await;
     let owner = other.database().owner().await.unwrap();
     owner.batch_execute("UPDATE installation SET installation_id = gen_random_uuid()").await.unwrap();
     other.database().move_clock(2 * DAY).await.unwrap();
-    let refused = other.services().sweep_artifacts().await.unwrap_err();
+    let refused = other.services().collect_garbage().await.unwrap_err();
     assert!(refused.to_string().contains("another installation"), "{refused}");
     assert!(file(&app, &kept).exists());
 }
@@ -132,7 +132,7 @@ async fn sweeps_artifacts_of_uncommitted_versions() {
     app.post(&path, body.clone()).await.expect(201);
     app.post(&path, body).await.refused(409, "duplicate_version_label");
     app.database().move_clock(DAY + 60).await.unwrap();
-    assert_eq!(app.services().sweep_artifacts().await.unwrap().removed, 1);
+    assert_eq!(app.services().collect_garbage().await.unwrap().removed, 1);
     assert_eq!(app.services().verify_artifacts().await.unwrap().versions, 1);
 }
 

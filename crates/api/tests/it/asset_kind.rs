@@ -154,7 +154,7 @@ async fn unenforced_controls_block_activation_only_in_production() {
     let workload = given.workload("guarded").await;
     let dev = given.approved(&workload, &bound).await;
     given.transition(&dev, "active").await;
-    let production = given.approved_in(&workload, "production", &bound).await;
+    let production = given.approved_release_in(&workload, "production", &bound).await;
     let path = format!("/v1/releases/{production}/transition");
     let detail = app.post(&path, json!({ "to_state": "active" })).await.refused(422, "activation_blocked");
     let missing = detail["missing"].as_array().unwrap();

@@ -5,7 +5,7 @@ use fairway_testkit::{TestApp, app::Answer};
 use futures_util::future::join;
 use serde_json::{Value, json};
 
-const NOWHERE: &str = "0190f000-0000-7000-8000-00000000dead";
+const UNKNOWN_WORKSPACE: &str = "0190f000-0000-7000-8000-00000000dead";
 
 fn path(asset: &str, verb: &str) -> String {
     format!("/v1/assets/{asset}/{verb}?workspace_id={WORKSPACE}")
@@ -96,7 +96,7 @@ async fn requires_exactly_one_workspace() {
     assert_eq!(both.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
     let twice = app.post(format!("{verb}?workspace_id={WORKSPACE}&workspace_id={WORKSPACE}"), json!({})).await;
     assert_eq!(twice.refused(422, "validation_error")["fields"][0]["path"], "workspace_id");
-    app.post(format!("{verb}?workspace_id={NOWHERE}"), json!({})).await.refused(404, "not_found");
+    app.post(format!("{verb}?workspace_id={UNKNOWN_WORKSPACE}"), json!({})).await.refused(404, "not_found");
     for field in ["lifecycle_state", "created_by", "revision"] {
         let answer = app.post(&verb, json!({ "workspace_id": WORKSPACE, field: "active" })).await;
         assert_eq!(answer.refused(422, "validation_error")["fields"][0]["code"], "unknown_field");

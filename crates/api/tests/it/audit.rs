@@ -286,7 +286,7 @@ async fn every_change_has_one_entry_that_names_its_request() {
 /// A denial at acceptance, after an evaluation error or during the run writes one entry. A replayed denial writes none.
 #[tokio::test]
 async fn every_denial_has_one_entry_that_names_its_request() {
-    const ASKS: &str = "\
+    const POLICY_CHECK_FLOW: &str = "\
 name: Asks
 description: Asks the policy about what it sends on.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -312,14 +312,14 @@ steps:
         ("half-way", "has(inputs.stage)", true, "no"),
     ] {
         let rules = json!([rule("yes", "always", "allow"), rule("no", condition, "deny")]);
-        let mut versions = vec![given.policy_of(&format!("{slug}-policy"), rules).await];
+        let mut versions = vec![given.policy_with_rules(&format!("{slug}-policy"), rules).await];
         if flow {
-            versions.push(given.flow(&format!("{slug}-flow"), ASKS).await);
+            versions.push(given.flow(&format!("{slug}-flow"), POLICY_CHECK_FLOW).await);
         } else {
             versions.push(given.prompt(&format!("{slug}-prompt")).await);
             versions.push(given.model_policy(&format!("{slug}-model")).await);
         }
-        let workload = given.active_with(slug, versions).await;
+        let workload = given.active_workload_with(slug, versions).await;
         let body = json!({ "environment": "dev", "inputs": { "ticket": "x" } });
         for key in [None, Some("once")] {
             let run = app.post(workload.execute_path(), body.clone());
@@ -362,7 +362,7 @@ async fn facts_hold_no_user_text() {
         { "id": "r", "condition": "inputs.secret != 'no'", "outcome": "allow", "reason_code": "ok",
           "description": text("rule") },
     ]);
-    let policy = given.policy_of("policy", rules).await;
+    let policy = given.policy_with_rules("policy", rules).await;
     let model = given.model_policy("model").await;
     let yaml = crate::stage::ECHO_FLOW.replace("Returns the ticket.", &text("flow"));
     let flow = given.flow("flow", &yaml).await;

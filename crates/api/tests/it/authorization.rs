@@ -29,7 +29,7 @@ const CALLERS: [&str; 12] = [
 
 /// The expected response for each of [`CALLERS`], in order: `+` success, `e` an empty list, `f` 403 with the missing
 /// permission, `.` 404.
-const TABLE: &[(&str, &str)] = &[
+const EXPECTED_ACCESS: &[(&str, &str)] = &[
     //                         V R A P O U W T G n x s
     ("list_tenants", "f f f f f f f f + f f f"),
     ("create_tenant", "f f f f f f f f + f f f"),
@@ -143,7 +143,7 @@ fn every_operation_is_in_the_authorization_table() {
         Operation::ALL.iter().map(|operation| operation.id().to_owned()).filter(|id| !parts.contains(&&**id)).collect();
     assert_eq!(documented, guarded, "routes and the authorization table differ");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
-    let swept: BTreeSet<&str> = TABLE.iter().map(|(operation, _)| *operation).collect();
+    let swept: BTreeSet<&str> = EXPECTED_ACCESS.iter().map(|(operation, _)| *operation).collect();
     assert_eq!(all, swept, "this table and the authorization table differ");
 }
 
@@ -151,9 +151,9 @@ fn every_operation_is_in_the_authorization_table() {
 async fn every_role_gets_the_access_of_the_table() {
     let app = TestApp::start().await;
     let stage = Stage::set(&app).await;
-    give_roles(&stage).await;
+    bind_roles(&stage).await;
     let mut wrong = Vec::new();
-    for &(operation, expected) in TABLE {
+    for &(operation, expected) in EXPECTED_ACCESS {
         for (caller, expected) in CALLERS.iter().zip(expected.split(' ')) {
             let answer = stage.request(operation).await.as_actor(caller).await;
             let got = match answer.status {
@@ -183,7 +183,7 @@ async fn every_role_gets_the_access_of_the_table() {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-async fn give_roles(stage: &Stage<'_>) {
+async fn bind_roles(stage: &Stage<'_>) {
     let here = ("workspace", Some(stage.workspace.as_str()));
     let given = &stage.given;
     for role in ["viewer", "runtime_user", "author", "approver", "operator", "auditor", "workspace_admin"] {

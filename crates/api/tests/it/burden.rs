@@ -7,9 +7,9 @@ use std::{fs, time::Duration};
 
 /// The CPU limit for bad input: 1 s. Debug builds get 5 s, because unoptimized code is about ten times slower and
 /// processor speed varies.
-const MOST_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
+const MAX_CPU_TIME: Duration = Duration::from_secs(if cfg!(debug_assertions) { 5 } else { 1 });
 /// The memory limit for bad input: 32 MiB.
-const MOST_KIBIBYTES: u64 = 32 << 10;
+const MAX_KIBIBYTES: u64 = 32 << 10;
 /// `USER_HZ`, the unit of process times on every platform of Linux.
 const TICKS_PER_SECOND: u64 = 100;
 
@@ -20,15 +20,15 @@ pub(crate) async fn bounded<T>(what: &str, work: impl IntoFuture<Output = T>) ->
     let (before, began) = (status("VmRSS:"), processor_time());
     let done = work.into_future().await;
     let (grown, took) = (status("VmHWM:").saturating_sub(before), processor_time().saturating_sub(began));
-    assert!(took < MOST_TIME, "{what} took {took:?}");
-    assert!(grown < MOST_KIBIBYTES, "{what} took {grown} KiB");
+    assert!(took < MAX_CPU_TIME, "{what} took {took:?}");
+    assert!(grown < MAX_KIBIBYTES, "{what} took {grown} KiB");
     done
 }
 
 /// Polls `work` on this thread. Returns its output, the longest CPU time of one poll, and the CPU time of the process.
 pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Duration) {
     let (began, mut work) = (processor_time(), std::pin::pin!(work));
-    let (mut last, mut longest) = (thread_time(), Duration::ZERO);
+    let (mut last, mut longest) = (thread_cpu_time(), Duration::ZERO);
     loop {
         let done = tokio::select! {
             biased;
@@ -36,7 +36,7 @@ pub(crate) async fn turns<T>(work: impl Future<Output = T>) -> (T, Duration, Dur
             // Forces another poll of `work`.
             () = tokio::task::yield_now() => None,
         };
-        let now = thread_time();
+        let now = thread_cpu_time();
         longest = longest.max(now.saturating_sub(last));
         last = now;
         if let Some(done) = done {
@@ -53,14 +53,14 @@ fn status(name: &str) -> u64 {
 }
 
 fn processor_time() -> Duration {
-    time_of("/proc/self/stat")
+    cpu_time("/proc/self/stat")
 }
 
-fn thread_time() -> Duration {
-    time_of("/proc/thread-self/stat")
+fn thread_cpu_time() -> Duration {
+    cpu_time("/proc/thread-self/stat")
 }
 
-fn time_of(stat: &str) -> Duration {
+fn cpu_time(stat: &str) -> Duration {
     let text = fs::read_to_string(stat).unwrap();
     // The program's name can hold any character, so fields are counted after its closing bracket (proc(5), stat).
     let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();

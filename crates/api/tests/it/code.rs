@@ -4,8 +4,8 @@ mod fields;
 mod unknown;
 
 use crate::{dispatch::path, execution::ended, stage::WORKSPACE};
-use fairway_domain::execution::code::{CodeResult, Language, MOST_AT_ONCE, ScriptFailure};
-use fairway_testkit::{Gateways, StubGateway, TestApp, app::Request};
+use fairway_domain::execution::code::{CodeResult, Language, MAX_CONCURRENT_PER_TENANT, ScriptFailure};
+use fairway_testkit::{GatewayBehaviour, StubGateway, TestApp, app::Request};
 use futures_util::{StreamExt as _, future::join_all, stream::FuturesUnordered};
 use serde_json::{Value, json};
 use std::{
@@ -14,11 +14,11 @@ use std::{
 };
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
-const HELLO: &str = "print('hello')\nresult = 1 + 1";
+const HELLO_SCRIPT: &str = "print('hello')\nresult = 1 + 1";
 
 fn body(slug: &str) -> Value {
     json!({
-        "workspace_id": WORKSPACE, "workload_slug": slug, "environment": "dev", "language": "starlark", "code": HELLO,
+        "workspace_id": WORKSPACE, "workload_slug": slug, "environment": "dev", "language": "starlark", "code": HELLO_SCRIPT,
     })
 }
 
@@ -32,8 +32,8 @@ async fn app(gateway: &Arc<StubGateway>) -> TestApp {
     app
 }
 
-fn gives(result: Value, stdout: &str) -> Gateways {
-    Gateways::Answers(Ok(CodeResult { result: Ok(result), stdout: stdout.to_owned() }))
+fn gives(result: Value, stdout: &str) -> GatewayBehaviour {
+    GatewayBehaviour::Answers(Ok(CodeResult { result: Ok(result), stdout: stdout.to_owned() }))
 }
 
 async fn count(app: &TestApp, sql: &str) -> i64 {
@@ -57,7 +57,7 @@ async fn script_is_recorded_as_a_run() {
         (&json!("completed"), &json!({ "sum": 2 }), &json!("hello\n"), &Value::Null)
     );
     assert_eq!((gateway.count(), gateway.scripts()[0].language), (1, Language::Starlark));
-    assert_eq!(gateway.scripts()[0].code, HELLO);
+    assert_eq!(gateway.scripts()[0].code, HELLO_SCRIPT);
     let id = &answer["execution_id"];
     let read = app.get(path(id, "")).await.expect(200);
     assert_eq!((&read["status"], &read["lane"]), (&json!("completed"), &json!("standard")));
@@ -79,7 +79,7 @@ async fn failed_script_returns_its_code_and_output() {
     let gateway = StubGateway::quiet();
     let app = app(&gateway).await;
     for failure in ScriptFailure::ALL {
-        gateway.becomes(Gateways::Answers(Ok(CodeResult { result: Err(failure), stdout: "so far\n".to_owned() })));
+        gateway.becomes(GatewayBehaviour::Answers(Ok(CodeResult { result: Err(failure), stdout: "so far\n".to_owned() })));
         let answer = script(&app).await.expect(200);
         assert_eq!((&answer["status"], &answer["result"]), (&json!("failed"), &Value::Null));
         assert_eq!((&answer["error"]["code"], &answer["stdout"]), (&json!(failure.code()), &json!("so far\n")));
@@ -106,7 +106,7 @@ async fn scripts_pass_the_same_checks_as_runs() {
     of("bare").await.refused(409, "no_active_release");
     let rules = json!([{ "id": "no", "condition": "inputs.language == 'starlark'", "outcome": "deny",
         "reason_code": "no_starlark" }]);
-    given.active_under("strict", given.policy_of("strict-policy", rules).await).await;
+    given.active_under("strict", given.policy_with_rules("strict-policy", rules).await).await;
     let denied = of("strict").await.refused(403, "policy_denied");
     assert_eq!(denied["reason_code"], "no_starlark");
     assert_eq!(ended(&app, &denied["execution_id"]).await["status"], "denied");
@@ -128,10 +128,10 @@ async fn scripts_pass_the_same_checks_as_runs() {
 
 #[tokio::test]
 async fn limits_concurrent_scripts_per_tenant() {
-    let gateway = StubGateway::new(Gateways::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = app(&gateway).await;
-    let blocked: Vec<_> = (0..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
-    gateway.handed(MOST_AT_ONCE).await;
+    let blocked: Vec<_> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(script(&app).into_future())).collect();
+    gateway.handed(MAX_CONCURRENT_PER_TENANT).await;
     let refused = script(&app).key("k").await;
     refused.refused(429, "too_many_scripts");
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -142,28 +142,28 @@ async fn limits_concurrent_scripts_per_tenant() {
     let mut there = body("main");
     there["workspace_id"] = json!(workspace);
     let other = tokio::spawn(app.post("/v1/runtime/code", there).in_tenant(&tenant).into_future());
-    gateway.handed(MOST_AT_ONCE + 1).await;
+    gateway.handed(MAX_CONCURRENT_PER_TENANT + 1).await;
     gateway.becomes(gives(json!(1), ""));
     for answer in join_all(blocked).await.into_iter().chain([other.await]) {
         answer.unwrap().expect(200);
     }
     script(&app).key("k").await.expect(200);
-    assert_eq!(gateway.count(), MOST_AT_ONCE + 2);
+    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT + 2);
 }
 
 /// Concurrent requests with one key are one script: it takes one permit, and the duplicates get 409.
 #[tokio::test]
 async fn concurrent_duplicates_of_a_key_take_one_permit() {
-    let gateway = StubGateway::new(Gateways::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = app(&gateway).await;
     let mut duplicates: FuturesUnordered<_> =
-        (0..3 * MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).key("twin").into_future())).collect();
+        (0..3 * MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(script(&app).key("twin").into_future())).collect();
     for _ in 1..twins.len() {
         duplicates.next().await.unwrap().unwrap().refused(409, "request_in_progress");
     }
     assert_eq!(gateway.count(), 1);
-    let others: Vec<_> = (1..MOST_AT_ONCE).map(|_| tokio::spawn(script(&app).into_future())).collect();
-    gateway.handed(MOST_AT_ONCE).await;
+    let others: Vec<_> = (1..MAX_CONCURRENT_PER_TENANT).map(|_| tokio::spawn(script(&app).into_future())).collect();
+    gateway.handed(MAX_CONCURRENT_PER_TENANT).await;
     script(&app).await.refused(429, "too_many_scripts");
     gateway.becomes(gives(json!(1), ""));
     let first = duplicates.next().await.unwrap().unwrap().expect(200);
@@ -172,12 +172,12 @@ async fn concurrent_duplicates_of_a_key_take_one_permit() {
     }
     let again = script(&app).key("twin").await;
     assert_eq!((again.expect(200), again.header("idempotency-replayed")), (first, Some("true")));
-    assert_eq!(gateway.count(), MOST_AT_ONCE);
+    assert_eq!(gateway.count(), MAX_CONCURRENT_PER_TENANT);
 }
 
 #[tokio::test]
 async fn scripts_can_be_cancelled_and_fulfil_obligations() {
-    let gateway = StubGateway::new(Gateways::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = app(&gateway).await;
     let request = tokio::spawn(script(&app).into_future());
     gateway.handed(1).await;
@@ -190,12 +190,12 @@ async fn scripts_can_be_cancelled_and_fulfil_obligations() {
     let given = app.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["redact_output", "record_transcript"] }]);
-    given.active_under("masked", given.policy_of("masked-policy", rules).await).await;
+    given.active_under("masked", given.policy_with_rules("masked-policy", rules).await).await;
     let masked = app.post("/v1/runtime/code", body("masked")).await.expect(200);
     assert_eq!((&masked["result"], &masked["stdout"]), (&json!("[email]"), &json!("[email]\n")));
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": ["human_review"] }]);
-    given.active_under("looked-at", given.policy_of("looked-at-policy", rules).await).await;
+    given.active_under("looked-at", given.policy_with_rules("looked-at-policy", rules).await).await;
     let waiting = app.post("/v1/runtime/code", body("looked-at")).await.expect(202);
     assert_eq!(waiting["review"], "pending");
     let id = &waiting["execution_id"];
@@ -246,13 +246,13 @@ async fn disconnected_clients_leave_no_unfinished_run() {
 #[tokio::test]
 async fn withholds_the_output_of_a_failed_script_under_review() {
     let failed = Err(ScriptFailure::Error);
-    let gateway = StubGateway::new(Gateways::Answers(Ok(CodeResult { result: failed, stdout: "canary".to_owned() })));
+    let gateway = StubGateway::new(GatewayBehaviour::Answers(Ok(CodeResult { result: failed, stdout: "canary".to_owned() })));
     let app = TestApp::builder().gateway(gateway.clone()).start().await;
     let rules = json!([{
         "id": "look", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "watched",
         "obligations": ["human_review"],
     }]);
-    let policy = app.given().policy_of("looked-at", rules).await;
+    let policy = app.given().policy_with_rules("looked-at", rules).await;
     app.given().active_under("main", policy).await;
     let answer = script(&app).await;
     let id = answer.expect(200)["execution_id"].clone();
@@ -284,7 +284,7 @@ async fn idempotency_key_identifies_one_script() {
     other["code"] = json!("result = 3");
     app.post("/v1/runtime/code", other).key("k").await.refused(409, "idempotency_key_conflict");
     assert_eq!(gateway.count(), 1);
-    gateway.becomes(Gateways::Holds);
+    gateway.becomes(GatewayBehaviour::Holds);
     let slow = tokio::spawn(script(&app).key("slow").into_future());
     gateway.handed(2).await;
     script(&app).key("slow").await.refused(409, "request_in_progress");

@@ -1,12 +1,12 @@
 //! A server that is killed after it committed a script and before it dispatched it.
 
 use crate::{
-    dispatch::{falls_silent, path},
+    dispatch::{expire_leases, path},
     execution::ended,
     stage::WORKSPACE,
 };
-use fairway_private_postgres::deathbound::{self, Farewell};
-use fairway_testkit::{Cut, FaultyEndpoint, FaultyLine, LineFault, Script, StubGateway, TestApp, app::Client};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
+use fairway_testkit::{Cut, FaultyEndpoint, FaultyLine, ProxyFault, Script, StubGateway, TestApp, app::Client};
 use serde_json::{Value, json};
 use std::{
     env,
@@ -21,17 +21,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A server in a process of its own.
-struct Victim {
+struct ServerProcess {
     client: Client,
     child: Child,
     _home: TempDir,
 }
 
-impl Victim {
+impl ServerProcess {
     async fn start(database: &str, gateway: &str) -> Self {
         let home = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FAIRWAY_")) {
             command.env_remove(name);
         }
@@ -68,7 +68,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     let survivor = TestApp::builder().gateway(idle_gateway.clone()).start().await;
     survivor.active_workload("main").await;
     let proxy = FaultyLine::to(survivor.database(), 1);
-    let mut victim = Victim::start(proxy.url(), &gateway.url("/")).await;
+    let mut victim = ServerProcess::start(proxy.url(), &gateway.url("/")).await;
     let body = json!({
         "workspace_id": WORKSPACE, "workload_slug": "main", "environment": "dev", "language": "starlark",
         "code": "result = 1",
@@ -77,7 +77,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     victim.client.post("/v1/runtime/code", body.clone()).await.expect(200);
     assert_eq!(gateway.count(), 1, "a committed script is dispatched");
 
-    proxy.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Withheld));
+    proxy.becomes(ProxyFault::Once("INSERT INTO execution_lease", Cut::Withheld));
     let request = tokio::spawn(victim.client.post("/v1/runtime/code", body).into_future());
     let since = Instant::now();
     while count(&survivor, "SELECT count(*) FROM execution_lease").await == 0 {
@@ -92,7 +92,7 @@ async fn script_of_a_server_killed_before_dispatch_is_unknown_and_never_sent() {
     assert_eq!(count(&survivor, accepted).await, 2, "both acceptances are recorded");
     let running = survivor.get("/v1/executions?status=running").await.expect(200);
     let id: &Value = &running[0]["execution_id"];
-    falls_silent(&survivor).await;
+    expire_leases(&survivor).await;
     let read = ended(&survivor, id).await;
     assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")));
     survivor.post(path(id, "/settle"), json!({ "outcome": "failure" })).await.expect(200);

@@ -22,7 +22,7 @@ fn sound() -> Value {
 }
 
 /// JSON values that are invalid for a member because of their type.
-fn of_another_type(member: &str) -> Vec<Value> {
+fn values_of_wrong_type(member: &str) -> Vec<Value> {
     let all = [
         json!(null),
         json!(true),
@@ -51,7 +51,7 @@ fn of_another_type(member: &str) -> Vec<Value> {
 }
 
 /// Values of the right JSON type that are invalid for a member.
-const WRONG: &[(&str, &[&str])] = &[
+const INVALID_VALUES: &[(&str, &[&str])] = &[
     ("contract_id", &[" x", "x ", "-x", "a/b", "x\n", "x\0", "ä", "a b", "../x"]),
     ("version", &[" 1", "1 ", "-1", "1\n", "1/2", "ä", "1:2"]),
     (
@@ -103,7 +103,7 @@ const WRONG: &[(&str, &[&str])] = &[
 ];
 
 /// Invalid timestamps of a revocation.
-const NO_MOMENT: &[&str] = &[
+const INVALID_TIMESTAMPS: &[&str] = &[
     "yesterday",
     "2026-02-30T00:00:00Z",
     "2026-13-01T00:00:00Z",
@@ -147,7 +147,7 @@ fn mutants() -> Vec<(String, Value)> {
         mutants.push((what, contract));
     };
     for (member, value_of_member) in sound().as_object().unwrap() {
-        for value in of_another_type(member) {
+        for value in values_of_wrong_type(member) {
             add(format!("{member} = {value}"), &|contract| contract[member] = value.clone());
         }
         if let Some(items) = value_of_member.as_array() {
@@ -163,7 +163,7 @@ fn mutants() -> Vec<(String, Value)> {
     for member in ["contract_id", "version", "default_decision", "allowed_workspaces", "allowed_access_modes"] {
         add(format!("no {member}"), &|contract| drop(contract.as_object_mut().unwrap().remove(member)));
     }
-    for (member, values) in WRONG {
+    for (member, values) in INVALID_VALUES {
         for value in *values {
             let value = if sound()[*member].is_array() { json!([value]) } else { json!(value) };
             add(format!("{member} = {value}"), &|contract| contract[*member] = value.clone());
@@ -172,7 +172,7 @@ fn mutants() -> Vec<(String, Value)> {
     for (member, longest) in [("contract_id", 128), ("version", 64)] {
         add(format!("{member} too long"), &|contract| contract[member] = json!("x".repeat(longest + 1)));
     }
-    for moment in NO_MOMENT {
+    for moment in INVALID_TIMESTAMPS {
         add(format!("revoked at {moment}"), &|contract| {
             contract["revoked"] = json!(true);
             contract["revoked_at"] = json!(moment);

@@ -2,10 +2,10 @@
 
 use crate::execution::{ended, run};
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
-    Behaviour, Cut, FaultyLine, LineFault, MovableClock, StubProvider, TestApp,
+    Behaviour, Cut, FaultyLine, ProxyFault, MovableClock, StubProvider, TestApp,
     app::{ActiveWorkload, Request},
 };
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ async fn worker_executes_a_claimed_run_after_a_lost_response() {
         let workload = server.active_workload("main").await;
         let id = accepted(&server, &workload).await;
         let proxy = FaultyLine::to(server.database(), 1);
-        proxy.becomes(LineFault::Once("execution_queue WHERE tenant_id > $6", point));
+        proxy.becomes(ProxyFault::Once("execution_queue WHERE tenant_id > $6", point));
         // The worker must not wait for the lease to expire after an hour.
         let worker = TestApp::builder()
             .beside(&server)
@@ -114,7 +114,7 @@ async fn policy_denies_a_queued_run_after_acceptance() {
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
-    let policy = given.policy_of("strict", rules).await;
+    let policy = given.policy_with_rules("strict", rules).await;
     let workload = given.active_under("main", policy).await;
     let id = accepted(&app, &workload).await;
     let read = ended(&app, &id).await;
@@ -129,7 +129,7 @@ async fn queued_run_uses_the_release_that_is_active_at_its_start() {
     let stays = accepted(&server, &workload).await;
     let rules = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_any_more" }]);
     let versions =
-        [given.prompt("prompt-2").await, given.model_policy("model-2").await, given.policy_of("policy-2", rules).await];
+        [given.prompt("prompt-2").await, given.model_policy("model-2").await, given.policy_with_rules("policy-2", rules).await];
     let release = given.approved(&workload.workload_id, &versions).await;
     given.transition(&release, "active").await;
     let other = given.active_workload("other").await;
@@ -256,7 +256,7 @@ struct Once(AtomicUsize);
 
 #[async_trait::async_trait]
 impl Provider for Once {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
             std::future::pending::<()>().await;
         }
@@ -272,7 +272,7 @@ impl Provider for Once {
     }
 }
 
-const TWO_QUESTIONS: &str = "\
+const TWO_CALLS_FLOW: &str = "\
 name: Two questions
 description: Asks twice.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -289,19 +289,19 @@ steps:
     output: 'It was {{steps.one.output}}, then {{steps.two.output}}.'
 ";
 
-async fn asks_twice(app: &TestApp) -> ActiveWorkload {
+async fn workload_with_two_calls(app: &TestApp) -> ActiveWorkload {
     let given = app.given();
     let versions = vec![
         given.prompt("prompt").await,
         given.model_policy("model").await,
         given.policy("policy").await,
-        given.flow("flow", TWO_QUESTIONS).await,
+        given.flow("flow", TWO_CALLS_FLOW).await,
     ];
-    given.active_with("main", versions).await
+    given.active_workload_with("main", versions).await
 }
 
 /// Expires every lease, as if the worker had stopped sending heartbeats.
-pub(crate) async fn falls_silent(app: &TestApp) {
+pub(crate) async fn expire_leases(app: &TestApp) {
     let owner = app.database().owner().await.unwrap();
     owner.execute("UPDATE execution_lease SET lapses_at = fairway_now() - interval '1 second'", &[]).await.unwrap();
 }
@@ -321,7 +321,7 @@ async fn kept(app: &TestApp, answers: i64) {
 }
 
 /// Asserts that the second server resumed the run from the stored response and called its provider once.
-async fn gone_on_with(other: &TestApp, second: &StubProvider, id: &Value) {
+async fn assert_resumed(other: &TestApp, second: &StubProvider, id: &Value) {
     let read = ended(other, id).await;
     assert_eq!(read["queued_result"]["result"], "It was first, then second.");
     assert_eq!(second.count(), 1, "the first response was stored");
@@ -334,28 +334,28 @@ async fn gone_on_with(other: &TestApp, second: &StubProvider, id: &Value) {
 #[tokio::test]
 async fn resumed_queued_run_reuses_stored_provider_responses() {
     let server = TestApp::builder().without_worker().start().await;
-    let workload = asks_twice(&server).await;
+    let workload = workload_with_two_calls(&server).await;
     let first_server = TestApp::builder().beside(&server).provider(Arc::new(Once::default())).start().await;
     let id = accepted(&server, &workload).await;
     kept(&server, 1).await;
     drop(first_server);
-    falls_silent(&server).await;
+    expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
-    gone_on_with(&other, &second, &id).await;
+    assert_resumed(&other, &second, &id).await;
 }
 
 #[tokio::test]
 async fn resumed_inline_run_reuses_stored_provider_responses() {
     // This server has no worker, so it does not resume its own runs.
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
-    let workload = asks_twice(&server).await;
+    let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     kept(&server, 1).await;
-    falls_silent(&server).await;
+    expire_leases(&server).await;
     let second = StubProvider::new(Behaviour::Answers("second".to_owned()));
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
-    gone_on_with(&other, &second, &id).await;
+    assert_resumed(&other, &second, &id).await;
 }
 
 /// R24: leases, deadlines and the expiry of links use only the database's clock.
@@ -401,7 +401,7 @@ async fn late_worker_does_not_overwrite_a_reclaimed_run() {
     let workload = server.active_workload("main").await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     slow.asked(1).await;
-    falls_silent(&server).await;
+    expire_leases(&server).await;
     let quick = StubProvider::new(Behaviour::Answers("quick".to_owned()));
     let other = TestApp::builder().beside(&server).provider(quick).start().await;
     assert_eq!(ended(&other, &id).await["queued_result"]["result"], "quick");
@@ -415,13 +415,13 @@ async fn late_worker_does_not_overwrite_a_reclaimed_run() {
 #[tokio::test]
 async fn reclaimed_run_of_a_suspended_workload_is_cancelled() {
     let server = TestApp::builder().without_worker().provider(Arc::new(Once::default())).start().await;
-    let workload = asks_twice(&server).await;
+    let workload = workload_with_two_calls(&server).await;
     let id = run(&server, &workload).header("prefer", "wait=0").await.expect(202)["execution_id"].clone();
     kept(&server, 1).await;
     // The direct update sends no notification to the server that runs it.
     let owner = server.database().owner().await.unwrap();
     owner.execute("UPDATE workload SET status = 'suspended', revision = revision + 1", &[]).await.unwrap();
-    falls_silent(&server).await;
+    expire_leases(&server).await;
     let second = answers();
     let other = TestApp::builder().beside(&server).provider(second.clone()).start().await;
     let read = ended(&other, &id).await;

@@ -39,7 +39,7 @@ impl Route {
     }
 
     /// Whether the route accepts a query parameter of this name.
-    pub(crate) fn asks_for(&self, name: &str) -> bool {
+    pub(crate) fn has_query_parameter(&self, name: &str) -> bool {
         let parameters = self.operation["parameters"].as_array();
         let is_match = |parameter: &Value| parameter["name"] == name && parameter["in"] == "query";
         parameters.is_some_and(|list| list.iter().any(is_match))

@@ -2,7 +2,7 @@
 
 use crate::{
     knowledge::documents,
-    overheard::Overheard,
+    overheard::CapturedServer,
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{FaultyEndpoint, Script, TestApp};
@@ -35,7 +35,7 @@ async fn only_scripts_reach_the_runtime_gateway() {
 async fn warns_of_allowances_that_open_every_port() {
     let settings =
         "[egress]\nallow = [\"10.0.0.0/8\", \"10.1.0.0/16:8443\", \"house.internal\", \"gate.internal:9000\"]";
-    let (output, _) = Overheard::start_with("warn", settings).await.end().await;
+    let (output, _) = CapturedServer::start_with("warn", settings).await.end().await;
     let lines = output.lines();
     let warned: Vec<&str> = lines
         .iter()

@@ -1,9 +1,9 @@
 //! T31: only pages of named workloads can be framed by other sites, and the pages contain no scripts.
 
-use fairway_testkit::{FaultyLine, LineFault, TestApp, app::Answer};
+use fairway_testkit::{FaultyLine, ProxyFault, TestApp, app::Answer};
 use serde_json::{Value, json};
 
-const NOBODY: &str = "default-src 'none'; frame-ancestors 'none'";
+const NO_FRAMING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 async fn shown(app: &TestApp, slug: &str, mode: &str) -> String {
     let workload = app.given().workload(slug).await;
@@ -38,7 +38,7 @@ fn page(answer: &Answer, status: u16, ancestors: &str) -> String {
 #[track_caller]
 fn nothing(answer: &Answer) {
     answer.refused(404, "not_found");
-    assert_eq!(answer.header("content-security-policy"), Some(NOBODY));
+    assert_eq!(answer.header("content-security-policy"), Some(NO_FRAMING));
 }
 
 #[tokio::test]
@@ -139,9 +139,9 @@ async fn errors_are_html_pages_with_retry_after() {
     assert!((1..=60).contains(&seconds) && refused.header("ratelimit-remaining") == Some("0"), "{refused}");
     let proxy = FaultyLine::to(app.database(), 1);
     let proxied = TestApp::builder().beside(&app).over(&proxy).start().await;
-    proxy.becomes(LineFault::At("FROM workload"));
+    proxy.becomes(ProxyFault::At("FROM workload"));
     let unavailable = proxied.get("/ticket-classifier").await;
-    proxy.becomes(LineFault::None);
+    proxy.becomes(ProxyFault::None);
     assert!(page(&unavailable, 503, "'self'").contains("cannot be shown at the moment"));
     assert!(unavailable.header("retry-after").is_some(), "{unavailable}");
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::{
     TestApp,
@@ -20,7 +20,7 @@ use std::{
 use tokio::sync::watch;
 
 /// A flow that searches for the ticket and returns the found chunks.
-pub(crate) const SEARCH: &str = "\
+pub(crate) const SEARCH_FLOW: &str = "\
 name: Search
 description: Looks documents up.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -92,8 +92,8 @@ async fn pinned(app: &TestApp, base: &Version) -> ActiveWorkload {
     let pinning = json!({ "min_approvals": 1, "allow_self_approval": true, "pin_documents": true });
     app.put(settings, pinning).await.expect(200);
     let given = app.given();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
-    given.active_with("desk", versions).await
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
+    given.active_workload_with("desk", versions).await
 }
 
 #[tokio::test]
@@ -198,11 +198,11 @@ async fn knowledge_base_keeps_its_model_until_reembedding() {
 }
 
 /// Returns vectors of the maximum dimension, so that the search compares few of them.
-struct LongVectors;
+struct LongVectorProvider;
 
 #[async_trait]
-impl Provider for LongVectors {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+impl Provider for LongVectorProvider {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
 
@@ -222,14 +222,14 @@ impl Provider for LongVectors {
 
 #[tokio::test]
 async fn capped_vector_search_is_reported() {
-    let app = TestApp::builder().provider(Arc::new(LongVectors)).start().await;
+    let app = TestApp::builder().provider(Arc::new(LongVectorProvider)).start().await;
     let retrieval = json!({ "strategy": "vector", "top_k": 1, "chunk_size_tokens": 16 });
     let base = base(&app, "handbook", retrieval).await;
     let few = app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
     assert_eq!(codes(&few), [""; 0]);
     let given = app.given();
-    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
-    let workload = given.active_with("desk", versions).await;
+    let versions = vec![given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
+    let workload = given.active_workload_with("desk", versions).await;
     let answer = search(&app, &workload).await;
     assert_eq!(answer["metadata"], json!({}), "{answer}");
     assert_eq!(gate(&app, &workload, "vector_search").await.0, "pass");
@@ -251,22 +251,22 @@ async fn capped_vector_search_is_reported() {
 }
 
 /// Records the texts to embed, and blocks every response until it is released.
-struct HeldVectors {
+struct BlockedEmbeddings {
     asked: Mutex<Vec<String>>,
-    count: watch::Sender<usize>,
-    may_answer: watch::Sender<bool>,
+    count: watch::RequestContext<usize>,
+    may_answer: watch::RequestContext<bool>,
 }
 
 #[async_trait]
-impl Provider for HeldVectors {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+impl Provider for BlockedEmbeddings {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
 
     async fn embed(&self, call: &EmbeddingCall) -> Result<Embeddings, ProviderFailure> {
         self.asked.lock().unwrap().extend(call.texts.clone());
         self.count.send_modify(|count| *count += 1);
-        let _ = self.may_answer.subscribe().wait_for(|may| *may).await;
+        let _ = self.may_answer.subscribe().wait_for_run(|may| *may).await;
         Ok(Embeddings { vectors: vec![vec![1.0, 0.0]; call.texts.len()], tokens_in: 1, cost_micros: None })
     }
 
@@ -278,10 +278,10 @@ impl Provider for HeldVectors {
 /// T46: two tenants whose ingestion waits for a slow model leave permits for a third tenant.
 #[tokio::test]
 async fn two_tenants_cannot_hold_all_ingestion_permits() {
-    let blocked = Arc::new(HeldVectors {
+    let blocked = Arc::new(BlockedEmbeddings {
         asked: Mutex::default(),
-        count: watch::Sender::new(0),
-        may_answer: watch::Sender::new(false),
+        count: watch::RequestContext::new(0),
+        may_answer: watch::RequestContext::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let given = app.given();
@@ -301,7 +301,7 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
         tokio::spawn(request.into_future())
     };
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+        blocked.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
     };
     let mut answers: Vec<_> = (0..6).map(|number| send(number, 0)).collect();
     wait_for_calls(4).await;
@@ -320,14 +320,14 @@ async fn two_tenants_cannot_hold_all_ingestion_permits() {
 /// T46: a tenant whose ingestion waits for a slow model leaves permits for another tenant.
 #[tokio::test]
 async fn one_tenant_holds_at_most_half_of_the_ingestion_permits() {
-    let blocked = Arc::new(HeldVectors {
+    let blocked = Arc::new(BlockedEmbeddings {
         asked: Mutex::default(),
-        count: watch::Sender::new(0),
-        may_answer: watch::Sender::new(false),
+        count: watch::RequestContext::new(0),
+        may_answer: watch::RequestContext::new(false),
     });
     let app = TestApp::builder().provider(blocked.clone()).start().await;
     let wait_for_calls = async |times: usize| {
-        blocked.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+        blocked.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
     };
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     let given = app.given();

@@ -13,7 +13,7 @@ async fn put(app: &TestApp, body: Value) -> Answer {
 }
 
 /// Sets the approval rule of `dev`, without pinned documents.
-async fn ask_for(app: &TestApp, min_approvals: u8, allow_self_approval: bool) {
+async fn set_approval_rule(app: &TestApp, min_approvals: u8, allow_self_approval: bool) {
     let body = json!({
         "min_approvals": min_approvals, "allow_self_approval": allow_self_approval, "pin_documents": false,
     });
@@ -83,7 +83,7 @@ async fn settings_return_defaults_until_configured() {
 #[tokio::test]
 async fn quorum_counts_distinct_approvers_other_than_the_author() {
     let app = TestApp::start().await;
-    ask_for(&app, 2, false).await;
+    set_approval_rule(&app, 2, false).await;
     let given = app.given().by("user:ada");
     let workload = given.workload("main").await;
     let release = given.draft(&workload, &[given.policy("policy").await]).await;
@@ -97,11 +97,11 @@ async fn quorum_counts_distinct_approvers_other_than_the_author() {
     approve(&app, &release, "user:cy").await.expect(201);
     go(&app, &release, "approved").await.expect(200);
     // A rule that became stricter after approval applies to the activation too.
-    ask_for(&app, 3, false).await;
+    set_approval_rule(&app, 3, false).await;
     let gates = app.get(format!("/v1/releases/{release}/gates")).await.expect(200);
     assert_eq!((&gates[0]["gate"], &gates[0]["code"]), (&json!("approvals"), &json!("approval_required")));
     go(&app, &release, "active").await.refused(422, "approval_required");
-    ask_for(&app, 2, false).await;
+    set_approval_rule(&app, 2, false).await;
     go(&app, &release, "active").await.expect(200);
 }
 
@@ -122,7 +122,7 @@ async fn bound_profile_only_tightens_the_approval_rule() {
     approve(&app, &release, "user:cy").await.expect(201);
     go(&app, &release, "approved").await.expect(200);
 
-    ask_for(&app, 3, true).await;
+    set_approval_rule(&app, 3, true).await;
     let lax = json!({ "risk_tier": "minimal", "approval_policy": { "min_approvals": 1 } });
     let lax = given.version("workload_profile", "lax", lax).await;
     let release = given.draft(&workload, &[policy, lax]).await;

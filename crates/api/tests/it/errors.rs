@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use fairway_domain::asset::{
     integrity::UnverifiedBytes,
-    ports::{ArtifactError, ArtifactPath, ArtifactStore, ArtifactWalk, Put},
+    ports::{ArtifactError, ArtifactPath, ArtifactStore, ObjectListing, Put},
 };
 use fairway_testkit::{ArtifactFault, FaultyArtifacts, TestApp};
 use serde_json::{Value, json};
@@ -59,10 +59,10 @@ async fn malformed_requests_end_only_their_connection() {
 }
 
 /// An artifact store that panics at every write.
-struct Panicking;
+struct PanickingStore;
 
 #[async_trait]
-impl ArtifactStore for Panicking {
+impl ArtifactStore for PanickingStore {
     async fn put_if_absent(&self, _: &ArtifactPath, _: Vec<u8>) -> Result<Put, ArtifactError> {
         panic!("canary-of-a-panic");
     }
@@ -71,7 +71,7 @@ impl ArtifactStore for Panicking {
         Ok(None)
     }
 
-    fn walk(&self, _: &'static str) -> Box<dyn ArtifactWalk + '_> {
+    fn walk(&self, _: &'static str) -> Box<dyn ObjectListing + '_> {
         panic!("canary")
     }
 
@@ -86,7 +86,7 @@ impl ArtifactStore for Panicking {
 
 #[tokio::test]
 async fn panic_ends_only_its_request() {
-    let app = TestApp::builder().artifacts(Arc::new(Panicking)).start().await;
+    let app = TestApp::builder().artifacts(Arc::new(PanickingStore)).start().await;
     let asset = app.given().asset("prompt_template", "prompt").await;
     let path = format!("/v1/assets/{asset}/versions");
     for _ in 0..5 {
@@ -173,7 +173,7 @@ fn sources() -> Vec<String> {
             }
             if path.is_dir() {
                 gather(&path, texts);
-            } else if name.to_string_lossy().ends_with(".rs") && name != "tests.rs" {
+            } else if name.to_string_lossy().record(".rs") && name != "tests.rs" {
                 let text = fs::read_to_string(&path).unwrap();
                 texts.push(text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned());
             }

@@ -15,13 +15,13 @@ use tokio::{
 };
 
 /// The number of events of a streamed run before the events that a test adds.
-const BEFORE: u64 = 6;
+const FIRST_EVENTS: u64 = 6;
 
 /// An ended run with `parts` more `output.delta` events of `bytes` bytes, each in a row of its own.
 async fn talkative(app: &TestApp, parts: i32, bytes: i32) -> Value {
     let workload = app.active_workload("main").await;
     let followed = events(&run(app, &workload).header("accept", "text/event-stream").await);
-    assert_eq!(followed.len() as u64, BEFORE + 1);
+    assert_eq!(followed.len() as u64, FIRST_EVENTS + 1);
     let id = followed[0].data["execution_id"].clone();
     let insert = "INSERT INTO execution_progress (tenant_id, execution_id, position, events)
         SELECT tenant_id, execution_id, last + number, format('[{\"kind\":\"output.delta\",\"data\":{\"delta\":\"%s\"}}]', repeat('x', $3))
@@ -41,15 +41,15 @@ async fn event_pages_are_numbered_and_resume_at_any_event() {
     let app = TestApp::builder().provider(stub()).start().await;
     let id = talkative(&app, 300, 1_000).await;
     let all = events(&app.get(path(&id, "/events")).await);
-    assert!(all.iter().map(|event| event.id).eq(1..=BEFORE + 301));
+    assert!(all.iter().map(|event| event.id).eq(1..=FIRST_EVENTS + 301));
     let is_added_delta = |event: &&Event| event.data["delta"].as_str().is_some_and(|text| text.len() == 1_000);
     assert_eq!(all.iter().filter(is_added_delta).count(), 300);
     assert_eq!(all.last().unwrap().data["output"], "billing");
-    for seen in [1, 20, 33, 34, 35, 200, BEFORE + 300] {
+    for seen in [1, 20, 33, 34, 35, 200, FIRST_EVENTS + 300] {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
         assert_eq!(rest, all[usize::try_from(seen).unwrap()..], "after event {seen}");
     }
-    let after_end = app.get(path(&id, "/events")).header("last-event-id", (BEFORE + 301).to_string()).await;
+    let after_end = app.get(path(&id, "/events")).header("last-event-id", (FIRST_EVENTS + 301).to_string()).await;
     assert_eq!((after_end.status, after_end.body.len()), (204, 0));
 }
 
@@ -58,7 +58,7 @@ async fn unread(app: &TestApp, path: &str) -> (String, TcpStream) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
     let mut stream = socket.connect(app.address()).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nLast-Event-ID: {BEFORE}\r\n\r\n", app.address());
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\nLast-Event-ID: {FIRST_EVENTS}\r\n\r\n", app.address());
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut head = [0; 12];
     timeout(Duration::from_secs(20), stream.read_exact(&mut head)).await.unwrap().unwrap();
@@ -85,14 +85,14 @@ async fn unread_events_count_against_response_memory() {
     assert_eq!(app.raw_path("GET", &path(&id, "")).await.expect(200)["status"], "completed");
     drop(streams);
     let rest = loop {
-        let rest = app.get(&events_path).header("last-event-id", BEFORE.to_string()).await;
+        let rest = app.get(&events_path).header("last-event-id", FIRST_EVENTS.to_string()).await;
         // A stream without memory for its next page ends early.
         if rest.status != 503 && events(&rest).len() == 4 {
             break events(&rest);
         }
         sleep(Duration::from_millis(50)).await;
     };
-    assert!(rest.iter().map(|event| event.id).eq(BEFORE + 1..=BEFORE + 4));
+    assert!(rest.iter().map(|event| event.id).eq(FIRST_EVENTS + 1..=FIRST_EVENTS + 4));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use crate::{
     public::public,
 };
 use fairway_testkit::{
-    Behaviour, FaultyLine, LineFault, StubProvider, TestApp,
+    Behaviour, FaultyLine, ProxyFault, StubProvider, TestApp,
     app::{Answer, Client},
 };
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ pub(crate) fn kinds(events: &[Event]) -> Vec<&str> {
     events.iter().map(|event| event.kind.as_str()).collect()
 }
 
-const WHOLE: [&str; 7] = [
+const COMPLETED_RUN_EVENTS: [&str; 7] = [
     "execution.started",
     "step.started",
     "output.delta",
@@ -120,7 +120,7 @@ async fn replay_returns_the_streamed_events_from_any_position() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
     let workload = app.active_workload("main").await;
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
-    assert_eq!(kinds(&streamed), WHOLE);
+    assert_eq!(kinds(&streamed), COMPLETED_RUN_EVENTS);
     assert!(streamed.iter().map(|event| event.id).eq(1..=7));
     assert_eq!(streamed[2].data["delta"], "billing");
     let id = streamed[0].data["execution_id"].clone();
@@ -131,7 +131,7 @@ async fn replay_returns_the_streamed_events_from_any_position() {
     );
     let by_worker = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     ended(&app, &by_worker).await;
-    assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), WHOLE);
+    assert_eq!(kinds(&events(&app.get(path(&by_worker, "/events")).await)), COMPLETED_RUN_EVENTS);
     for seen in 0..=6 {
         let rest = events(&app.get(path(&id, "/events")).header("last-event-id", seen.to_string()).await);
         assert_eq!(rest, streamed[seen..], "after event {seen}");
@@ -151,7 +151,7 @@ async fn replay_returns_the_streamed_events_from_any_position() {
     // A run without a stream: its events hold the steps, and the last one holds the output.
     let plain = run(&app, &workload).await.expect(200)["execution_id"].clone();
     let replay = events(&app.get(path(&plain, "/events")).await);
-    let without_deltas: Vec<&str> = WHOLE.into_iter().filter(|kind| *kind != "output.delta").collect();
+    let without_deltas: Vec<&str> = COMPLETED_RUN_EVENTS.into_iter().filter(|kind| *kind != "output.delta").collect();
     assert_eq!(kinds(&replay), without_deltas);
     assert_eq!(replay.last().unwrap().data["output"], "billing");
 }
@@ -163,7 +163,7 @@ async fn other_readers_get_steps_without_output() {
     let streamed = events(&run(&app, &workload).header("accept", "text/event-stream").await);
     let id = streamed[0].data["execution_id"].clone();
     let stream = app.get(path(&id, "/events")).as_actor("user:eve").await;
-    assert_eq!(kinds(&events(&stream)), WHOLE);
+    assert_eq!(kinds(&events(&stream)), COMPLETED_RUN_EVENTS);
     assert!(!stream.text().contains("canary"), "{}", stream.text());
     let given = app.given();
     given.role("user:elsewhere", "viewer", ("workload", Some(&given.workload("other").await))).await;
@@ -183,7 +183,7 @@ async fn deltas_expire_with_the_result() {
     app.database().move_clock(30 * day + 60).await.unwrap();
     assert_eq!(app.get(path(&id, "")).await.expect(200)["queued_result"], Value::Null);
     let expired = app.get(path(&id, "/events")).await;
-    assert_eq!(kinds(&events(&expired)), WHOLE);
+    assert_eq!(kinds(&events(&expired)), COMPLETED_RUN_EVENTS);
     assert!(!expired.text().contains("canary"), "{}", expired.text());
     let rest = app.get(path(&id, "/events")).header("last-event-id", "2").await;
     assert_eq!((events(&rest)[0].id, &events(&rest)[0].data["delta"]), (3, &Value::Null));
@@ -220,7 +220,7 @@ async fn stream_names_its_run_before_the_first_event() {
     assert_eq!(named, path(&runs[0]["execution_id"], "/events"));
     let worker = queues().beside(&server).start().await;
     let mut again = Stream::open(&server, &named, "").await;
-    for expected in WHOLE {
+    for expected in COMPLETED_RUN_EVENTS {
         assert_eq!(again.next().await, expected);
     }
     worker.drain().await;
@@ -233,7 +233,7 @@ async fn failed_stream_returns_202_with_the_run() {
     let workload = public(&direct, "main").await;
     let proxy = FaultyLine::to(direct.database(), 1);
     let proxied = TestApp::builder().beside(&direct).over(&proxy).start().await;
-    proxy.becomes(LineFault::At("SELECT position, events"));
+    proxy.becomes(ProxyFault::At("SELECT position, events"));
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let execute = || proxied.post(workload.execute_path(), body.clone()).header("accept", "text/event-stream");
     let named = execute().as_actor("user:ada").key("k").await;
@@ -242,7 +242,7 @@ async fn failed_stream_returns_202_with_the_run() {
         let accepted = answer.expect(202);
         assert_eq!(answer.header("location"), Some(path(&accepted["execution_id"], "").as_str()));
     }
-    proxy.becomes(LineFault::None);
+    proxy.becomes(ProxyFault::None);
     ended(&direct, &named.expect(202)["execution_id"]).await;
     // The key still identifies the run, and the stream works again.
     let again = execute().as_actor("user:ada").key("k").await;
@@ -267,7 +267,7 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     let mut streams = Vec::new();
     for _ in 0..8 {
         let mut stream = Stream::open(&app, &path(id, "/events"), &headers).await;
-        assert_eq!(stream.next().await, WHOLE[0]);
+        assert_eq!(stream.next().await, COMPLETED_RUN_EVENTS[0]);
         streams.push(stream);
     }
     let refused = app.get(path(id, "/events")).as_actor("anonymous").header("X-Result-Token", token).await;
@@ -278,7 +278,7 @@ async fn limits_concurrent_streams_of_anonymous_callers() {
     assert!(started["result_token"].is_string() && started["execution_id"].is_string(), "{started}");
     provider.becomes(Behaviour::Answers("billing".to_owned()));
     for stream in &mut streams {
-        while stream.next().await != WHOLE[6] {}
+        while stream.next().await != COMPLETED_RUN_EVENTS[6] {}
     }
 }
 
@@ -289,7 +289,7 @@ async fn redacted_output_is_not_streamed() {
     let given = app.given();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "usual", "obligations": ["redact_output"] }]);
-    let policy = given.policy_of("careful", rules).await;
+    let policy = given.policy_with_rules("careful", rules).await;
     let workload = given.active_under("main", policy).await;
     let streamed = run(&app, &workload).header("accept", "text/event-stream").await;
     assert!(!kinds(&events(&streamed)).contains(&"output.delta"));
@@ -301,7 +301,7 @@ async fn refusals_are_plain_errors_and_failures_are_events() {
     let app = TestApp::builder().provider(StubProvider::new(Behaviour::Answers("billing".to_owned()))).start().await;
     let given = app.given();
     let deny_rule = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "never" }]);
-    let policy = given.policy_of("strict", deny_rule).await;
+    let policy = given.policy_with_rules("strict", deny_rule).await;
     let denied = given.active_under("denied", policy).await;
     run(&app, &denied).header("accept", "text/event-stream").await.refused(403, "policy_denied");
     let workload = given.active_workload("main").await;
@@ -322,13 +322,13 @@ async fn stream_sends_heartbeats_and_ends_with_the_run_on_any_server() {
     let id = queued(&server, &workload).await.expect(202)["execution_id"].clone();
     let mut stream = Stream::open(&server, &path(&id, "/events"), "").await;
     let worker = TestApp::builder().beside(&server).provider(provider.clone()).start().await;
-    assert_eq!((stream.next().await.as_str(), stream.next().await.as_str()), (WHOLE[0], WHOLE[1]));
+    assert_eq!((stream.next().await.as_str(), stream.next().await.as_str()), (COMPLETED_RUN_EVENTS[0], COMPLETED_RUN_EVENTS[1]));
     // The heartbeats keep the stream open beyond the idle timeout of connections.
     let mut silent = Stream::open(&server, &path(&id, "/events"), "Last-Event-ID: 2\r\n").await;
     let alive = async { while silent.lines.next_line().await.unwrap().unwrap() != ":" {} };
     timeout(Duration::from_secs(20), alive).await.unwrap();
     provider.becomes(Behaviour::Answers("billing".to_owned()));
-    for expected in &WHOLE[2..] {
+    for expected in &COMPLETED_RUN_EVENTS[2..] {
         assert_eq!(stream.next().await, *expected);
         assert_eq!(silent.next().await, *expected);
     }

@@ -48,10 +48,10 @@ async fn watched(app: &TestApp) -> ActiveWorkload {
     let versions: Vec<Version> = vec![
         given.prompt("prompt").await,
         given.model_policy("model").await,
-        given.policy_of("policy", rules).await,
+        given.policy_with_rules("policy", rules).await,
         given.flow("flow", FLOW).await,
     ];
-    given.active_with("main", versions).await
+    given.active_workload_with("main", versions).await
 }
 
 async fn stage() -> (TestApp, ActiveWorkload, String) {
@@ -141,7 +141,7 @@ async fn evidence_names_assets_included_by_bound_content() {
         given.model_policy("model").await,
         given.policy("policy").await,
     ];
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     // A version that is newer than the release is not part of its evidence.
     let newer =
         given.next_version(&tone.asset_id, json!({ "name": "n", "description": "d", "body": "Be long." })).await;
@@ -184,7 +184,7 @@ async fn evidence_names_every_version_of_an_asset() {
     });
     let (model, policy) = (given.model_policy("model").await, given.policy("policy").await);
     let outer = given.version("prompt_template", "outer", outer).await;
-    let workload = given.active_with("main", vec![outer.clone(), model, policy, bound.clone()]).await;
+    let workload = given.active_workload_with("main", vec![outer.clone(), model, policy, bound.clone()]).await;
     let answer = run(&app, &workload).await.expect(200);
     let path = format!("/v1/executions/{}/evidence-graph", answer["execution_id"].as_str().unwrap());
 
@@ -237,7 +237,7 @@ async fn evidence_shows_when_obligations_were_fulfilled() {
     assert_eq!(owed.len(), 2);
     for (obligation, name) in owed.iter().zip(["record_transcript", "notify_owner"]) {
         assert_eq!(obligation["obligation_name"], name);
-        assert!(obligation["fulfilled_at"].as_str().unwrap().ends_with('Z'));
+        assert!(obligation["fulfilled_at"].as_str().unwrap().record('Z'));
     }
     // The fact of the run's end carries the notification of the owner.
     let owner = app.database().owner().await.unwrap();
@@ -298,7 +298,7 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations", "reason_code": "masked",
         "obligations": ["redact_output"] }]);
     let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
-    let workload = given.active_with("main", vec![given.policy_of("policy", rules).await, flow]).await;
+    let workload = given.active_workload_with("main", vec![given.policy_with_rules("policy", rules).await, flow]).await;
     let ticket = "1 ".repeat(25_000) + "mia@example.com";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     let run_long = || app.post(workload.execute_path(), body.clone());
@@ -315,7 +315,7 @@ async fn redaction_of_long_output_does_not_block_other_requests() {
     }
     let (first, second, third, fourth) = runs.await;
     for answer in [first, second, third, fourth] {
-        assert!(answer.expect(200)["output"].as_str().unwrap().ends_with("1 [email]"));
+        assert!(answer.expect(200)["output"].as_str().unwrap().record("1 [email]"));
     }
 }
 

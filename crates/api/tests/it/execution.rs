@@ -59,7 +59,7 @@ async fn provider_errors_fail_the_run() {
     }
     let calls = provider.calls();
     assert_eq!(calls.len(), 4, "only a transient error is retried, once");
-    assert!(calls[0].conversation.system_prompt.ends_with("Ticket: a refund"), "{:?}", calls[0]);
+    assert!(calls[0].conversation.system_prompt.record("Ticket: a refund"), "{:?}", calls[0]);
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn denied_run_records_evidence() {
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'a refund'", "outcome": "deny", "reason_code": "no_refunds" },
     ]);
-    let policy = given.policy_of("strict", rules).await;
+    let policy = given.policy_with_rules("strict", rules).await;
     let workload = given.active_under("main", policy).await;
     let refused = run(&app, &workload).await.refused(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_refunds");
@@ -126,10 +126,10 @@ steps:
     let versions = vec![
         given.prompt("prompt").await,
         given.model_policy("model").await,
-        given.policy_of("policy", rules).await,
+        given.policy_with_rules("policy", rules).await,
         given.flow("flow", yaml).await,
     ];
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     let refused = run(&app, &workload).await.refused(403, "policy_denied");
     assert_eq!(refused["reason_code"], "no_billing");
     let read = ended(&app, &refused["execution_id"]).await;
@@ -175,14 +175,14 @@ async fn release_without_a_flow_requires_a_prompt_and_a_model() {
     let app = TestApp::start().await;
     let given = app.given();
     let policy = given.policy("policy").await;
-    let bare = given.active_with("bare", vec![policy.clone()]).await;
+    let bare = given.active_workload_with("bare", vec![policy.clone()]).await;
     run(&app, &bare).await.refused(409, "nothing_to_run");
     let prompt = given.prompt("prompt").await;
-    let half = given.active_with("half", vec![policy.clone(), prompt]).await;
+    let half = given.active_workload_with("half", vec![policy.clone(), prompt]).await;
     run(&app, &half).await.refused(409, "nothing_to_run");
     // A flow without a model call needs neither.
     let flow = given.flow("flow", crate::stage::ECHO_FLOW).await;
-    let echo = given.active_with("echo", vec![policy, flow]).await;
+    let echo = given.active_workload_with("echo", vec![policy, flow]).await;
     assert_eq!(run(&app, &echo).await.expect(200)["output"], "a refund");
 }
 
@@ -248,7 +248,7 @@ async fn legacy_release_calls_the_configured_model() {
     let (prompt, policy) = (given.prompt("prompt").await, given.policy("policy").await);
     let flow = given.flow("flow", &asking("model_config")).await;
     let versions = vec![prompt.clone(), policy.clone(), config.clone(), flow];
-    let legacy = given.active_with("legacy", versions.clone()).await;
+    let legacy = given.active_workload_with("legacy", versions.clone()).await;
     assert_eq!(run(&app, &legacy).await.expect(200)["output"], "billing");
     let call = &provider.calls()[0];
     assert_eq!((&*call.route.provider, &*call.route.model, &*call.route.account_slot), ("local", "old-one", "local"));
@@ -256,7 +256,7 @@ async fn legacy_release_calls_the_configured_model() {
     // A bound model policy takes precedence, because its route is approved.
     let flow = given.flow("both", &asking("model_policy")).await;
     let model = given.model_policy("model").await;
-    let both = given.active_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
+    let both = given.active_workload_with("both", vec![prompt, policy, config.clone(), model, flow]).await;
     run(&app, &both).await.expect(200);
     assert_eq!(provider.calls()[1].route.model, "rules");
     // Activation refuses a configuration whose asset is retired.
@@ -294,7 +294,7 @@ async fn stored_versions_run_after_validation_became_stricter() {
     }
     sql.push_str("ALTER TABLE asset_version ENABLE TRIGGER append_only");
     owner.batch_execute(&sql).await.unwrap();
-    let workload = given.active_with("main", vec![policy, model, given.prompt("prompt").await]).await;
+    let workload = given.active_workload_with("main", vec![policy, model, given.prompt("prompt").await]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "billing");
 }
 
@@ -309,7 +309,7 @@ async fn output_must_satisfy_the_prompt_s_schema() {
     });
     let prompt = given.version("prompt_template", "prompt", content).await;
     let versions = vec![prompt, given.model_policy("model").await, given.policy("policy").await];
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     assert_eq!(run(&app, &workload).await.expect(200)["status"], "completed");
     for other in ["billing", "{\"label\": \"Billing\"}"] {
         provider.becomes(Behaviour::Answers(other.to_owned()));
@@ -339,7 +339,7 @@ async fn missing_prompt_arguments_return_422() {
     let ticket = "@asset-ref:other !command:drop $arg:ticket {{ticket}} {{ {{x}} }}";
     let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
     app.post(workload.execute_path(), body).await.expect(200);
-    assert!(provider.calls()[0].conversation.system_prompt.ends_with(ticket));
+    assert!(provider.calls()[0].conversation.system_prompt.record(ticket));
 }
 
 #[tokio::test]
@@ -378,7 +378,7 @@ async fn activated_lane_serves_the_next_run() {
         asset_version_id: given.next_version(&one.asset_id, prompt("Say two.\nOne of: two")).await,
         ..one.clone()
     };
-    let workload = given.active_with("main", vec![policy.clone(), model.clone(), one]).await;
+    let workload = given.active_workload_with("main", vec![policy.clone(), model.clone(), one]).await;
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "one");
     let next = given.approved(&workload.workload_id, &[policy, model, two]).await;
     // The release is active only on `restricted`; `standard` still serves the caller.

@@ -3,7 +3,7 @@
 
 use crate::{
     document::{Route, routes},
-    overheard::Overheard,
+    overheard::CapturedServer,
     stage::Stage,
     tenancy::told,
 };
@@ -11,7 +11,7 @@ use fairway_testkit::{
     TestApp,
     app::{Client, Request},
 };
-use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::LoadDuration;
 use serde_json::json;
 use std::{
     collections::BTreeMap,
@@ -20,15 +20,15 @@ use std::{
 use uuid::Uuid;
 
 /// Administers the default tenant and requests resources of another tenant.
-const BOSS: &str = "user:boss";
+const TENANT_ADMIN: &str = "user:boss";
 /// Administers a workspace of the default tenant and requests resources of another workspace.
 const NEIGHBOUR: &str = "user:neighbour";
 /// Path parameters that identify no protected resource: kinds and tools are public, any word names an environment, and
 /// sessions are per caller.
-const NAMES_NOTHING: [&str; 4] = ["kind", "tool", "environment", "session_id"];
+const UNPROTECTED_PARAMETERS: [&str; 4] = ["kind", "tool", "environment", "session_id"];
 
 /// Two requests that differ in one identifier: the first names something that exists and the caller cannot see.
-struct Pair {
+struct RequestPair {
     what: String,
     foreign: Request,
     /// The identifier that [`PLACEHOLDER`] replaces; each request gets a new one of the same form.
@@ -36,9 +36,9 @@ struct Pair {
 }
 
 /// The placeholder of the identifier in the template request.
-const MARK: &str = "~nobodys~";
+const PLACEHOLDER: &str = "~nobodys~";
 
-impl Pair {
+impl RequestPair {
     /// The same request for a resource that does not exist. The identifier is as recent as the foreign one, because its
     /// timestamp selects the partition.
     fn unknown(&self) -> Request {
@@ -49,12 +49,12 @@ impl Pair {
             place => fresh.simple().to_string().chars().take(place.len()).collect(),
         };
         let (path, body) = (self.foreign.path(), self.foreign.text());
-        let replace = |text: &str| text.replace(MARK, &stand_in);
+        let replace = |text: &str| text.replace(PLACEHOLDER, &stand_in);
         filled(&self.foreign, replace(path), &replace(&body))
     }
 
     fn foreign(&self) -> Request {
-        let replace = |text: &str| text.replace(MARK, &self.place);
+        let replace = |text: &str| text.replace(PLACEHOLDER, &self.place);
         filled(&self.foreign, replace(self.foreign.path()), &replace(&self.foreign.text()))
     }
 }
@@ -65,13 +65,13 @@ fn filled(request: &Request, path: String, body: &str) -> Request {
 }
 
 /// A caller, the resources that it owns, and those that it cannot see.
-struct View<'a> {
+struct CallerView<'a> {
     actor: &'static str,
     own: &'a Stage<'a>,
     foreign: &'a Stage<'a>,
 }
 
-impl View<'_> {
+impl CallerView<'_> {
     /// The value of a path parameter in a request of the route.
     fn segment(route: &Route, request: &Request, name: &str) -> Option<String> {
         let path = request.path().split('?').next()?.to_owned();
@@ -83,23 +83,23 @@ impl View<'_> {
     fn is_hidden(&self, name: &str) -> bool {
         // Every caller of a tenant can see the tenant and its workspaces.
         let is_known = self.actor == NEIGHBOUR && ["tenant_id", "workspace_id"].contains(&name);
-        !is_known && !NAMES_NOTHING.contains(&name)
+        !is_known && !UNPROTECTED_PARAMETERS.contains(&name)
     }
 
     /// A pair from a request that contains the identifier `place`.
-    fn pair(&self, what: String, request: Request, place: &str) -> Pair {
+    fn pair(&self, what: String, request: Request, place: &str) -> RequestPair {
         // The query names the caller's own workspace; other pairs cover the foreign workspace.
         let here = |text: &str| text.replace(&self.foreign.workspace, &self.own.workspace);
-        let mark = |text: &str| text.replace(place, MARK);
+        let mark = |text: &str| text.replace(place, PLACEHOLDER);
         let (path, body) = (request.path().to_owned(), request.text());
         let (route, query) = path.split_once('?').map_or((path.as_str(), ""), |(route, query)| (route, query));
         let query = if query.is_empty() { String::new() } else { format!("?{}", here(&mark(query))) };
         let foreign = filled(&request, mark(route) + &query, &here(&mark(&body))).as_actor(self.actor);
-        Pair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
+        RequestPair { what: format!("{what} by {}", self.actor), foreign, place: place.to_owned() }
     }
 
     /// Pairs for every path parameter of every route.
-    async fn of_paths(&self) -> Vec<Pair> {
+    async fn pairs_of_paths(&self) -> Vec<RequestPair> {
         let mut pairs = Vec::new();
         for route in routes() {
             let names = route.placeholders();
@@ -127,7 +127,7 @@ impl View<'_> {
     }
 
     /// Pairs for identifiers and slugs in queries and bodies.
-    async fn of_bodies(&self) -> Vec<Pair> {
+    async fn pairs_of_bodies(&self) -> Vec<RequestPair> {
         let (app, own, theirs) = (self.own.app, self.own, self.foreign);
         let policy = theirs.workload.versions.iter().find(|version| version.kind == "policy_bundle").unwrap();
         let draft = own.given.draft(&own.workload.workload_id, &[]).await;
@@ -188,27 +188,27 @@ impl View<'_> {
 }
 
 /// Every pair of one caller of another tenant or another workspace.
-async fn pairs(app: &Client, actor: &'static str) -> Vec<Pair> {
+async fn pairs(app: &Client, actor: &'static str) -> Vec<RequestPair> {
     let home = Stage::set(app).await;
     let other = match actor {
-        BOSS => Stage::set_abroad(app).await,
-        _ => Stage::set_next_door(app).await,
+        TENANT_ADMIN => Stage::in_other_tenant(app).await,
+        _ => Stage::in_other_workspace(app).await,
     };
     let view = match actor {
-        BOSS => View { actor, own: &home, foreign: &other },
-        _ => View { actor, own: &other, foreign: &home },
+        TENANT_ADMIN => CallerView { actor, own: &home, foreign: &other },
+        _ => CallerView { actor, own: &other, foreign: &home },
     };
-    view.foreign.with_much_evidence().await;
+    view.foreign.multiply_evidence().await;
     if actor == NEIGHBOUR {
         home.given.role(actor, "workspace_admin", ("workspace", Some(&other.workspace))).await;
     }
-    let pairs: Vec<Pair> = [view.of_paths().await, view.of_bodies().await].into_iter().flatten().collect();
+    let pairs: Vec<RequestPair> = [view.pairs_of_paths().await, view.pairs_of_bodies().await].into_iter().flatten().collect();
     assert!(pairs.len() > 75, "only {} pairs", pairs.len());
     pairs
 }
 
 /// The spans of each trace, by trace identifier. Each span is its name and its `what` attributes, sorted.
-fn statements(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
+fn statements(spans: Vec<LoadDuration>) -> BTreeMap<String, Vec<String>> {
     let mut traces: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for span in spans {
         let id: String = span.trace_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -223,7 +223,7 @@ fn statements(spans: Vec<Span>) -> BTreeMap<String, Vec<String>> {
 
 #[tokio::test]
 async fn foreign_tenant_ids_get_the_response_of_unknown_ids() {
-    compare(BOSS).await;
+    compare(TENANT_ADMIN).await;
 }
 
 #[tokio::test]
@@ -232,7 +232,7 @@ async fn foreign_workspace_ids_get_the_response_of_unknown_ids() {
 }
 
 async fn compare(actor: &'static str) {
-    let server = Overheard::start("warn").await;
+    let server = CapturedServer::start("warn").await;
     let pairs = pairs(&server.client, actor).await;
     let traced = |number: usize| format!("{:032x}", number + 1);
     let mut wrong = Vec::new();
@@ -271,7 +271,7 @@ fn measure() -> (usize, usize, f64) {
 
 /// The difference of the medians of a round, relative to the lower one. The order alternates, so that other load of the
 /// machine affects both requests alike.
-async fn apart(pair: &Pair, count: usize) -> f64 {
+async fn apart(pair: &RequestPair, count: usize) -> f64 {
     let mut times = [Vec::with_capacity(count), Vec::with_capacity(count)];
     for turn in 0..count {
         for at in if turn % 2 == 0 { [0, 1] } else { [1, 0] } {
@@ -290,7 +290,7 @@ async fn apart(pair: &Pair, count: usize) -> f64 {
 
 #[tokio::test]
 async fn foreign_tenant_ids_take_the_time_of_unknown_ids() {
-    time(BOSS).await;
+    time(TENANT_ADMIN).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ async fn server() -> TestApp {
 
 /// Blocks many lists of one caller on a locked table, and asserts that requests of the other caller succeed. The
 /// blocked lists are repeated until the end, so the outcome does not depend on the speed of the machine.
-async fn beside_a_crowd(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
+async fn assert_served_during_blocked_lists(app: &TestApp, table: &str, crowded: Request, other: &[Request]) {
     for request in other {
         request.clone().await.expect(200);
     }
@@ -66,10 +66,10 @@ async fn serves_lists_during_many_lists_of_another_caller() {
     let app = server().await;
     let [crowded, other] = [("/v1/assets?limit=200", "user:ada"), ("/v1/workloads?limit=1", "user:bob")]
         .map(|(path, actor)| app.get(path).as_actor(actor));
-    beside_a_crowd(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
+    assert_served_during_blocked_lists(&app, "asset", crowded.clone(), slice::from_ref(&other)).await;
     // The same requests with an explicit tenant.
     let tenant = DEFAULT_TENANT.to_string();
-    beside_a_crowd(&app, "asset", crowded.in_tenant(&tenant), &[other.in_tenant(&tenant)]).await;
+    assert_served_during_blocked_lists(&app, "asset", crowded.in_tenant(&tenant), &[other.in_tenant(&tenant)]).await;
 }
 
 #[tokio::test]
@@ -78,5 +78,5 @@ async fn serves_point_reads_during_many_run_lists() {
     let workload = app.active_workload("main").await;
     let crowded = app.get("/v1/executions?limit=200").as_actor("user:ada");
     let other = [app.get(format!("/v1/workloads/{}", workload.workload_id)), app.get("/v1/workloads?limit=1")];
-    beside_a_crowd(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob"))).await;
+    assert_served_during_blocked_lists(&app, "execution", crowded, &other.map(|request| request.as_actor("user:bob"))).await;
 }

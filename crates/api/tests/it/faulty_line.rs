@@ -8,7 +8,7 @@ use crate::{
     stage::Stage,
 };
 use fairway_testkit::{
-    Cut, FaultyLine, LineFault, TestApp,
+    Cut, FaultyLine, ProxyFault, TestApp,
     app::{Answer, Client, Request},
 };
 use serde_json::json;
@@ -40,7 +40,7 @@ const AT_ONCE: usize = 24;
 const RUNS: [&str; 2] = ["execute_workload", "execute_workload_on_lane"];
 
 /// Starts a run of the generator, which writes the same rows as other runs.
-const DRAFT: &str = "generate_asset_draft";
+const DRAFT_OPERATION: &str = "generate_asset_draft";
 
 /// Starts a run like any other.
 const TOOL: &str = "call_tool";
@@ -72,7 +72,7 @@ struct Scene {
     line: Arc<FaultyLine>,
     owner: tokio_postgres::Client,
     count: String,
-    fault: LineFault,
+    fault: ProxyFault,
     /// The status and the added rows of each operation without faults.
     expected: BTreeMap<String, (u16, Rows)>,
     keys: usize,
@@ -89,7 +89,7 @@ struct Sent {
 /// Every route that changes state, except those that start or cancel runs.
 fn writing() -> Vec<Route> {
     let writes = |route: &Route| {
-        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT, SCRIPT].contains(&route.id())
+        route.method != "get" && !["validate_flow", RUNS[0], TOOL, UNDER_WAY, DRAFT_OPERATION, SCRIPT].contains(&route.id())
     };
     routes().into_iter().filter(writes).collect()
 }
@@ -138,7 +138,7 @@ impl std::fmt::Debug for Sent {
 /// A workload whose runs are all denied.
 async fn denied(stage: &Stage<'_>) -> Request {
     let deny = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
-    let deny = stage.given.policy_of("deny", deny).await;
+    let deny = stage.given.policy_with_rules("deny", deny).await;
     let workload = stage.given.active_under("denied", deny).await;
     stage.app.post(workload.execute_path(), json!({ "environment": "dev", "inputs": { "ticket": "x" } }))
 }
@@ -154,7 +154,7 @@ async fn rehearse(stage: &Stage<'_>) {
 
 /// Sends every operation with drawn faults. Returns the count of each fault point and of each response status.
 async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usize>) {
-    let mut harness = Scene::set(seed, LineFault::Drawn(odds)).await;
+    let mut harness = Scene::set(seed, ProxyFault::Drawn(odds)).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
@@ -186,14 +186,14 @@ async fn walk(seed: u64, odds: u64) -> (BTreeMap<Cut, usize>, BTreeMap<u16, usiz
 /// Each change, with each fault point at its own commit.
 #[tokio::test]
 async fn interrupted_commits_happen_once_or_not_at_all() {
-    let mut harness = Scene::set(1, LineFault::None).await;
+    let mut harness = Scene::set(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let denied = denied(&stage).await;
     rehearse(&stage).await;
     let changes = writing();
     for cut in [Cut::Before, Cut::Behind, Cut::Between] {
-        harness.fault = LineFault::Once("fairway_commit(", cut);
+        harness.fault = ProxyFault::Once("fairway_commit(", cut);
         for route in &changes {
             let keyed = route.has_parameter("Idempotency-Key");
             assert!(
@@ -203,14 +203,14 @@ async fn interrupted_commits_happen_once_or_not_at_all() {
             );
         }
         for commit in ["INTO execution (", "INTO execution_result ("] {
-            harness.fault = LineFault::Once(commit, cut);
+            harness.fault = ProxyFault::Once(commit, cut);
             let request = stage.request("execute_workload").await;
             let cuts = harness.line.made().len();
             harness.run(&request, Some(&format!("{commit}{cut:?}").replace(' ', "-")), (200, "")).await;
             harness.run(&request, None, (200, "")).await;
             assert_eq!(harness.line.made().len(), cuts + 2, "{cut:?} did not reach {commit}");
         }
-        harness.fault = LineFault::Once("INTO execution (", cut);
+        harness.fault = ProxyFault::Once("INTO execution (", cut);
         harness.run(&denied, Some(&format!("denied-{cut:?}")), (403, "policy_denied")).await;
         harness.run(&denied, None, (403, "policy_denied")).await;
     }
@@ -243,13 +243,13 @@ async fn random_faults_neither_lose_nor_repeat_commits() {
 /// If permissions cannot be read, the server refuses every request despite warm caches.
 #[tokio::test]
 async fn unreadable_permissions_refuse_every_request() {
-    let mut harness = Scene::set(1, LineFault::None).await;
+    let mut harness = Scene::set(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let looked_at = |route: &Route| route.path.starts_with("/v1/") && route.id() != UNDER_WAY;
     let ours: Vec<Route> = routes().into_iter().filter(looked_at).collect();
     assert!(ours.len() > 40, "{}", ours.len());
-    for fault in [LineFault::At("access_revision"), LineFault::Down] {
+    for fault in [ProxyFault::At("access_revision"), ProxyFault::Down] {
         for route in &ours {
             let request = stage.request(route.id()).await;
             // A successful request warms the caches.
@@ -259,7 +259,7 @@ async fn unreadable_permissions_refuse_every_request() {
             let before = harness.rows().await;
             harness.line.becomes(fault.clone());
             let answer = request.at(&harness.shaky).await;
-            harness.line.becomes(LineFault::None);
+            harness.line.becomes(ProxyFault::None);
             if answer.status != 503 {
                 panic!("{fault:?}: {answer}");
             }
@@ -276,14 +276,14 @@ async fn unreadable_permissions_refuse_every_request() {
 /// The run ends once, and a retry with the same key returns the ended run.
 #[tokio::test]
 async fn interrupted_cancellation_ends_its_run_once() {
-    let harness = Scene::set(1, LineFault::None).await;
+    let harness = Scene::set(1, ProxyFault::None).await;
     let direct = Client::clone(&harness.calm);
     let stage = Stage::set(&direct).await;
     let mut cuts = 0;
     for commit in ["SET cancelled_by =", "DELETE FROM execution_lease"] {
         for cut in [Cut::Before, Cut::Behind, Cut::Between] {
             let request = stage.request(UNDER_WAY).await.key(&format!("{}-{cut:?}", commit.len()));
-            harness.line.becomes(LineFault::Once(commit, cut));
+            harness.line.becomes(ProxyFault::Once(commit, cut));
             let mut answered = Vec::new();
             while answered.last() != Some(&200) {
                 let answer = request.clone().at(&harness.shaky).await;
@@ -298,7 +298,7 @@ async fn interrupted_cancellation_ends_its_run_once() {
             assert_eq!(harness.line.made().len(), cuts, "{cut:?} did not reach {commit}");
         }
     }
-    harness.line.becomes(LineFault::None);
+    harness.line.becomes(ProxyFault::None);
     harness.rows().await;
     let ends = "SELECT count(*) FROM fact WHERE kind = 'execution.ended' AND convert_from(body, 'UTF8') LIKE '%\"cancelled\"%'";
     let ends: i64 = harness.owner.query_one(ends, &[]).await.unwrap().get(0);

@@ -4,7 +4,7 @@ use crate::stage::WORKSPACE;
 use fairway_testkit::TestApp;
 use serde_json::{Value, json};
 
-const NOWHERE: &str = "0190f000-0000-7000-8000-00000000dead";
+const UNKNOWN_WORKSPACE: &str = "0190f000-0000-7000-8000-00000000dead";
 
 /// The slugs of a list, in its order.
 fn slugs(listed: &Value) -> Vec<&str> {
@@ -65,7 +65,7 @@ async fn principal_grant_reveals_only_its_asset_until_revoked() {
             let listed = app.get(format!("/v1/assets?workspace_id={from}")).as_actor(actor).await.expect(200);
             assert_eq!(slugs(&listed), ["shown"], "{actor} from {from}");
         }
-        read(actor, &shown.asset_id, NOWHERE).await.refused(404, "not_found");
+        read(actor, &shown.asset_id, UNKNOWN_WORKSPACE).await.refused(404, "not_found");
         let (asset, version) = (&shown.asset_id, &shown.asset_version_id);
         let path = format!("/v1/assets/{asset}/versions/{version}?workspace_id={there}");
         app.get(path).as_actor(actor).await.expect(200);
@@ -163,7 +163,7 @@ async fn grants_are_unique_listed_and_validated() {
         let refused = app.post(&path, body.clone()).await.refused(422, "validation_error");
         assert_eq!(refused["fields"][0]["path"], field, "{body}");
     }
-    app.post(&path, json!({ "grantee_workspace_id": NOWHERE })).await.refused(404, "not_found");
+    app.post(&path, json!({ "grantee_workspace_id": UNKNOWN_WORKSPACE })).await.refused(404, "not_found");
     let other_tenant = given.tenant("abroad").await;
     let foreign = given.in_tenant(&other_tenant, WORKSPACE).workspace("foreign", "foreign").await;
     app.post(&path, json!({ "grantee_workspace_id": foreign })).await.refused(404, "not_found");

@@ -144,7 +144,7 @@ async fn inserted_versions_count_like_created_ones() {
 const PIECES: &str = include_str!("../../../bench/src/million.sql");
 
 /// A flow that searches for the ticket and returns the found chunks.
-const LOOK_UP: &str = "\
+const SEARCH_FLOW: &str = "\
 name: Look up
 description: Returns what it finds.
 trigger: { type: api_request, inputs_schema: { ticket: string } }
@@ -193,9 +193,9 @@ async fn inserted_chunks_are_found_like_ingested_ones() {
         given.model_policy("models").await,
         given.policy("policy").await,
         base.clone(),
-        given.flow("flow", LOOK_UP).await,
+        given.flow("flow", SEARCH_FLOW).await,
     ];
-    let workload = given.active_with("desk", versions).await;
+    let workload = given.active_workload_with("desk", versions).await;
     let search = async |query: &str| {
         let body = json!({ "environment": "dev", "inputs": { "ticket": query } });
         let response = app.post(workload.execute_path(), body).await.expect(200);

@@ -15,7 +15,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-const SENT: &str = "I am ada@example.com, my card is 4111 1111 1111 1111.";
+const TICKET: &str = "I am ada@example.com, my card is 4111 1111 1111 1111.";
 
 /// A workload with guardrails, its server and its stub provider.
 struct Desk {
@@ -40,7 +40,7 @@ impl Desk {
             given.version("guardrail_config", "rails", json!({ "guardrails": guardrails })).await,
         ];
         versions.extend(extra_versions(&app).await);
-        let workload = given.active_with("desk", versions).await;
+        let workload = given.active_workload_with("desk", versions).await;
         Self { app, provider, workload }
     }
 
@@ -53,7 +53,7 @@ impl Desk {
         self.app.post(self.workload.execute_path(), body).await
     }
 
-    async fn ask_once(&self, ticket: &str) -> Answer {
+    async fn execute_with_key(&self, ticket: &str) -> Answer {
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         self.app.post(self.workload.execute_path(), body).key("once").await
     }
@@ -85,7 +85,7 @@ fn pii(stage: &str, action: &str) -> Value {
 #[tokio::test]
 async fn masks_input_before_the_model_call() {
     let fixture = Desk::of(json!([pii("input", "mask")])).await;
-    let answer = fixture.ask(SENT).await.expect(200);
+    let answer = fixture.ask(TICKET).await.expect(200);
     assert_eq!(answer["output"], "write to bob@example.com", "an `input` guardrail must not mask the output");
     let sent = fixture.asked();
     assert!(sent.contains("I am [email], my card is [card]."), "{sent}");
@@ -112,8 +112,8 @@ async fn blocks_input_before_the_model_call() {
     let blocking = json!({ "id": "pii", "detector": "pii", "stage": "input", "action": "flag",
         "entities": { "CREDIT_CARD": "block" }, "reason_code": "card_sent" });
     let fixture = Desk::of(json!([blocking])).await;
-    let refused = fixture.ask_once(SENT).await.refused(422, "guardrail_blocked");
-    let again = fixture.ask_once(SENT).await;
+    let refused = fixture.execute_with_key(TICKET).await.refused(422, "guardrail_blocked");
+    let again = fixture.execute_with_key(TICKET).await;
     assert_eq!(again.refused(422, "guardrail_blocked")["execution_id"], refused["execution_id"]);
     assert_eq!((fixture.provider.count(), again.header("idempotency-replayed")), (0, Some("true")));
     let id = &refused["execution_id"];
@@ -225,14 +225,14 @@ async fn schema_guardrail_memory_is_bounded() {
 /// The text exceeds the size that serving threads scan themselves.
 #[tokio::test]
 async fn long_texts_are_checked() {
-    let fixture = Desk::of(json!([pii("input", "mask"), pii_named("again")])).await;
+    let fixture = Desk::of(json!([pii("input", "mask"), blocking_pii_guardrail("again")])).await;
     let long = format!("{}ada@example.com", "words and 0301234567 ".repeat(15_000));
     fixture.ask(&long).await.expect(200);
     let sent = fixture.asked();
     assert!(sent.contains("[email]") && !sent.contains("ada@example.com"));
 }
 
-fn pii_named(id: &str) -> Value {
+fn blocking_pii_guardrail(id: &str) -> Value {
     json!({ "id": id, "detector": "pii", "stage": "input", "action": "block" })
 }
 

@@ -32,7 +32,7 @@ impl Desk {
 
     async fn under(&self, slug: &str, content: Value) -> ActiveWorkload {
         let versions = self.versions(slug, content).await;
-        self.app.given().active_with(slug, versions).await
+        self.app.given().active_workload_with(slug, versions).await
     }
 
     async fn versions(&self, slug: &str, content: Value) -> Vec<Version> {
@@ -61,7 +61,7 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
     let replacement =
         json!({ "system_prompt": "Be brief.", "messages": [{ "role": "user", "content": "Sort this." }] });
     let changed = json!({ "decision": "modify", "reason_code": "shorter", "modified": replacement });
-    fixture.endpoint.says_in_turn([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
+    fixture.endpoint.respond_in_sequence([Script::json(&changed), Script::json(&json!({ "decision": "allow" }))]);
     let answer = fixture.ask(&workload, "a refund").await.expect(200);
     assert_eq!(answer["output"], "billing");
     let call = &fixture.provider.calls()[0].conversation;
@@ -84,12 +84,12 @@ async fn hook_receives_the_model_request_and_can_modify_it() {
     ] {
         assert_eq!(payload[name], value, "{name} of {payload}");
     }
-    assert!(payload["value"]["system_prompt"].as_str().unwrap().ends_with("Ticket: a refund"), "{payload}");
+    assert!(payload["value"]["system_prompt"].as_str().unwrap().record("Ticket: a refund"), "{payload}");
     let evidence = &documents(&fixture.app, &answer["execution_id"], "hook").await[0];
     assert_eq!((&evidence["decision"], &evidence["reason_code"]), (&json!("modify"), &json!("shorter")));
     assert!(!evidence.to_string().contains("brief") && !evidence.to_string().contains("s3cret-path"), "{evidence}");
     fixture.ask(&workload, "a refund").await.expect(200);
-    assert!(fixture.provider.calls()[1].conversation.system_prompt.ends_with("Ticket: a refund"));
+    assert!(fixture.provider.calls()[1].conversation.system_prompt.record("Ticket: a refund"));
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn policy_hook_uses_the_version_resolved_at_approval() {
         { "id": "no", "condition": "inputs.event.value.contains('bill')", "outcome": "deny", "reason_code": "no_bills" },
         { "id": "all", "condition": "always", "outcome": "allow", "reason_code": "fine" },
     ]);
-    let gate = fixture.app.given().policy_of("gate", deny).await;
+    let gate = fixture.app.given().policy_with_rules("gate", deny).await;
     let content = json!({ "event": "post_llm", "handler": { "type": "policy", "ref": { "slug": "gate" } },
         "if": "actor.ref == 'user:local' && inputs.event.name == 'post_llm'" });
     let workload = fixture.under("main", content).await;

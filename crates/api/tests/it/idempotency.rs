@@ -330,7 +330,7 @@ async fn refusals_that_name_a_run_are_replayed() {
     let app = TestApp::start().await;
     let given = app.given();
     let rules = json!([{ "id": "no", "condition": "never", "outcome": "allow", "reason_code": "ok" }]);
-    let policy = given.policy_of("deny", rules).await;
+    let policy = given.policy_with_rules("deny", rules).await;
     let denied = given.active_under("denied", policy).await;
     let mistaken = app.active_workload("mistaken").await;
     for (workload, inputs, status, code) in [

@@ -49,14 +49,14 @@ async fn app(obligations: &[&str]) -> (TestApp, ActiveWorkload, Arc<StubProvider
         rule["outcome"] = json!("allow_with_obligations");
         rule["obligations"] = json!(obligations);
     }
-    let policy = given.policy_of("policy", json!([rule])).await;
+    let policy = given.policy_with_rules("policy", json!([rule])).await;
     let workload = given.active_under("main", policy).await;
     (app, workload, provider)
 }
 
 /// Asserts the headers that make a browser treat the response as JSON and run nothing.
 #[track_caller]
-fn is_json_to_everybody(answer: &Answer) {
+fn assert_inert_json(answer: &Answer) {
     assert_eq!(answer.header("content-type"), Some("application/json"), "{answer}");
     assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
     assert_eq!(answer.header("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
@@ -71,17 +71,17 @@ async fn model_output_is_returned_unchanged() {
         let since = Instant::now();
         let answer = run(&app, &workload).await;
         assert!(since.elapsed() < SOON, "{what}: {:?}", since.elapsed());
-        is_json_to_everybody(&answer);
+        assert_inert_json(&answer);
         let body = answer.expect(200);
         assert_eq!((&body["status"], &body["error"]), (&json!("completed"), &Value::Null), "{what}");
         assert!(body["output"] == output.as_str(), "{what}: the output was changed");
         let id = &body["execution_id"];
         let path = format!("/v1/executions/{}", id.as_str().unwrap());
         let read = app.get(&path).await;
-        is_json_to_everybody(&read);
+        assert_inert_json(&read);
         assert!(read.expect(200)["queued_result"]["result"] == output.as_str(), "{what}");
         let evidence = app.get(format!("{path}/evidence-graph")).await;
-        is_json_to_everybody(&evidence);
+        assert_inert_json(&evidence);
         assert_eq!(evidence.expect(200)["execution"]["status"], "completed");
 
         // As events: line breaks in the output create no further events.
@@ -130,7 +130,7 @@ async fn hostile_provider_responses_are_rejected_within_bounds() {
         given.prompt("prompt").await,
         given.policy("policy").await,
     ];
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     let usual = r#""choices":[{"index":0,"message":{"role":"assistant","content":"fine"},"finish_reason":"stop"}]"#;
     let nested = |open: &str, close: &str| open.repeat(100_000) + &close.repeat(100_000);
     for (what, body, output) in [
@@ -216,7 +216,7 @@ async fn deeply_nested_results_are_readable() {
         given.policy("policy").await,
         given.flow("flow", &flow).await,
     ];
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     let deep = |depth: usize| (0..depth).fold(json!(1), |inner, _| json!([inner]));
     for depth in [1, 20, 40, 58] {
         let body = json!({ "environment": "dev", "inputs": { "ticket": deep(depth) } });

@@ -7,7 +7,7 @@ use fairway_testkit::{
 use serde_json::{Value, json};
 
 /// A flow that returns its inputs.
-const SHOW: &str = "\
+const ECHO_INPUTS_FLOW: &str = "\
 name: Show
 description: Returns what it was given.
 trigger: { type: api_request, inputs_schema: { ticket: string, tone: string } }
@@ -36,9 +36,9 @@ fn interface() -> Value {
 }
 
 async fn showing(app: &TestApp, slug: &str) -> ActiveWorkload {
-    let flow = app.given().flow(&format!("{slug}-flow"), SHOW).await;
+    let flow = app.given().flow(&format!("{slug}-flow"), ECHO_INPUTS_FLOW).await;
     let policy = app.given().policy(&format!("{slug}-policy")).await;
-    app.given().active_with(slug, vec![flow, policy]).await
+    app.given().active_workload_with(slug, vec![flow, policy]).await
 }
 
 fn path(workload: &ActiveWorkload) -> String {

@@ -10,7 +10,7 @@ use fairway_domain::{
     tenant::TenantScope,
 };
 use fairway_operations::knowledge::{Retrieval, RetrievalFailure, RetrievalRequest};
-use fairway_testkit::{FaultyEndpoint, FaultyLine, LineFault, Script, TestApp, app::Version};
+use fairway_testkit::{FaultyEndpoint, FaultyLine, ProxyFault, Script, TestApp, app::Version};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -415,12 +415,12 @@ async fn ingest_that_cannot_be_read_back_reports_an_unknown_outcome() {
     let base = calm.given().version("knowledge_base", "handbook", knowledge("handbook")).await;
     let line = FaultyLine::to(calm.database(), 1);
     let shaky = TestApp::builder().beside(&calm).over(&line).start().await;
-    line.becomes(LineFault::At("SELECT revision FROM knowledge_ingest"));
+    line.becomes(ProxyFault::At("SELECT revision FROM knowledge_ingest"));
     let lost = shaky.post(documents(&base), text("leave", "Thirty days.")).await.expect(503);
     assert_eq!(lost["detail"]["may_have_happened"], true, "{lost}");
     let keyed = || shaky.post(documents(&base), text("travel", "Take the train.")).header("idempotency-key", "one");
     assert_eq!(keyed().await.expect(503)["detail"]["error"], "unavailable");
-    line.becomes(LineFault::None);
+    line.becomes(ProxyFault::None);
     let ingest = keyed().await.expect(201);
     assert_eq!(ingest["index_revision"], 2);
     let listed = calm.get(documents(&base)).await.expect(200);

@@ -19,13 +19,13 @@ use uuid::Uuid;
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 
 /// A workload with some lanes held, each by a release of its own.
-struct Laned {
+struct LanedWorkload {
     workload_id: String,
     slug: String,
     releases: BTreeMap<&'static str, String>,
 }
 
-impl Laned {
+impl LanedWorkload {
     async fn hold(app: &TestApp, versions: &[Version], slug: &str, lanes: &[&'static str]) -> Self {
         let workload_id = app.given().workload(slug).await;
         let mut releases = BTreeMap::new();
@@ -72,7 +72,7 @@ impl Laned {
 async fn versions(app: &TestApp) -> Vec<Version> {
     let given = app.given();
     let rule = |lane: &str| json!({ "id": lane, "condition": format!("lane == '{lane}'"), "outcome": "allow", "reason_code": lane });
-    let policy = given.policy_of("policy", LANES.map(rule).into_iter().collect()).await;
+    let policy = given.policy_with_rules("policy", LANES.map(rule).into_iter().collect()).await;
     vec![given.prompt("prompt").await, given.model_policy("model").await, policy]
 }
 
@@ -84,7 +84,7 @@ async fn routes_a_run_to_the_next_more_general_lane_only() {
     for held in 1_u8..8 {
         let lanes: Vec<&str> =
             LANES.into_iter().enumerate().filter(|(at, _)| held & (1 << at) != 0).map(|(_, lane)| lane).collect();
-        let workload = Laned::hold(&app, &versions, &format!("w-{held}"), &lanes).await;
+        let workload = LanedWorkload::hold(&app, &versions, &format!("w-{held}"), &lanes).await;
         for (at, wanted) in LANES.into_iter().enumerate() {
             let expected = LANES.into_iter().skip(at).find(|lane| lanes.contains(lane));
             let bound = format!("user:{wanted}");
@@ -113,8 +113,8 @@ async fn routes_a_run_to_the_next_more_general_lane_only() {
 async fn choosing_a_lane_requires_a_permission_on_the_workload() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
-    let workload = Laned::hold(&app, &versions, "main", &LANES).await;
-    let other = Laned::hold(&app, &versions, "other", &LANES).await;
+    let workload = LanedWorkload::hold(&app, &versions, "main", &LANES).await;
+    let other = LanedWorkload::hold(&app, &versions, "other", &LANES).await;
     let given = app.given();
     given.role("user:runner", "runtime_user", ("workspace", Some(WORKSPACE))).await;
     given.role("user:runner", "operator", ("workload", Some(&other.workload_id))).await;
@@ -144,7 +144,7 @@ async fn choosing_a_lane_requires_a_permission_on_the_workload() {
 #[tokio::test]
 async fn rejects_unknown_lanes_and_ignores_null() {
     let app = TestApp::start().await;
-    let workload = Laned::hold(&app, &versions(&app).await, "main", &["restricted", "standard"]).await;
+    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &["restricted", "standard"]).await;
     workload.bind(&app, "user:local", Some("restricted")).await;
     for lane in ["", "all", "Standard", "standard ", "canary"] {
         let refused = workload.execute(&app, "user:local", Some(lane)).await.refused(422, "validation_error");
@@ -167,7 +167,7 @@ async fn rejects_unknown_lanes_and_ignores_null() {
 async fn binding_changes_apply_to_the_next_request_on_every_server() {
     let app = TestApp::start().await;
     let beside = TestApp::builder().beside(&app).start().await;
-    let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
+    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &LANES).await;
     let next = async |expected: &str| {
         // Two runs on each server: the second one is decided on the caches that the first one filled.
         for server in [&app, &beside, &app, &beside] {
@@ -198,8 +198,8 @@ async fn binding_changes_apply_to_the_next_request_on_every_server() {
 async fn bindings_apply_to_their_workload_only() {
     let app = TestApp::start().await;
     let versions = versions(&app).await;
-    let one = Laned::hold(&app, &versions, "one", &LANES).await;
-    let two = Laned::hold(&app, &versions, "two", &LANES).await;
+    let one = LanedWorkload::hold(&app, &versions, "one", &LANES).await;
+    let two = LanedWorkload::hold(&app, &versions, "two", &LANES).await;
     one.bind(&app, "user:ada", Some("restricted")).await;
     two.bind(&app, "user:ada", Some("guided")).await;
     one.bind(&app, "service:ada", Some("guided")).await;
@@ -217,7 +217,7 @@ async fn bindings_apply_to_their_workload_only() {
 #[tokio::test]
 async fn actor_binding_precedes_groups_and_the_narrowest_group_lane_wins() {
     let app = TestApp::start().await;
-    let workload = Laned::hold(&app, &versions(&app).await, "main", &LANES).await;
+    let workload = LanedWorkload::hold(&app, &versions(&app).await, "main", &LANES).await;
     // Local mode has no groups, so the test calls the operation with the claims of a token.
     let served = async |actor: &str, groups: &[&str]| {
         let reference = |text: &str| ActorRef::parse(text).unwrap();

@@ -18,9 +18,9 @@ use std::{
 
 const LANES: [&str; 3] = ["restricted", "guided", "standard"];
 /// Interval between two checks of the observer.
-const GLANCE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Number of newest releases that clients choose from. Each round adds two releases.
-const IN_PLAY: usize = 6;
+const CANDIDATE_RELEASES: usize = 6;
 
 /// Number of concurrent clients and of rounds.
 struct Load {
@@ -35,9 +35,9 @@ impl Load {
 }
 
 /// Random numbers of one client in one round, derived from the seed, the round and the client's index.
-struct Draw(u64);
+struct RandomSource(u64);
 
-impl Draw {
+impl RandomSource {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % bound
@@ -55,7 +55,7 @@ impl Draw {
 }
 
 /// Sends random requests of one client in sequence, and returns each response with the name of the request.
-async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: Draw) -> Vec<(&'static str, Answer)> {
+async fn ask(app: &Client, (workload, releases): (&str, &[String]), mut draw: RandomSource) -> Vec<(&'static str, Answer)> {
     let release = &releases[draw.below(releases.len())];
     let path = format!("/v1/releases/{release}");
     let activate = |body: Value| app.post(format!("{path}/transition"), body);
@@ -129,7 +129,7 @@ async fn watch(app: Client, owner: tokio_postgres::Client, workload: String, ove
             ARRAY(SELECT release_id::text FROM release
                 WHERE release.workload_id = deployment.workload_id AND state = 'active')
         FROM deployment WHERE workload_id = $1::text::uuid";
-    let mut glances = tokio::time::interval(GLANCE);
+    let mut glances = tokio::time::interval(POLL_INTERVAL);
     glances.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut checks = 0;
     while !over.load(Ordering::Relaxed) {
@@ -241,10 +241,10 @@ async fn each_lane_has_one_holder_under_concurrent_changes() {
         for _ in 0..2 {
             releases.push(app.given().approved(&workload, &versions).await);
         }
-        let in_play = &releases[releases.len().saturating_sub(IN_PLAY)..];
+        let in_play = &releases[releases.len().saturating_sub(CANDIDATE_RELEASES)..];
         let attempts = (0..clients).map(|client| {
             let client_index = u64::try_from(round * clients + client).unwrap();
-            ask(&app, (&workload, in_play), Draw(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+            ask(&app, (&workload, in_play), RandomSource(seed.wrapping_add(client_index.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
         });
         for (request, answer) in join_all(attempts).await.into_iter().flatten() {
             *answers.entry((request, judge(request, &answer))).or_default() += 1;

@@ -114,7 +114,7 @@ async fn run_waits_for_a_reservation_before_it_produces_large_values() {
          - {{ id: end, type: return, output: '{copies}' }}\n"
     );
     let versions = vec![given.policy("policy").await, given.flow("copies", &flow).await];
-    let multiplies = given.active_with("multiplies", versions).await;
+    let multiplies = given.active_workload_with("multiplies", versions).await;
     let mut held = Vec::new();
     for _ in 0..PER_TENANT {
         held.push(queued(large(&app, &asks)).await);
@@ -152,7 +152,7 @@ async fn flow_with_a_large_prompt_counts_as_large() {
         given.flow("asks", &asking("model_policy")).await,
         prompt,
     ];
-    let asks = given.active_with("asks", versions).await;
+    let asks = given.active_workload_with("asks", versions).await;
     for _ in 0..ALL {
         queued(run(&app, &asks)).await;
     }
@@ -176,7 +176,7 @@ async fn multiplying(given: &Given, slug: &str) -> ActiveWorkload {
     );
     let policy = given.policy(&format!("{slug}-policy")).await;
     let versions = vec![policy, given.flow(&format!("{slug}-flow"), &flow).await];
-    given.active_with(slug, versions).await
+    given.active_workload_with(slug, versions).await
 }
 
 /// Paused runs of four tenants do not block the runs of a fifth tenant.
@@ -237,7 +237,7 @@ async fn reads_large_output_only_for_callers_who_may_see_it() {
     let flow = "trigger: { type: api_request, inputs_schema: { ticket: string } }\nentry_step: end\nsteps:\n  \
          - { id: end, type: return, output: '{{trigger.ticket}}' }\n";
     let versions = vec![given.policy("policy").await, given.flow("echo", flow).await];
-    let echo = given.active_with("echo", versions).await;
+    let echo = given.active_workload_with("echo", versions).await;
     given.role("user:operator", "operator", ("tenant", Some(crate::stage::TENANT))).await;
     let run = large(&app, &echo).await.expect(200)["execution_id"].clone();
     let path = format!("/v1/executions/{}", run.as_str().unwrap());

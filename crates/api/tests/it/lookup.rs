@@ -1,12 +1,12 @@
 //! Runs that retrieve documents: their answers, their evidence, and refusals by access contracts.
 
 use crate::{
-    embedding::SEARCH,
+    embedding::SEARCH_FLOW,
     execution::ended,
     stage::{WORKSPACE, knowledge},
 };
 use fairway_testkit::{
-    Behaviour, FaultyEndpoint, FaultyLine, LineFault, Script, StubProvider, TestApp,
+    Behaviour, FaultyEndpoint, FaultyLine, ProxyFault, Script, StubProvider, TestApp,
     app::{ActiveWorkload, Answer, Version},
 };
 use serde_json::{Value, json};
@@ -66,12 +66,12 @@ impl Desk {
         }
         let versions = vec![
             given.prompt("prompt").await,
-            given.policy_of("policy", json!([rule])).await,
+            given.policy_with_rules("policy", json!([rule])).await,
             given.model_policy("models").await,
             base.clone(),
             given.flow("flow", FLOW).await,
         ];
-        let workload = given.active_with("desk", versions).await;
+        let workload = given.active_workload_with("desk", versions).await;
         Self { app, provider, base, workload }
     }
 
@@ -126,7 +126,7 @@ async fn records_evidence_of_the_documents_behind_an_answer() {
     assert!(!call.system_prompt.contains("thirty days of leave"));
     let texts: Vec<&str> = call.messages.iter().map(|message| message.content.as_str()).collect();
     assert_eq!((texts.len(), texts[1]), (2, "How many days of leave?"));
-    assert!(texts[0].ends_with("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
+    assert!(texts[0].record("[leave] Holidays\nEverybody has thirty days of leave a year."), "{}", texts[0]);
     assert!(!texts[0].contains("train"));
     let id = &answer["execution_id"];
     let flat = desk.evidence(id, "evidence-graph").await;
@@ -247,9 +247,9 @@ async fn refuses_retrieval_when_the_contract_cannot_be_read() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "How many days of leave?" } });
     let ask = || server.post(desk.workload.execute_path(), body.clone());
     assert_eq!(ask().await.expect(200)["status"], "completed");
-    line.becomes(LineFault::At("held.revoked"));
+    line.becomes(ProxyFault::At("held.revoked"));
     let refused = ask().await;
-    line.becomes(LineFault::None);
+    line.becomes(ProxyFault::None);
     let run = refused.expect(200);
     assert_eq!(
         (&run["status"], &run["error"]["code"]),
@@ -295,11 +295,11 @@ async fn sends_queries_only_to_jurisdictions_that_the_profile_allows() {
     let profile = json!({ "jurisdictions_allowed": ["de"], "fail_mode": "closed" });
     let versions = vec![
         given.policy("policy").await,
-        given.flow("flow", SEARCH).await,
+        given.flow("flow", SEARCH_FLOW).await,
         base,
         given.version("sovereignty_profile", "profile", profile).await,
     ];
-    let workload = given.active_with("desk", versions).await;
+    let workload = given.active_workload_with("desk", versions).await;
     let body = json!({ "environment": "dev", "inputs": { "ticket": "leave" } });
     for (residency, status) in [("residency = \"us\"\n", 422), ("", 422), ("residency = \"de\"\n", 200)] {
         let app = server(residency).beside(&app).start().await;

@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, env, process::Command};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// Environment variable with the Python that has the official client, which the model gateway's environment contains.
-const PYTHON: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
+const PYTHON_VARIABLE: &str = "FAIRWAY_TEST_GATEWAY_PYTHON";
 /// Environment variables with the Node executable and the path of the inspector.
 const INSPECTOR: [&str; 2] = ["FAIRWAY_TEST_NODE", "FAIRWAY_TEST_INSPECTOR"];
 /// The last revision with a handshake, and the revision without one, in which each request names its revision.
@@ -127,7 +127,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
     };
     let workloads = names(&first).union(&names(&rest)).filter(|name| name.starts_with("run_")).count();
     assert_eq!(workloads, 221);
-    let other_last = if cursor.ends_with('0') { "1" } else { "0" };
+    let other_last = if cursor.record('0') { "1" } else { "0" };
     let link = app.get("/v1/workloads?limit=1").await.header("link").unwrap().to_owned();
     let of_workloads = link.split("cursor=").nth(1).unwrap().split('>').next().unwrap();
     for forged in
@@ -136,7 +136,7 @@ async fn rejects_cursors_that_the_list_did_not_issue() {
         let refused = list(Some(forged)).await.expect(200);
         assert_eq!(refused["error"]["code"], -32602, "{forged}: {refused}");
     }
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let refused = list(Some(&cursor)).in_tenant(&abroad.tenant).await.expect(200);
     assert_eq!(refused["error"]["code"], -32602, "{refused}");
     // Without a role the list has only the built-in tools, on one page.
@@ -167,7 +167,7 @@ async fn rejects_cursors_that_are_not_strings() {
 async fn serves_anonymous_callers_in_the_tenant_of_their_host() {
     let app = crate::local_mode::exposed().start().await;
     let here = crate::public::public(&app, "main").await;
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let theirs = abroad.given.active_workload("main").await;
     let public = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public",
         "input_fields": [{ "name": "ticket", "type": "text" }] } });
@@ -427,7 +427,7 @@ async fn official_client_lists_and_calls_tools() {
         app.post(workload.execute_path(), body).await.expect(200)["execution_id"].as_str().unwrap().to_owned();
     let address = format!("http://{}/mcp?environment=dev", app.address());
     for mode in ["legacy", REVISIONS[1]] {
-        let mut command = Command::new(env::var_os(PYTHON).expect("run the tests by `cargo xtask test`"));
+        let mut command = Command::new(env::var_os(PYTHON_VARIABLE).expect("run the tests by `cargo xtask test`"));
         command.arg(format!("{ROOT}/tools/mcp/walk.py")).args([&address, mode, "run_ticket_sorter", &execution]);
         let output = tokio::task::spawn_blocking(move || shown(command)).await.unwrap();
         for line in [

@@ -42,7 +42,7 @@ async fn remembering_under(given: &Given, slug: &str, more: Value, bases: Vec<Ve
     let mut versions = parts(given, slug).await;
     versions.push(given.version("memory", &format!("{slug}-memory"), memory(&more)).await);
     versions.extend(bases);
-    given.active_with(slug, versions).await
+    given.active_workload_with(slug, versions).await
 }
 
 fn memory(more: &Value) -> Value {
@@ -182,7 +182,7 @@ async fn validates_session_ids_and_ignores_them_without_memory() {
     let (provider, app) = desk().await;
     let given = app.given();
     let versions = parts(&given, "plain").await;
-    let plain = given.active_with("plain", versions).await;
+    let plain = given.active_workload_with("plain", versions).await;
     for session in
         ["", " ", "a b", "a\n", "a/b", "..", "é", "a\u{202e}", "'; DROP TABLE memory_turn; --", &"x".repeat(129)]
     {

@@ -97,7 +97,7 @@ async fn rejects_interface_config_beyond_64_kib() {
 }
 
 /// The response status of a request that announces a body of `bytes` bytes and sends none of it.
-async fn status_of_announced(app: &TestApp, path: &str, actor: &str, bytes: usize) -> Option<u16> {
+async fn status_of_announced_body(app: &TestApp, path: &str, actor: &str, bytes: usize) -> Option<u16> {
     let mut stream = tokio::net::TcpStream::connect(app.address()).await.unwrap();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -130,7 +130,7 @@ async fn authorizes_caller_before_reading_a_large_body() {
         (format!("/v1/flows/{flow}/versions"), 403),
         (format!("/v1/flows/{nothing}/validate"), 404),
     ] {
-        assert_eq!(status_of_announced(&app, &path, "user:vera", 3_900_000).await, Some(status), "{path}");
+        assert_eq!(status_of_announced_body(&app, &path, "user:vera", 3_900_000).await, Some(status), "{path}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! A server in its own process whose log lines and exported spans are captured.
 
-use fairway_private_postgres::deathbound::{self, Farewell};
+use fairway_private_postgres::deathbound::{self, DeathSignal};
 use fairway_testkit::{TestDatabase, app::Client};
 use nix::{
-    sys::signal::{Signal, kill},
+    sys::signal::{Wakeup, kill},
     unistd::Pid,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A server process that logs at a given level and exports traces.
-pub(crate) struct Overheard {
+pub(crate) struct CapturedServer {
     pub(crate) client: Client,
     pub(crate) database: TestDatabase,
     child: Child,
@@ -47,7 +47,7 @@ pub(crate) struct Said {
     pub(crate) files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
-impl Overheard {
+impl CapturedServer {
     pub(crate) async fn start(log: &str) -> Self {
         Self::start_with(log, "").await
     }
@@ -58,7 +58,7 @@ impl Overheard {
         let home = tempfile::tempdir().unwrap();
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (collector, spans) = collect();
-        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), Farewell::Terminate);
+        let mut command = deathbound::command(env!("CARGO_BIN_EXE_fairway-server"), DeathSignal::Terminate);
         for (name, _) in env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             if name.starts_with("FAIRWAY_") || name.starts_with("OTEL_") {
@@ -100,7 +100,7 @@ impl Overheard {
 
     /// Shuts the server down gracefully, so that it exports the last spans.
     pub(crate) async fn end(mut self) -> (Said, TestDatabase) {
-        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Wakeup::SIGTERM).unwrap();
         let since = Instant::now();
         while self.child.try_wait().unwrap().is_none() {
             assert!(since.elapsed() < PATIENCE, "{}", self.log());

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 /// The permissions that the contract requires for an operation.
 #[derive(Clone, Copy)]
-enum Needs {
+enum RequiredPermissions {
     /// No permission.
     Nothing,
     /// Any role in the tenant.
@@ -32,7 +32,7 @@ enum Needs {
     Release(&'static [&'static str]),
 }
 
-use Needs::{Below, Either, Every, Membership, Nothing, Permission, Release, Sight};
+use RequiredPermissions::{Below, Either, Every, Membership, Nothing, Permission, Release, Sight};
 
 /// The permissions of the contract.
 const PERMISSIONS: [&str; 31] = [
@@ -70,7 +70,7 @@ const PERMISSIONS: [&str; 31] = [
 ];
 
 /// Tenants, workspaces and bindings. A workspace is visible to every caller with a role in its tenant.
-const TENANCY: &[(&str, Needs)] = &[
+const TENANCY: &[(&str, RequiredPermissions)] = &[
     ("list_tenants", Permission("platform.manage")),
     ("create_tenant", Permission("platform.manage")),
     ("read_tenant_settings", Either("tenant.manage", "platform.manage")),
@@ -96,7 +96,7 @@ const TENANCY: &[(&str, Needs)] = &[
 ];
 
 /// Assets and flows.
-const ASSETS: &[(&str, Needs)] = &[
+const ASSETS: &[(&str, RequiredPermissions)] = &[
     ("list_assets", Permission("asset.view")),
     ("create_asset", Permission("asset.create")),
     ("generate_asset_draft", Permission("asset.create")),
@@ -127,7 +127,7 @@ const ASSETS: &[(&str, Needs)] = &[
 ];
 
 /// Workloads, share links and releases.
-const WORKLOADS: &[(&str, Needs)] = &[
+const WORKLOADS: &[(&str, RequiredPermissions)] = &[
     ("list_workloads", Permission("workload.view")),
     ("create_workload", Permission("workload.create")),
     ("read_workload", Sight("workload.view")),
@@ -163,7 +163,7 @@ const WORKLOADS: &[(&str, Needs)] = &[
 ];
 
 /// Runs, sessions and runtime information. The callers did not submit the runs that they request.
-const RUNS: &[(&str, Needs)] = &[
+const RUNS: &[(&str, RequiredPermissions)] = &[
     ("execute_workload", Below("workload.view", &["execution.run"])),
     ("execute_workload_on_lane", Below("workload.view", &["execution.run", "release.transition"])),
     ("run_code", Below("workload.view", &["execution.run"])),
@@ -187,19 +187,19 @@ const RUNS: &[(&str, Needs)] = &[
 ];
 
 /// The permission that makes releases visible.
-const RELEASE_SIGHT: &str = "release.view";
+const RELEASE_VISIBILITY: &str = "release.view";
 
 /// This operation also requires every permission of the granted role, which a separate test below covers.
-const GRANTING: &str = "create_role_binding";
+const GRANT_OPERATION: &str = "create_role_binding";
 
-impl Needs {
+impl RequiredPermissions {
     fn all(self) -> Vec<&'static str> {
         match self {
             Nothing | Membership => Vec::new(),
             Permission(one) | Sight(one) | Either(one, _) => vec![one],
             Every(all) => all.to_vec(),
             Below(sight, others) => std::iter::once(sight).chain(others.iter().copied()).collect(),
-            Release(others) => std::iter::once(RELEASE_SIGHT).chain(others.iter().copied()).collect(),
+            Release(others) => std::iter::once(RELEASE_VISIBILITY).chain(others.iter().copied()).collect(),
         }
     }
 
@@ -209,8 +209,8 @@ impl Needs {
             Nothing | Membership => Told::Done,
             Sight(sight) | Below(sight, _) if !held.contains(sight) => Told::NotFound,
             Sight(_) => Told::Done,
-            Release(_) if !held.contains(RELEASE_SIGHT) && !held.contains("workload.view") => Told::NotFound,
-            Release(_) if !held.contains(RELEASE_SIGHT) => Told::Lacks(RELEASE_SIGHT.to_owned()),
+            Release(_) if !held.contains(RELEASE_VISIBILITY) && !held.contains("workload.view") => Told::NotFound,
+            Release(_) if !held.contains(RELEASE_VISIBILITY) => Told::Lacks(RELEASE_VISIBILITY.to_owned()),
             Permission(needed) if !held.contains(needed) => Told::Lacks(needed.to_owned()),
             Permission(_) => Told::Done,
             Either(one, other) if held.contains(one) || held.contains(other) => Told::Done,
@@ -248,7 +248,7 @@ impl Told {
 }
 
 /// Names of callers and the permissions that they hold.
-fn callers(needs: Needs) -> Vec<(String, BTreeSet<&'static str>)> {
+fn callers(needs: RequiredPermissions) -> Vec<(String, BTreeSet<&'static str>)> {
     let exactly = |held: &[&'static str]| (SinglePermissions::holding(held), held.iter().copied().collect());
     let mut callers = vec![exactly(&[]), exactly(&needs.all())];
     callers.extend(PERMISSIONS.iter().map(|one| exactly(&[one])));
@@ -260,7 +260,7 @@ fn callers(needs: Needs) -> Vec<(String, BTreeSet<&'static str>)> {
 }
 
 /// Sends every operation of a table as every caller, and compares the responses with the table.
-async fn compare(table: &[(&str, Needs)]) {
+async fn compare(table: &[(&str, RequiredPermissions)]) {
     let app = TestApp::builder().access(SinglePermissions::layer()).start().await;
     let stage = Stage::set(&app).await;
     let mut bound = BTreeSet::new();
@@ -297,13 +297,13 @@ async fn compare(table: &[(&str, Needs)]) {
                 wrong.push(format!("{operation} by {caller}: expected {expected:?}, got {outcome:?}: {answer}"));
             }
         }
-        assert!(is_read_or_changed(operation, needs, changes), "{operation} never succeeds");
+        assert!(has_success(operation, needs, changes), "{operation} never succeeds");
     }
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Whether the operation is a read, or the sweep made its change at least once.
-fn is_read_or_changed(operation: &str, needs: Needs, changes: usize) -> bool {
+fn has_success(operation: &str, needs: RequiredPermissions, changes: usize) -> bool {
     let reads = ["read_", "list_", "diff_", "healthz", "readyz", "metrics"];
     changes > 0 || reads.iter().any(|read| operation.starts_with(read)) || matches!(needs, Nothing)
 }
@@ -331,7 +331,7 @@ async fn run_operations_need_exactly_their_permissions() {
 #[test]
 fn every_operation_has_a_row() {
     let rows = [TENANCY, ASSETS, WORKLOADS, RUNS].concat();
-    let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANTING]).collect();
+    let names: BTreeSet<&str> = rows.iter().map(|(operation, _)| *operation).chain([GRANT_OPERATION]).collect();
     assert_eq!(names.len(), rows.len() + 1, "an operation is in the tables twice");
     let all: BTreeSet<&str> = Operation::ALL.iter().map(|operation| operation.id()).collect();
     assert_eq!(names, all);
@@ -354,8 +354,8 @@ async fn granting_a_role_requires_its_permissions_and_workspace_manage() {
     for permission in PERMISSIONS {
         let caller = SinglePermissions::lacking(&[permission]);
         stage.given.role(&caller, "viewer", ("platform", None)).await;
-        let answer = stage.request(GRANTING).await.as_actor(&caller).await;
+        let answer = stage.request(GRANT_OPERATION).await.as_actor(&caller).await;
         let expected = if needed.contains(&permission) { Told::Lacks(permission.to_owned()) } else { Told::Done };
-        assert_eq!(Told::by(GRANTING, &answer), expected, "{permission}: {answer}");
+        assert_eq!(Told::by(GRANT_OPERATION, &answer), expected, "{permission}: {answer}");
     }
 }

@@ -141,7 +141,7 @@ async fn rejects_invalid_principals_and_lanes_with_their_field() {
 #[tokio::test]
 async fn bindings_require_workspace_manage() {
     let app = TestApp::start().await;
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let given = app.given();
     let bindings = path(&given.workload("main").await);
     app.put(&bindings, json!({ "principal": "user:ada", "lane": "guided" })).await.expect(200);

@@ -245,7 +245,7 @@ async fn input_values_are_inserted_as_plain_text() {
         given.model_policy("model").await,
         given.policy("policy").await,
     ];
-    given.active_with("sorter", versions).await;
+    given.active_workload_with("sorter", versions).await;
     let hostile = "@asset-ref:head $arg:count !command:rm {{free}} {{ {{x}} }} \u{200b}";
     let inputs = |topic: Value| json!({ "topic": topic, "count": 2.5, "strict": true, "tags": ["$arg:topic", 1], "free": hostile });
     let expected = format!("[{hostile}] {hostile} {hostile} 2.5 true [\"$arg:topic\",1] {hostile} !command:go");

@@ -4,7 +4,7 @@ use crate::{
     dispatch::{path, queued},
     events::Stream,
     execution::{ended, run},
-    overheard::Overheard,
+    overheard::CapturedServer,
 };
 use fairway_testkit::{
     FaultyEndpoint, Script, TestApp,
@@ -62,11 +62,11 @@ impl Accounts {
 
 /// A workload whose model policy routes to the first account, with the second one as fallback.
 async fn workload(given: &Given, slug: &str) -> ActiveWorkload {
-    workload_under(given, slug, None).await
+    active_workload_under(given, slug, None).await
 }
 
 /// Like `active_workload`, with a sovereignty profile.
-async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
+async fn active_workload_under(given: &Given, slug: &str, profile: Option<Value>) -> ActiveWorkload {
     let route = |id: &str, model: &str, slot: &str| {
         json!({
             "route_id": id, "provider": "acme", "model": model, "account_slot": slot, "state": "approved",
@@ -85,7 +85,7 @@ async fn workload_under(given: &Given, slug: &str, profile: Option<Value>) -> Ac
     if let Some(profile) = profile {
         versions.push(given.version("sovereignty_profile", &format!("{slug}-profile"), profile).await);
     }
-    given.active_with(slug, versions).await
+    given.active_workload_with(slug, versions).await
 }
 
 /// The evidence of the only provider call of a run.
@@ -119,7 +119,7 @@ async fn records_route_tokens_and_cost_of_a_provider_call() {
     let request = &accounts.openai.requests()[0];
     assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
     let body = request.json();
-    assert!(body["messages"][0]["content"].as_str().unwrap().ends_with("Ticket: a refund"), "{body}");
+    assert!(body["messages"][0]["content"].as_str().unwrap().record("Ticket: a refund"), "{body}");
     assert_eq!(accounts.anthropic.count(), 0);
 }
 
@@ -167,11 +167,11 @@ async fn provider_refusal_fails_the_step_without_fallback() {
 #[tokio::test]
 async fn provider_keys_never_leave_the_server() {
     let accounts = Accounts::open().await;
-    let server = Overheard::start_with("trace", &accounts.settings()).await;
+    let server = CapturedServer::start_with("trace", &accounts.settings()).await;
     let workload = workload(&server.client.given(), "main").await;
     // The provider echoes the key in bodies and headers.
     let echo = json!({ "error": { "message": format!("bad key {KEY}") } }).to_string();
-    accounts.openai.says_in_turn([
+    accounts.openai.respond_in_sequence([
         chat("billing"),
         Script::status(401, &echo),
         Script::status(503, &echo).header("X-Key", KEY),
@@ -259,7 +259,7 @@ async fn streams_deltas_while_the_provider_sends_them() {
     assert_eq!((&call["tokens_in"], &call["cost_micros"]), (&json!(40), &json!(8)));
 
     // A truncated stream is discarded, and the fallback account answers.
-    accounts.openai.says(Script::events([said("wrong")]).broken_off());
+    accounts.openai.says(Script::events([said("wrong")]).truncated());
     accounts.anthropic.says(message("right"));
     let id = queued(&app, &workload).await.expect(202)["execution_id"].clone();
     assert_eq!(ended(&app, &id).await["queued_result"]["result"], "right");
@@ -272,7 +272,7 @@ async fn skips_accounts_outside_the_allowed_jurisdictions() {
     let settings = accounts.settings().replacen("residency = \"de\"", "residency = \"us\"", 1);
     let app = TestApp::builder().file(settings).start().await;
     let profile = json!({ "jurisdictions_allowed": ["eu"] });
-    let workload = workload_under(&app.given(), "main", Some(profile)).await;
+    let workload = active_workload_under(&app.given(), "main", Some(profile)).await;
     accounts.openai.says(chat("elsewhere"));
     accounts.anthropic.says(message("here"));
     assert_eq!(run(&app, &workload).await.expect(200)["output"], "here");

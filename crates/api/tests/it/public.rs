@@ -12,7 +12,7 @@ pub(crate) async fn public(app: &Client, slug: &str) -> ActiveWorkload {
     let given = app.given();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
-    let workload = given.active_with(slug, vec![flow, policy]).await;
+    let workload = given.active_workload_with(slug, vec![flow, policy]).await;
     mode(app, &workload, "public").await;
     workload
 }
@@ -101,7 +101,7 @@ fn limited(per_minute: u32, burst: u32) -> Builder {
 }
 
 #[track_caller]
-fn too_often(answer: &Answer, per_minute: u32) {
+fn assert_rate_limited(answer: &Answer, per_minute: u32) {
     answer.refused(429, "rate_limited");
     let number = |name: &str| answer.header(name).unwrap().parse::<u32>().unwrap();
     assert!((1..=60).contains(&number("retry-after")), "{answer}");
@@ -125,10 +125,10 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     let before: i64 = owner.query_one(runs, &[]).await.unwrap().get(0);
     for server in [&app, &twin] {
         for (header, value) in spoofed {
-            too_often(&run(server, &workload).header(header, value).as_actor("anonymous").await, 1);
+            assert_rate_limited(&run(server, &workload).header(header, value).as_actor("anonymous").await, 1);
         }
-        too_often(&run(server, &workload).await, 1);
-        too_often(&server.get("/v1/workloads/by-slug/main").await, 1);
+        assert_rate_limited(&run(server, &workload).await, 1);
+        assert_rate_limited(&server.get("/v1/workloads/by-slug/main").await, 1);
     }
     assert_eq!(owner.query_one(runs, &[]).await.unwrap().get::<_, i64>(0), before);
     // The other workload has its own counter, and workloads that are not public have none.
@@ -150,16 +150,16 @@ async fn rate_limit_counts_each_client_and_workload_across_servers() {
     app.database().move_clock(61).await.unwrap();
     let later = limited(1, 4).beside(&app).start().await;
     run(&later, &workload).as_actor("anonymous").await.expect(200);
-    too_often(&run(&later, &workload).as_actor("anonymous").await, 1);
+    assert_rate_limited(&run(&later, &workload).as_actor("anonymous").await, 1);
     // The sweep deletes expired counters.
     app.database().move_clock(3600).await.unwrap();
     let counters = "INSERT INTO throttle SELECT '00000000-0000-7000-8000-000000000001', sha256(number::text::bytea),
         fairway_now() + interval '1 minute' * sign(number - 20000) FROM generate_series(1, 20001) AS number";
     owner.execute(counters, &[]).await.unwrap();
-    assert!(app.services().forget_clients().await.unwrap() >= 20_001);
+    assert!(app.services().sweep_rate_limits().await.unwrap() >= 20_001);
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 1);
     app.database().move_clock(7200).await.unwrap();
-    assert_eq!(app.services().forget_clients().await.unwrap(), 1);
+    assert_eq!(app.services().sweep_rate_limits().await.unwrap(), 1);
     assert_eq!(owner.query_one("SELECT count(*) FROM throttle", &[]).await.unwrap().get::<_, i64>(0), 0);
 }
 
@@ -183,10 +183,10 @@ async fn rate_limit_counts_anonymous_reads_of_a_run() {
     };
     cancel().await.refused(409, "execution_not_cancellable");
     get("").header("X-Result-Token", &token).await.expect(200);
-    too_often(&get("").header("X-Result-Token", &token).await, 1);
-    too_often(&get("/events").header("X-Result-Token", &token).await, 1);
-    too_often(&cancel().await, 1);
-    too_often(&run(&app, &workload).as_actor("anonymous").await, 1);
+    assert_rate_limited(&get("").header("X-Result-Token", &token).await, 1);
+    assert_rate_limited(&get("/events").header("X-Result-Token", &token).await, 1);
+    assert_rate_limited(&cancel().await, 1);
+    assert_rate_limited(&run(&app, &workload).as_actor("anonymous").await, 1);
     // Identified callers are not counted here, and the other workload has its own counter.
     app.get(format!("/v1/executions/{id}")).await.expect(200);
     run(&app, &other).as_actor("anonymous").await.expect(200);
@@ -223,7 +223,7 @@ async fn host_selects_the_tenant_of_anonymous_callers() {
     let hosts = "forms.example, other.example";
     let app = crate::local_mode::exposed().setting("FAIRWAY_ALLOWED_HOSTS", hosts).start().await;
     let here = public(&app, "main").await;
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let theirs = abroad.given.active_workload("main").await;
     let form = json!({ "interface_config": { "presentation_mode": "form", "access_mode": "public", "input_fields": [
         { "name": "ticket", "type": "text" },
@@ -286,7 +286,7 @@ async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
     // Addresses to the left come from the client.
     from("203.0.113.5, 192.0.2.1").await.expect(200);
     for chain in ["192.0.2.1", "203.0.113.6, 192.0.2.1", "198.51.100.1, 192.0.2.1, 10.1.2.3", "::ffff:192.0.2.1"] {
-        too_often(&from(chain).await, 1);
+        assert_rate_limited(&from(chain).await, 1);
     }
     from("192.0.2.2").await.expect(200);
     // All addresses of an IPv6 /64 network count as one client.
@@ -295,7 +295,7 @@ async fn rate_limit_uses_the_rightmost_untrusted_forwarded_address() {
     for host in ["::3", "ffff:ffff:ffff:ffff", "1:2:3:4"] {
         let address =
             if host.starts_with("::") { format!("2001:db8:1:2{host}") } else { format!("2001:db8:1:2:{host}") };
-        too_often(&from(&address).await, 1);
+        assert_rate_limited(&from(&address).await, 1);
     }
     from("2001:db8:1:3::1").await.expect(200);
 }

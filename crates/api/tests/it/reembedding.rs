@@ -1,13 +1,13 @@
 //! Re-embedding and ingest that run concurrently: the index may change while the embedding model works.
 
 use crate::{
-    embedding::{SEARCH, base, codes, path, server, text},
+    embedding::{SEARCH_FLOW, base, codes, path, server, text},
     share_link::number,
 };
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+        Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
     knowledge::document::MAX_CHUNKS,
 };
@@ -30,20 +30,20 @@ use tokio::{
 };
 
 /// Counts revisions whose chunks have vectors of several models.
-const MIXED: &str = "SELECT count(*) FROM (
+const COUNT_MIXED_REVISIONS: &str = "SELECT count(*) FROM (
         SELECT FROM knowledge_ingest AS ingest JOIN knowledge_chunk AS chunk
             ON chunk.from_revision <= ingest.revision
             AND (chunk.until_revision IS NULL OR chunk.until_revision > ingest.revision)
         GROUP BY ingest.revision HAVING count(DISTINCT chunk.embedded_by) > 1
     ) AS mixed";
-const REEMBEDDED: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
+const COUNT_REEMBEDDINGS: &str = "SELECT count(*) FROM fact WHERE kind = 'knowledge.documents_reembedded'";
 const INGESTS: &str = "SELECT count(*) FROM knowledge_ingest";
 
 /// An embedding model that answers a call when the test adds a permit.
 struct Gate {
     /// The account and the texts of each call.
     calls: Mutex<Vec<(String, Vec<String>)>>,
-    count: watch::Sender<usize>,
+    count: watch::RequestContext<usize>,
     permits: Semaphore,
     /// Whether permitted calls fail.
     fails: AtomicBool,
@@ -56,7 +56,7 @@ impl Gate {
     fn letting(calls: usize) -> Arc<Self> {
         Arc::new(Self {
             calls: Mutex::default(),
-            count: watch::Sender::new(0),
+            count: watch::RequestContext::new(0),
             permits: Semaphore::new(calls),
             fails: AtomicBool::new(false),
             looks: AtomicUsize::new(0),
@@ -68,7 +68,7 @@ impl Gate {
     }
 
     async fn asked(&self, times: usize) {
-        self.count.subscribe().wait_for(|count| *count >= times).await.unwrap();
+        self.count.subscribe().wait_for_run(|count| *count >= times).await.unwrap();
     }
 
     fn accounts(&self) -> Vec<String> {
@@ -82,7 +82,7 @@ impl Gate {
 
 #[async_trait]
 impl Provider for Gate {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
 
@@ -135,7 +135,7 @@ async fn ingest_uses_the_model_of_a_concurrent_reembedding() {
     gate.permits.add_permits(2);
     let added = ingest.await.unwrap().expect(201);
     assert_eq!((&added["index_revision"], codes(&added)), (&json!(3), vec!["embedding_model_kept"]));
-    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+    assert_eq!(number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
     assert_eq!(gate.accounts(), ["old", "old", "new"]);
 }
 
@@ -157,7 +157,7 @@ async fn ingest_embeds_at_most_three_times() {
     gate.permits.add_permits(1);
     ingest.await.unwrap().refused(409, "concurrent_change");
     assert_eq!(gate.accounts(), ["old", "old", "new", "old"]);
-    assert_eq!(number(&app, MIXED).await, 0, "a revision has vectors of two models");
+    assert_eq!(number(&app, COUNT_MIXED_REVISIONS).await, 0, "a revision has vectors of two models");
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn concurrent_reembeddings_create_one_revision() {
     let second = second.await.unwrap().expect(200);
     let report = (&second["index_revision"], &second["chunk_count"], &second["complete"]);
     assert_eq!(report, (&json!(2), &json!(0), &json!(true)), "no chunk is left to embed");
-    assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (2, 1));
+    assert_eq!((number(&app, INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (2, 1));
 }
 
 /// A server that embeds by account `new`, and a keyed request to it: an ingest or a re-embedding.
@@ -299,7 +299,7 @@ async fn expired_key_lease_lets_a_retry_do_the_work_once() {
         assert_eq!(first.expect(keyed.status), second);
         app.database().move_clock(0).await.unwrap();
     }
-    assert_eq!((number(&app, INGESTS).await, number(&app, REEMBEDDED).await), (3, 1));
+    assert_eq!((number(&app, INGESTS).await, number(&app, COUNT_REEMBEDDINGS).await), (3, 1));
 }
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn reembedding_decides_at_most_three_times_and_embeds_chunks_once() {
     gate.permits.add_permits(1);
     again.await.unwrap().refused(409, "concurrent_change");
     assert_eq!(gate.texts(), [["text 0"], ["text 1"], ["text 2"]]);
-    assert_eq!(number(&app, REEMBEDDED).await, 0);
+    assert_eq!(number(&app, COUNT_REEMBEDDINGS).await, 0);
 }
 
 #[tokio::test]
@@ -353,7 +353,7 @@ async fn gates_check_the_vectors_of_each_knowledge_base_once() {
     let base = base(&app, "handbook", json!({ "strategy": "vector" })).await;
     app.post(path(&base, ""), text("leave", "Thirty days of leave.")).await.expect(201);
     let given = app.given();
-    let versions = [given.policy("policy").await, given.flow("flow", SEARCH).await, base.clone()];
+    let versions = [given.policy("policy").await, given.flow("flow", SEARCH_FLOW).await, base.clone()];
     let workload = given.workload("desk").await;
     let release = given.approved(&workload, &versions).await;
     let before = gate.looks.load(Ordering::Relaxed);

@@ -160,7 +160,7 @@ async fn skill_body_is_inserted_into_a_prompt_verbatim() {
     let refused = app.post(&path, json!({ "content": prompt("@asset-ref:nested") })).await;
     refused.refused(422, "prompt_nested_reference");
     let versions = vec![main, given.model_policy("model").await, given.policy("policy").await];
-    let workload = given.active_with("writer", versions).await;
+    let workload = given.active_workload_with("writer", versions).await;
     let run = json!({ "environment": "dev", "inputs": { "topic": "cats" } });
     app.post(workload.execute_path(), run).await.expect(200);
     assert_eq!(provider.calls()[0].conversation.system_prompt, format!("cats: {body}"));

@@ -3,7 +3,7 @@
 use crate::{
     dispatch::path,
     document::{Route, routes},
-    overheard::{Overheard, Said},
+    overheard::{CapturedServer, Said},
     stage::WORKSPACE,
 };
 use fairway_testkit::{
@@ -42,7 +42,7 @@ steps:
 
 /// A server whose model searches for the canary and then answers with it.
 struct Desk {
-    server: Overheard,
+    server: CapturedServer,
     model: FaultyEndpoint,
     workload: ActiveWorkload,
 }
@@ -54,9 +54,9 @@ impl Desk {
             "[[providers]]\naccount_slot = \"first\"\nkind = \"openai\"\nbase_url = \"{}\"\n",
             model.url("/v1")
         );
-        let server = Overheard::start_with("trace", &account).await;
+        let server = CapturedServer::start_with("trace", &account).await;
         let versions = versions(&server.client).await;
-        let workload = server.client.given().active_with("main", versions).await;
+        let workload = server.client.given().active_workload_with("main", versions).await;
         Self { server, model, workload }
     }
 
@@ -64,7 +64,7 @@ impl Desk {
     fn execute(&self) -> Request {
         let call = json!({ "id": "1", "type": "function",
             "function": { "name": "search", "arguments": json!({ "query": CANARY }).to_string() } });
-        self.model.says_in_turn([
+        self.model.respond_in_sequence([
             completion(json!({ "role": "assistant", "content": null, "tool_calls": [call] }), "tool_calls"),
             completion(json!({ "role": "assistant", "content": CANARY }), "stop"),
         ]);
@@ -95,11 +95,11 @@ impl Desk {
 
     /// The responses of all routes about the run to every reader. With `everything`, the other read routes as well.
     async fn told_of(&self, id: &Value, everything: bool) -> Vec<(String, String)> {
-        self.told_of_artifacts(id, everything, 6).await
+        self.responses_about_artifacts(id, everything, 6).await
     }
 
     /// Like `responses_about`, for a run with at least `least` artifacts.
-    async fn told_of_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
+    async fn responses_about_artifacts(&self, id: &Value, everything: bool, least: usize) -> Vec<(String, String)> {
         let client = &self.server.client;
         let graph = client.get(path(id, "/evidence-graph")).await.expect(200);
         let artifacts: Vec<&str> = graph["evidence_artifacts"]
@@ -182,7 +182,7 @@ async fn versions(client: &Client) -> Vec<Version> {
         "allowed_access_modes": ["retrieve", "memory_replay", "memory_writeback"],
     } });
     vec![
-        given.policy_of("policy", rules).await,
+        given.policy_with_rules("policy", rules).await,
         given.version("model_policy", "models", model).await,
         given.version("tool_definition", "search", search).await,
         given.version("knowledge_base", "handbook", base).await,
@@ -247,7 +247,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     desk.execute().await.expect(202);
     let model_request = desk.model.requests().pop().unwrap();
     responses.push(("the session in the model's request".to_owned(), model_request.json()["messages"][1].to_string()));
-    no_canary(&responses);
+    assert_no_canary(&responses);
     let (telemetry, database) = desk.server.end().await;
     // The last run still awaits its review.
     let owner = database.owner().await.unwrap();
@@ -264,7 +264,7 @@ async fn rejected_answer_is_absent_from_responses_tables_and_telemetry() {
     }
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
     assert!(telemetry.spans.contains("chat"), "{}", telemetry.spans.len());
-    no_canary_in_telemetry(&telemetry);
+    assert_no_canary_in_telemetry(&telemetry);
 }
 
 /// Covers output, result and error of scripts. No script text contains the whole canary.
@@ -279,13 +279,13 @@ async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
     let shown = client.get(path(&rejected, "/review")).as_actor(REVIEWER).await.expect(200);
     assert_eq!(shown["output"]["answer"], CANARY);
     assert_eq!(shown["metadata"]["stdout"], format!("{CANARY}\n"));
-    let pending = desk.told_of_artifacts(&rejected, true, 2).await;
+    let pending = desk.responses_about_artifacts(&rejected, true, 2).await;
     let routes = pending.iter().filter(|response| response.1.contains(CANARY)).map(|(route, _)| route.as_str());
     let routes: Vec<&str> = routes.collect();
     assert!(!routes.is_empty() && routes.iter().all(|route| route.contains("/review")), "{routes:?}");
     assert_eq!(desk.review(&rejected, "rejected").await.expect(200)["status"], "denied");
 
-    let mut responses = desk.told_of_artifacts(&rejected, true, 2).await;
+    let mut responses = desk.responses_about_artifacts(&rejected, true, 2).await;
     let replayed = desk.script("starlark", code).key("script").await;
     assert_eq!(replayed.refused(403, "review_rejected")["execution_id"], rejected);
     responses.push(("the repeated request".to_owned(), replayed.text()));
@@ -298,24 +298,24 @@ async fn rejected_script_is_absent_from_responses_tables_and_telemetry() {
         let answer = failed.expect(200);
         assert_eq!((&answer["status"], &answer["error"]["code"]), (&json!("failed"), &json!("script_error")), "{code}");
         responses.push((format!("the answer to {code}"), failed.text()));
-        responses.extend(desk.told_of_artifacts(&answer["execution_id"], false, 2).await);
+        responses.extend(desk.responses_about_artifacts(&answer["execution_id"], false, 2).await);
     }
-    no_canary(&responses);
+    assert_no_canary(&responses);
     let (telemetry, database) = desk.server.end().await;
     assert_eq!(tables_with_canary(&database).await, Vec::<String>::new());
-    no_canary_in_telemetry(&telemetry);
+    assert_no_canary_in_telemetry(&telemetry);
     for (place, bytes) in &telemetry.files {
         assert!(!bytes.windows(CANARY.len()).any(|part| part == CANARY.as_bytes()), "{}", place.display());
     }
 }
 
-fn no_canary(responses: &[(String, String)]) {
+fn assert_no_canary(responses: &[(String, String)]) {
     for (place, text) in responses {
         assert!(!text.contains(CANARY), "{place}: {text}");
     }
 }
 
-fn no_canary_in_telemetry(telemetry: &Said) {
+fn assert_no_canary_in_telemetry(telemetry: &Said) {
     assert!(telemetry.log.contains("execution"), "{}", telemetry.log.len());
     for (place, text) in [("the log", &telemetry.log), ("spans", &telemetry.spans)] {
         let line = text.lines().find(|line| line.contains(CANARY));

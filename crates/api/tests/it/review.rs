@@ -20,7 +20,7 @@ async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
     let obligations: Vec<&str> = ["human_review"].into_iter().chain(more.iter().copied()).collect();
     let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow_with_obligations",
         "reason_code": "watched", "obligations": obligations }]);
-    let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
+    let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
     // The route streams, so only the policy can withhold the answer.
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
@@ -28,7 +28,7 @@ async fn reviewed(given: &Given, slug: &str, more: &[&str]) -> ActiveWorkload {
     let content = json!({ "provider_route": route, "supports_streaming": true });
     let model = given.version("model_policy", &format!("{slug}-model"), content).await;
     let prompt = given.prompt(&format!("{slug}-prompt")).await;
-    given.active_with(slug, vec![prompt, model, policy]).await
+    given.active_workload_with(slug, vec![prompt, model, policy]).await
 }
 
 async fn app() -> TestApp {
@@ -310,7 +310,7 @@ async fn pending_review_ends_by_cancel_suspension_or_timeout() {
     let (unreviewed, _) = waiting(&app, &workload).await;
     const WEEK: i64 = 7 * 86_400;
     app.database().move_clock(WEEK - 60).await.unwrap();
-    assert_eq!(app.services().close_reviews().await.unwrap(), 0, "the review expires a minute later");
+    assert_eq!(app.services().expire_reviews().await.unwrap(), 0, "the review expires a minute later");
     app.database().move_clock(WEEK + 1).await.unwrap();
     review(&app, &unreviewed, json!({ "outcome": "approved" })).await.refused(409, "review_not_pending");
     let read = ended(&app, &unreviewed).await;

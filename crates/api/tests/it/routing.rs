@@ -1,7 +1,7 @@
 //! Model routes: fallback order, and routes that a sovereignty profile excludes.
 
 use fairway_domain::execution::provider::{
-    Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+    Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
 };
 use fairway_testkit::app::{ActiveWorkload, Answer, TestApp, Version};
 use serde_json::{Value, json};
@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 
 /// A provider that answers for account `good` only. The residency of account `posing` is `US`.
 #[derive(Default)]
-struct ByAccount {
+struct AccountProvider {
     asked: Mutex<Vec<String>>,
 }
 
 #[async_trait::async_trait]
-impl Provider for ByAccount {
-    async fn complete(&self, call: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+impl Provider for AccountProvider {
+    async fn complete(&self, call: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         self.asked.lock().unwrap().push(call.route.route_id.clone());
         if call.route.account_slot != "good" {
             return Err(ProviderError::Unavailable.into());
@@ -54,7 +54,7 @@ async fn workload(app: &TestApp, slug: &str, routes: &[Value], profile: Option<V
     if let Some(profile) = profile {
         versions.push(given.version("sovereignty_profile", &name("sovereignty"), profile).await);
     }
-    given.active_with(slug, versions).await
+    given.active_workload_with(slug, versions).await
 }
 
 async fn run(app: &TestApp, workload: &ActiveWorkload) -> Answer {
@@ -78,7 +78,7 @@ async fn documents(app: &TestApp, execution: &Value, kind: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn fallback_route_answers_and_each_attempt_is_evidence() {
-    let provider = Arc::new(ByAccount::default());
+    let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [route("first", "bad", None), route("second", "good", None), route("third", "good", None)];
     let workload = workload(&app, "main", &routes, None).await;
@@ -101,7 +101,7 @@ async fn fallback_route_answers_and_each_attempt_is_evidence() {
 
 #[tokio::test]
 async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
-    let provider = Arc::new(ByAccount::default());
+    let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let routes = [
         route("here", "bad", Some("DE")),
@@ -126,7 +126,7 @@ async fn skipped_routes_outside_the_jurisdictions_are_evidence() {
 
 #[tokio::test]
 async fn no_compliant_route_refuses_the_run_and_warns_in_the_gates() {
-    let provider = Arc::new(ByAccount::default());
+    let provider = Arc::new(AccountProvider::default());
     let app = TestApp::builder().provider(provider.clone()).start().await;
     let given = app.given();
     let models = json!({ "provider_route": route("there", "good", Some("US")), "fallback_routes": [] });

@@ -17,7 +17,7 @@ fn ids(rows: &[Value]) -> Vec<&str> {
     rows.iter().map(|row| row["execution_id"].as_str().unwrap()).collect()
 }
 
-async fn seen_by(app: &TestApp, actor: &str, query: &str) -> Vec<String> {
+async fn ids_visible_to(app: &TestApp, actor: &str, query: &str) -> Vec<String> {
     let list = app.get(format!("/v1/executions{query}")).as_actor(actor).await.expect(200);
     ids(list.as_array().unwrap()).into_iter().map(str::to_owned).collect()
 }
@@ -29,7 +29,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
     let next_door = given.workspace("next-door", "next-door").await;
     let (one, two) = (given.active_workload("one").await, given.active_workload("two").await);
     let three = given.in_workspace(&next_door).active_workload("three").await;
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let (first, second, third) = (ran(&app, &one).await, ran(&app, &two).await, ran(&app, &three).await);
 
     given.role("user:here", "viewer", ("workspace", Some(WORKSPACE))).await;
@@ -46,7 +46,7 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
         ("user:single", vec![&second]),
         ("user:both", vec![&third, &second, &first]),
     ] {
-        assert_eq!(seen_by(&app, actor, "").await.iter().collect::<Vec<_>>(), seen, "{actor}");
+        assert_eq!(ids_visible_to(&app, actor, "").await.iter().collect::<Vec<_>>(), seen, "{actor}");
         for (workload, id) in [(&one, &first), (&two, &second), (&three, &third)] {
             let seen = if seen.contains(&id) { vec![id.clone()] } else { Vec::new() };
             for query in [
@@ -55,11 +55,11 @@ async fn callers_see_the_runs_of_their_scopes_without_results() {
                 format!("?workload_id={}&release_id={}", workload.workload_id, workload.release_id),
                 format!("?release_id={}&status=completed", workload.release_id),
             ] {
-                assert_eq!(seen_by(&app, actor, &query).await, seen, "{actor} {query}");
+                assert_eq!(ids_visible_to(&app, actor, &query).await, seen, "{actor} {query}");
             }
         }
         let apart = format!("?workload_id={}&release_id={}", one.workload_id, two.release_id);
-        assert!(seen_by(&app, actor, &apart).await.is_empty(), "the release belongs to another workload");
+        assert!(ids_visible_to(&app, actor, &apart).await.is_empty(), "the release belongs to another workload");
     }
     // A runtime user reads its own runs one by one and may not list runs.
     app.get("/v1/executions").as_actor("user:runs").await.refused(403, "forbidden");
@@ -94,7 +94,7 @@ async fn filters_runs_by_status_and_time() {
         { "id": "yes", "condition": "always", "outcome": "allow", "reason_code": "usual" },
         { "id": "no", "condition": "inputs.ticket == 'no'", "outcome": "deny", "reason_code": "no" },
     ]);
-    let workload = given.active_under("main", given.policy_of("strict", rules).await).await;
+    let workload = given.active_under("main", given.policy_with_rules("strict", rules).await).await;
     let completed = ran(&app, &workload).await;
     provider.becomes(Behaviour::Fails(ProviderError::Unavailable));
     let failed = ran(&app, &workload).await;
@@ -103,7 +103,7 @@ async fn filters_runs_by_status_and_time() {
     let denied = refused["execution_id"].as_str().unwrap().to_owned();
     let by_status = [("completed", vec![&completed]), ("running", vec![]), ("queued", vec![]), ("unknown", vec![])];
     for (status, expected) in by_status {
-        let seen = seen_by(&app, "user:local", &format!("?status={status}")).await;
+        let seen = ids_visible_to(&app, "user:local", &format!("?status={status}")).await;
         assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "{status}");
     }
 
@@ -121,7 +121,7 @@ async fn filters_runs_by_status_and_time() {
         ("?since=1960-01-01T00:00:00Z".to_owned(), vec![&denied, &failed, &completed]),
         ("?since=2030-01-01T00:00:00Z&until=2020-01-01T00:00:00Z".to_owned(), vec![]),
     ] {
-        let seen = seen_by(&app, "user:local", &query).await;
+        let seen = ids_visible_to(&app, "user:local", &query).await;
         assert_eq!(seen.iter().collect::<Vec<_>>(), expected, "{query}");
     }
     for (name, value) in [
@@ -154,8 +154,8 @@ async fn adjacent_time_windows_neither_overlap_nor_miss_runs() {
     let list = app.get("/v1/executions").await.expect(200);
     for row in list.as_array().unwrap() {
         let edge = row["started_at"].as_str().unwrap();
-        let earlier = seen_by(&app, "user:local", &format!("?until={edge}")).await;
-        let later = seen_by(&app, "user:local", &format!("?since={edge}")).await;
+        let earlier = ids_visible_to(&app, "user:local", &format!("?until={edge}")).await;
+        let later = ids_visible_to(&app, "user:local", &format!("?since={edge}")).await;
         let all: Vec<&str> = later.iter().chain(&earlier).map(String::as_str).collect();
         assert_eq!(all, ids(list.as_array().unwrap()), "{edge}");
     }

@@ -1,7 +1,7 @@
 //! The embedded sandbox as the server starts it: permitted scripts, and escape attempts that end in a defined failure.
 
 use fairway_domain::execution::code::{
-    CodeGateway as _, CodeRequest, CodeResult, GatewayFailure, LONGEST, Language, MOST_OUTPUT, Script,
+    CodeGateway as _, ScriptRequest, CodeResult, GatewayFailure, LONGEST, Language, MAX_OUTPUT_BYTES, Script,
     ScriptFailure::{self, Error, Memory, NoJson, TimedOut, TooMuchOutput},
     ScriptLimits,
 };
@@ -19,7 +19,7 @@ fn embedded() -> Embedded {
 
 async fn run(language: Language, code: &str) -> CodeResult {
     let script = Script { language, code: code.to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     embedded().prepare(language, ScriptLimits::GREATEST).run(request).await.unwrap()
 }
 
@@ -165,7 +165,7 @@ async fn scripts_cannot_escape_the_sandbox() {
     for (language, code, allowed) in cases {
         let CodeResult { result, stdout } = run(language, code).await;
         let is_allowed = result.as_ref().is_err_and(|failure| allowed.contains(failure));
-        if !is_allowed || stdout.len() > MOST_OUTPUT || stdout.contains("root:") {
+        if !is_allowed || stdout.len() > MAX_OUTPUT_BYTES || stdout.contains("root:") {
             escapes.push(format!("{code:.100}: {result:?}, {stdout:.200}"));
         }
     }
@@ -188,9 +188,9 @@ async fn errors_about_long_lines_are_truncated() {
         assert!((20..8 << 10).contains(&stdout.len()), "{code:.30}: {} bytes", stdout.len());
     }
     // Earlier output stays, and the error is cut at the output limit.
-    let full = format!("print('y'.repeat({})); throw new Error('{word}')", MOST_OUTPUT - 5);
+    let full = format!("print('y'.repeat({})); throw new Error('{word}')", MAX_OUTPUT_BYTES - 5);
     let CodeResult { result, stdout } = run(JS, &full).await;
-    assert_eq!((result, stdout.len()), (Err(Error), MOST_OUTPUT - 4));
+    assert_eq!((result, stdout.len()), (Err(Error), MAX_OUTPUT_BYTES - 4));
 }
 
 /// A thrown value that is not an error is printed as JavaScript prints it, because the engine's text has addresses.
@@ -234,7 +234,7 @@ fn ours() -> Vec<i32> {
 }
 
 /// Waits until a child has ended.
-async fn has_gone(child: i32) {
+async fn wait_until_gone(child: i32) {
     let gone = async {
         while ours().contains(&child) {
             tokio::task::yield_now().await;
@@ -266,18 +266,18 @@ async fn ends_prepared_children_that_get_no_script() {
     for language in [SL, JS] {
         let (prepared, child) = ready(language).await;
         drop(prepared);
-        has_gone(child).await;
+        wait_until_gone(child).await;
     }
     let (prepared, child) = ready(SL).await;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Signal::SIGKILL).unwrap();
-    has_gone(child).await;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), nix::sys::signal::Wakeup::SIGKILL).unwrap();
+    wait_until_gone(child).await;
     let script = Script { language: SL, code: "result = 1".to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)), "a new child runs the script");
     // A child that was prepared for another language is replaced as well.
     let (prepared, child) = ready(JS).await;
     assert_eq!(prepared.run(request).await.unwrap().result, Ok(json!(1)));
-    has_gone(child).await;
+    wait_until_gone(child).await;
     assert_eq!(ours(), Vec::<i32>::new());
 }
 
@@ -286,7 +286,7 @@ async fn ends_prepared_children_that_get_no_script() {
 async fn child_is_confined_and_ends_with_its_caller() {
     assert_eq!(ours(), Vec::<i32>::new());
     let script = Script { language: JS, code: "while (true) {}".to_owned() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     let gateway = embedded();
     let mut running = gateway.prepare(JS, ScriptLimits::GREATEST).run(request);
     let child = loop {
@@ -334,13 +334,13 @@ async fn child_is_confined_and_ends_with_its_caller() {
     assert_eq!(first_to_go.trim(), "1000");
     assert_eq!(stat.rsplit(')').next().unwrap().split_whitespace().nth(16), Some("19"), "lowest priority");
     drop(running);
-    has_gone(child).await;
+    wait_until_gone(child).await;
 }
 
 #[tokio::test]
 async fn distinguishes_unreachable_and_lost_children() {
     let script = Script { language: SL, code: String::new() };
-    let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
+    let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits: ScriptLimits::GREATEST };
     let run = async |program: &str| Embedded::of(program.into()).prepare(SL, ScriptLimits::GREATEST).run(request).await;
     assert_eq!(run("/nowhere").await, Err(GatewayFailure::Unreachable));
     assert_eq!(run("/bin/echo").await, Err(GatewayFailure::Lost), "the program does not respond with JSON");

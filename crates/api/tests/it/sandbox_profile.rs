@@ -2,7 +2,7 @@
 
 use crate::{guardrail::documents, stage::WORKSPACE};
 use fairway_domain::execution::code::{
-    CodeGateway, CodeRequest, CodeResult, Language, Script, ScriptFailure, ScriptLimits,
+    CodeGateway, ScriptRequest, CodeResult, Language, Script, ScriptFailure, ScriptLimits,
 };
 use fairway_sandbox::Embedded;
 use fairway_testkit::{StubGateway, TestApp, app::Answer};
@@ -26,7 +26,7 @@ async fn bound(gateway: Arc<dyn CodeGateway>, changes: Value) -> TestApp {
         given.model_policy("models").await,
         given.version("sandbox_profile", "walls", profile).await,
     ];
-    given.active_with("walled", versions).await;
+    given.active_workload_with("walled", versions).await;
     app
 }
 
@@ -111,7 +111,7 @@ async fn cpu_limit_ends_a_script_before_the_wall_limit() {
         (Language::Starlark, "def f():\n  for x in range(1 << 30):\n    pass\nf()"),
     ] {
         let script = Script { language, code: code.to_owned() };
-        let request = CodeRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
+        let request = ScriptRequest { execution_id: Uuid::now_v7().into(), script: &script, limits };
         let outcome = embedded().prepare(language, limits).run(request).await.unwrap();
         assert_eq!(outcome, CodeResult { result: Err(ScriptFailure::TimedOut), stdout: String::new() }, "{code}");
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     document::{document, routes},
-    overheard::{Overheard, Said},
+    overheard::{CapturedServer, Said},
     stage::{ECHO_FLOW, Stage},
 };
 use fairway_domain::execution::Status;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A unique value in the format of a secret that is no valid name or identifier.
 const CANARY: &str = "sk_live_CANARYqxzw~7781";
 /// The same value with JSON escapes.
-const ESCAPED: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
+const ESCAPED_CANARY: &str = "sk\\u005flive_CANARY\\u0071xzw~7781";
 /// A number that no clock or counter reaches.
 const NUMBER: u64 = 8_412_973_650_417_239;
 /// Parts of the secrets that must not appear.
 const TRACES: [&str; 4] = ["CANARY", "qxzw", "u0071xzw", "8412973650417239"];
 
 #[track_caller]
-fn is_clean(what: &str, text: &str) {
+fn assert_no_trace(what: &str, text: &str) {
     for trace in TRACES {
         let found = text.lines().find(|line| line.contains(trace));
         assert!(found.is_none(), "{what}: {found:?}");
@@ -42,7 +42,7 @@ fn poisoned(body: &Value) -> Vec<Vec<u8>> {
         for value in &values {
             let mut poisoned = body.clone();
             poisoned[name] = value.clone();
-            bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED}\"")).into_bytes());
+            bodies.push(poisoned.to_string().replace("\"placeholder\"", &format!("\"{ESCAPED_CANARY}\"")).into_bytes());
         }
     }
     bodies
@@ -124,11 +124,11 @@ async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
         let rules = json!([{
             "id": "r", "condition": condition, "outcome": "allow", "reason_code": "ok", "description": CANARY,
         }]);
-        let policy = given.policy_of(&format!("{slug}-policy"), rules).await;
+        let policy = given.policy_with_rules(&format!("{slug}-policy"), rules).await;
         let yaml = ECHO_FLOW.replace("ticket: string", "ticket: string, nothing: string");
         let yaml = yaml.replace("Returns the ticket.", CANARY).replace("{{trigger.ticket}}", template);
         let flow = given.flow(&format!("{slug}-flow"), &yaml).await;
-        let workload = given.active_with(slug, vec![policy, flow]).await;
+        let workload = given.active_workload_with(slug, vec![policy, flow]).await;
         for ticket in [json!(CANARY), json!(NUMBER), json!({ CANARY: [CANARY] })] {
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket, CANARY: CANARY } });
             responses.push(stage.app.post(workload.execute_path(), body).key(CANARY).await);
@@ -138,7 +138,7 @@ async fn runs(stage: &Stage<'_>, responses: &mut Vec<Answer>) {
 
 #[tokio::test]
 async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
-    let server = Overheard::start("trace").await;
+    let server = CapturedServer::start("trace").await;
     let stage = Stage::set(&server.client).await;
     let mut responses = Vec::new();
     let (mut good, mut bad) = (0, 0);
@@ -162,7 +162,7 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
         let mut more = body.clone();
         more[CANARY] = json!(CANARY);
         saying(&request, more.to_string().into_bytes()).key("unknown").await.refused(422, "validation_error");
-        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED}\""), format!("[{NUMBER}]")] {
+        for broken in [format!("{{\"{CANARY}\": {CANARY}"), format!("\"{ESCAPED_CANARY}\""), format!("[{NUMBER}]")] {
             responses.push(saying(&request, broken.into_bytes()).await);
         }
     }
@@ -175,11 +175,11 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
     }
     for answer in &responses {
         assert_ne!(answer.status, 500, "{answer}");
-        is_clean("an answer", &refusal(answer));
+        assert_no_trace("an answer", &refusal(answer));
     }
 
     let metrics = server.client.get("/metrics").await.text();
-    is_clean("metrics", &metrics);
+    assert_no_trace("metrics", &metrics);
     let mut entries = 0;
     loop {
         let page = server.client.get(format!("/v1/audit/events?limit=200&offset={entries}")).await;
@@ -188,24 +188,24 @@ async fn secrets_in_requests_appear_in_no_log_span_metric_or_fact() {
             break;
         }
         entries += many;
-        is_clean("the audit log", &page.text());
+        assert_no_trace("the audit log", &page.text());
     }
     assert!(entries > 50, "{entries}");
     let (telemetry, database) = server.end().await;
     for row in database.owner().await.unwrap().query("SELECT convert_from(body, 'UTF8') FROM fact", &[]).await.unwrap()
     {
-        is_clean("a fact", row.get(0));
+        assert_no_trace("a fact", row.get(0));
     }
     assert!(telemetry.lines().len() > responses.len(), "{}", telemetry.lines().len());
-    is_clean("the log", &telemetry.log);
+    assert_no_trace("the log", &telemetry.log);
     assert!(telemetry.spans.contains("execute") && telemetry.spans.len() > 10_000, "{}", telemetry.spans.len());
-    is_clean("spans", &telemetry.spans);
+    assert_no_trace("spans", &telemetry.spans);
 }
 
 /// A text that ends a log line, starts a forged line and contains terminal escapes.
-const FORGERY: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
+const FORGED_LINE: &str = "a\r\n{\"level\":\"ERROR\",\"message\":\"forged\"}\u{1b}[31m\u{9b}31m\u{7f}\0b";
 /// The same text, percent-encoded for a path.
-const ENCODED: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
+const FORGED_PATH: &str = "a%0d%0a%7B%22level%22:%22ERROR%22,%22message%22:%22forged%22%7D%1b%5b31m%c2%9b31m%7f%00b";
 /// Number of unknown names in requests.
 const NAMES: usize = 300;
 
@@ -225,7 +225,7 @@ fn series(metrics: &str) -> BTreeMap<String, BTreeSet<String>> {
 
 /// Asserts that every label value belongs to a closed set.
 #[track_caller]
-fn labels_are_closed(metrics: &str) {
+fn assert_closed_labels(metrics: &str) {
     let mut known: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     let of = |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
     known.insert("method", of(&["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]));
@@ -259,7 +259,7 @@ fn raw(client: &Client, (method, path): (&str, &str), header: &[u8]) -> Vec<u8> 
 
 #[tokio::test]
 async fn requests_cannot_forge_log_lines_or_metric_labels() {
-    let server = Overheard::start("trace").await;
+    let server = CapturedServer::start("trace").await;
     let client = &server.client;
     let stage = Stage::set(client).await;
     let mut answers = BTreeMap::new();
@@ -272,7 +272,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         ["X-Request-Id", "traceparent", "tracestate", "User-Agent", "Idempotency-Key", "X-Actor-Ref", "X-Tenant-Id"]
     {
         for value in
-            [FORGERY.as_bytes(), b"a\x1b[31mb", b"a\0b", b"a\rb", b"a\nforged: b", b"a\r\n b", b"\xff\xfe", b"\x9b31m"]
+            [FORGED_LINE.as_bytes(), b"a\x1b[31mb", b"a\0b", b"a\rb", b"a\nforged: b", b"a\r\n b", b"\xff\xfe", b"\x9b31m"]
         {
             for target in [("GET", "/v1/workspaces"), ("POST", "/v1/assets")] {
                 let line = [header.as_bytes(), b": ", value].concat();
@@ -283,7 +283,7 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
     let path = stage.workload.execute_path();
     for place in ["/v1/assets", "/v1/workloads/by-slug", "/v1/executions", "/v1/tenants", "", "/docs", &path] {
         for path in
-            [format!("{place}/{ENCODED}"), format!("{place}?environment={ENCODED}"), format!("{place}?{ENCODED}=1")]
+            [format!("{place}/{FORGED_PATH}"), format!("{place}?environment={FORGED_PATH}"), format!("{place}?{FORGED_PATH}=1")]
         {
             for method in ["GET", "POST", "BREW"] {
                 count(&client.raw(raw(client, (method, &path), b"Accept: */*")).await);
@@ -296,11 +296,11 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         let body = stage.body(route.id());
         for name in body.as_object().unwrap().keys() {
             let mut hostile = body.clone();
-            hostile[name] = json!(FORGERY);
+            hostile[name] = json!(FORGED_LINE);
             count(&saying(&request, hostile.to_string().into_bytes()).await);
         }
         let mut hostile = body.clone();
-        hostile[FORGERY] = json!(1);
+        hostile[FORGED_LINE] = json!(1);
         assert!(saying(&request, hostile.to_string().into_bytes()).await.status < 500);
     }
     let before = client.get("/metrics").await.text();
@@ -312,19 +312,19 @@ async fn requests_cannot_forge_log_lines_or_metric_labels() {
         count(&client.request(format!("BREW{number}").parse().unwrap(), "/v1/assets").await);
     }
     let metrics = client.get("/metrics").await.text();
-    labels_are_closed(&metrics);
+    assert_closed_labels(&metrics);
     assert!(!metrics.contains("name-nobody-has") && !metrics.contains("BREW"), "{metrics}");
     let many = |metrics: &str| metrics.lines().count();
     assert!(many(&metrics) <= many(&before) + 100, "{} after {}", many(&metrics), many(&before));
     assert!([400, 404, 422].iter().all(|status| answers.contains_key(status)), "{answers:?}");
 
     let (telemetry, _) = server.end().await;
-    is_untouched(&telemetry);
+    assert_untouched_telemetry(&telemetry);
 }
 
 /// Asserts that each log line is genuine, that spans contain no name from a request, and that the log has no control
 /// characters.
-fn is_untouched(telemetry: &Said) {
+fn assert_untouched_telemetry(telemetry: &Said) {
     let lines = telemetry.lines();
     assert!(lines.len() > NAMES, "{}", lines.len());
     for line in &lines {

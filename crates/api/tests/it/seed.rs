@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, env, path::Path, process::Command};
 use tempfile::TempDir;
 
-const ANSWERING: &str = "/v1/workloads/by-slug/ticket-classifier/execute";
+const EXECUTE_PATH: &str = "/v1/workloads/by-slug/ticket-classifier/execute";
 
 /// Runs `fairway-server seed` and returns its output.
 async fn seed(database: &TestDatabase, data: &Path) -> String {
@@ -45,7 +45,7 @@ async fn rows(database: &TestDatabase) -> BTreeMap<String, i64> {
 
 async fn answer(app: &TestApp) -> Value {
     let inputs = json!({ "ticket": "I was charged twice this month, please send me a refund." });
-    app.post(ANSWERING, json!({ "environment": "dev", "inputs": inputs })).await.expect(200)
+    app.post(EXECUTE_PATH, json!({ "environment": "dev", "inputs": inputs })).await.expect(200)
 }
 
 #[tokio::test]

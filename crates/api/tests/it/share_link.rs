@@ -30,7 +30,7 @@ pub(crate) async fn echoing(app: &Client, slug: &str) -> ActiveWorkload {
     let given = app.given();
     let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
     let policy = given.policy(&format!("{slug}-policy")).await;
-    given.active_with(slug, vec![flow, policy]).await
+    given.active_workload_with(slug, vec![flow, policy]).await
 }
 
 pub(crate) async fn open(app: &Client, workload: &ActiveWorkload, mode: &str) {
@@ -194,8 +194,8 @@ async fn refused_runs_consume_no_use() {
     let app = TestApp::start().await;
     let given = app.given();
     let rules = json!([{ "id": "r", "condition": "inputs.ticket == 'yes'", "outcome": "allow", "reason_code": "ok" }]);
-    let (flow, policy) = (given.flow("f", ECHO_FLOW).await, given.policy_of("p", rules).await);
-    let workload = given.active_with("main", vec![flow, policy]).await;
+    let (flow, policy) = (given.flow("f", ECHO_FLOW).await, given.policy_with_rules("p", rules).await);
+    let workload = given.active_workload_with("main", vec![flow, policy]).await;
     open(&app, &workload, "link_shared").await;
     let link = made(&app, &workload, json!({ "max_uses": 1 })).await;
     let ask = |inputs: Value| {

@@ -1,7 +1,7 @@
 //! Tokens of share links: each one gives access to one workload, cannot be guessed, and is not stored in plain text.
 
 use crate::{
-    overheard::Overheard,
+    overheard::CapturedServer,
     share_link::{echoing, links, made, number, open, run, shared, uses},
     stage::{Stage, TENANT},
     token_scan::{TokenScanner, dump, spellings},
@@ -163,7 +163,7 @@ async fn token_gives_access_to_its_workload_only() {
 #[tokio::test]
 async fn link_selects_its_tenant_without_a_session() {
     let app = TestApp::start().await;
-    let abroad = Stage::set_abroad(&app).await;
+    let abroad = Stage::in_other_tenant(&app).await;
     let path = format!("/v1/workloads/{}/share-links", abroad.workload.workload_id);
     let link = app.post(path, json!({})).in_tenant(&abroad.tenant).await.expect(201);
     let token = link["token"].as_str().unwrap();
@@ -227,9 +227,9 @@ async fn recorded(app: &Client) -> ActiveWorkload {
     let versions = vec![
         given.prompt("recorded-prompt").await,
         given.model_policy("recorded-model").await,
-        given.policy_of("recorded-policy", rules).await,
+        given.policy_with_rules("recorded-policy", rules).await,
     ];
-    let workload = given.active_with("recorded", versions).await;
+    let workload = given.active_workload_with("recorded", versions).await;
     open(app, &workload, "link_shared").await;
     workload
 }
@@ -237,7 +237,7 @@ async fn recorded(app: &Client) -> ActiveWorkload {
 /// R13 and T28: a token appears only in the response that creates it.
 #[tokio::test]
 async fn tokens_appear_in_no_log_span_metric_row_or_artifact() {
-    let server = Overheard::start("trace").await;
+    let server = CapturedServer::start("trace").await;
     let app = &server.client;
     let workload = shared(app, "main").await;
     let public = echoing(app, "public").await;

@@ -55,13 +55,13 @@ fn body(path: &str, slug: &str) -> Value {
     }
 }
 
-const PATHS: [&str; 5] = ["/v1/tenants", "/v1/workspaces", "/v1/assets", "/v1/flows", "/v1/workloads"];
+const CREATE_PATHS: [&str; 5] = ["/v1/tenants", "/v1/workspaces", "/v1/assets", "/v1/flows", "/v1/workloads"];
 
 #[tokio::test]
 async fn rejects_invalid_and_reserved_slugs_on_every_route() {
     let app = TestApp::start().await;
     let long = "a".repeat(64);
-    for path in PATHS {
+    for path in CREATE_PATHS {
         for slug in BAD.into_iter().chain([long.as_str()]) {
             let answer = app.post(path, body(path, slug)).await;
             let refused = answer.refused(422, "validation_error");

@@ -37,7 +37,7 @@ pub(crate) struct Stage<'a> {
 }
 
 /// Identifier of no binding, artifact or link. The bindings of an active release cannot be deleted.
-const NOBODYS: &str = "00000000-0000-7000-8000-0000000000bb";
+const MISSING_ID: &str = "00000000-0000-7000-8000-0000000000bb";
 /// A flow that returns its input.
 pub(crate) const ECHO_FLOW: &str = "\
 name: Echo
@@ -54,24 +54,24 @@ impl<'a> Stage<'a> {
     /// Creates the fixture in the default tenant, in a workspace and a namespace of its own.
     pub(crate) async fn set(app: &'a Client) -> Self {
         let workspace = app.given().workspace("here", "here").await;
-        Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
+        Self::create_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "main").await
     }
 
     /// Creates the fixture in the default tenant, in another workspace and namespace.
-    pub(crate) async fn set_next_door(app: &'a Client) -> Self {
+    pub(crate) async fn in_other_workspace(app: &'a Client) -> Self {
         let workspace = app.given().workspace("next-door", "next-door").await;
-        Self::set_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "next").await
+        Self::create_in(app, app.given().in_workspace(&workspace), (TENANT, &workspace), "next").await
     }
 
     /// Creates the fixture in another tenant.
-    pub(crate) async fn set_abroad(app: &'a Client) -> Self {
+    pub(crate) async fn in_other_tenant(app: &'a Client) -> Self {
         let tenant = app.given().tenant("abroad").await;
         let workspace = app.given().in_tenant(&tenant, WORKSPACE).workspace("there", "there").await;
         let given = app.given().in_tenant(&tenant, &workspace);
-        Self::set_in(app, given, (&tenant, &workspace), "foreign").await
+        Self::create_in(app, given, (&tenant, &workspace), "foreign").await
     }
 
-    async fn set_in(app: &'a Client, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
+    async fn create_in(app: &'a Client, given: Given, (tenant, workspace): (&str, &str), slug: &str) -> Self {
         let workload = given.active_workload(slug).await;
         let flow = given.flow(&format!("{slug}-flow"), ECHO_FLOW).await;
         let handbook = format!("{slug}-handbook");
@@ -126,7 +126,7 @@ impl<'a> Stage<'a> {
             "flow_id" => self.flow.asset_id.clone(),
             "workload_id" => self.workload.workload_id.clone(),
             "release_id" => self.workload.release_id.clone(),
-            "binding_id" | "artifact_id" | "link_id" => NOBODYS.to_owned(),
+            "binding_id" | "artifact_id" | "link_id" => MISSING_ID.to_owned(),
             "execution_id" => self.execution.clone(),
             "session_id" => "session-1".to_owned(),
             "slug" => self.workload.slug.clone(),
@@ -165,13 +165,13 @@ impl<'a> Stage<'a> {
     /// The query parameters that a route requires: workspace and environment.
     pub(crate) fn query(&self, route: &Route) -> String {
         let here = [("environment", "dev"), ("workspace_id", &self.workspace)];
-        let known = here.into_iter().filter(|(name, _)| route.asks_for(name));
+        let known = here.into_iter().filter(|(name, _)| route.has_query_parameter(name));
         let pairs: Vec<String> = known.map(|(name, value)| format!("{name}={value}")).collect();
         if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
     }
 
     /// Creates an active release that superseded another release, in a workload of its own.
-    async fn second_of_its_lanes(&self) -> String {
+    async fn create_superseding_release(&self) -> String {
         let workload = self.given.workload(&self.fresh()).await;
         let policy = self.given.policy(&self.fresh()).await;
         let mut newest = String::new();
@@ -194,7 +194,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Gives the workload an interface. A second call changes nothing.
-    async fn with_interface(&self) {
+    async fn set_interface(&self) {
         let config = json!({ "interface_config": { "presentation_mode": "form", "input_fields": [
             { "name": "ticket", "type": "text" },
         ] } });
@@ -203,7 +203,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Creates the workload whose page is served at the root, unless it exists.
-    async fn with_page(&self) {
+    async fn create_root_page(&self) {
         let made = self.app.get("/v1/workloads/by-slug/ticket-classifier").in_tenant(&self.tenant).await;
         if made.status == 404 {
             let workload = self.given.workload("ticket-classifier").await;
@@ -253,11 +253,11 @@ impl<'a> Stage<'a> {
             "list_workloads" => format!("/v1/workloads?{from}"),
             "read_workload" => self.path("/v1/workloads/{workload_id}"),
             "list_runtime_workloads" => {
-                self.with_interface().await;
+                self.set_interface().await;
                 "/v1/workloads/runtime-enabled".to_owned()
             }
             "read_runtime_workload" => {
-                self.with_interface().await;
+                self.set_interface().await;
                 self.path("/v1/workloads/by-slug/{slug}")
             }
             "change_workload_access" => {
@@ -298,7 +298,7 @@ impl<'a> Stage<'a> {
             "read_runtime_system_meta" => format!("/v1/runtime/system-meta?{from}"),
             "read_runtime_mcp_manifest" => format!("/v1/runtime/mcp-manifest?{from}"),
             "read_page" => {
-                self.with_page().await;
+                self.create_root_page().await;
                 "/ticket-classifier".to_owned()
             }
             "read_document" => "/openapi.json".to_owned(),
@@ -430,12 +430,12 @@ impl<'a> Stage<'a> {
             }
             "read_rollout" => format!("/v1/releases/{}/rollout", self.rolling().await),
             "roll_back_release" => {
-                let release = self.second_of_its_lanes().await;
+                let release = self.create_superseding_release().await;
                 return app.post(format!("/v1/releases/{release}/rollback"), self.body(operation));
             }
             "read_rollback_recommendation" => self.path("/v1/releases/{release_id}/rollback-recommendation"),
             "list_release_artifacts" | "read_release_artifact" => {
-                let release = self.second_of_its_lanes().await;
+                let release = self.create_superseding_release().await;
                 let path = format!("/v1/releases/{release}/rollback");
                 let made = app.post(path, self.body("roll_back_release")).in_tenant(&self.tenant).await.expect(200);
                 let path = format!("/v1/releases/{release}/evidence-artifacts");

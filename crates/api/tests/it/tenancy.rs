@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// An identifier of no resource.
-const NOTHING: &str = "0190f000-0000-7000-8000-00000000dead";
+const UNKNOWN_ID: &str = "0190f000-0000-7000-8000-00000000dead";
 
 #[tokio::test]
 async fn creates_and_configures_tenants() {
@@ -92,7 +92,7 @@ async fn platform_operators_change_the_settings_that_they_read() {
     // Administrators of another tenant neither read nor change them.
     app.given().role("user:tenant-admin", "tenant_admin", ("tenant", Some(TENANT))).await;
     app.patch(&path, change).as_actor("user:tenant-admin").await.refused(404, "not_found");
-    let nowhere = format!("/v1/tenants/{NOTHING}/settings");
+    let nowhere = format!("/v1/tenants/{UNKNOWN_ID}/settings");
     app.patch(nowhere, json!({ "notifications_enabled": false })).await.refused(404, "not_found");
 }
 
@@ -169,7 +169,7 @@ async fn workspaces_share_a_namespace() {
     // An asset is visible from every workspace of its namespace, and from no other one.
     let (one, two) = (one["workspace_id"].as_str().unwrap(), two["workspace_id"].as_str().unwrap());
     let asset = app.given().in_workspace(one).asset("skill", "shared-skill").await;
-    for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (NOTHING, 404)] {
+    for (workspace, status) in [(one, 200), (two, 200), (WORKSPACE, 404), (UNKNOWN_ID, 404)] {
         let answer = app.get(format!("/v1/assets/{asset}?workspace_id={workspace}")).await;
         assert_eq!(answer.status, status, "{answer}");
     }
@@ -202,7 +202,7 @@ async fn requests_use_one_tenant() {
     // Foreign, unknown and invalid tenants get the same response.
     app.given().role("user:home", "tenant_admin", ("tenant", Some(TENANT))).await;
     for actor in ["user:home", "user:never-bound"] {
-        for wanted in [tenant.as_str(), NOTHING, "acme", ""] {
+        for wanted in [tenant.as_str(), UNKNOWN_ID, "acme", ""] {
             let answer = app.get("/v1/workspaces").as_actor(actor).in_tenant(wanted).await;
             answer.refused(404, "not_found");
         }
@@ -251,7 +251,7 @@ pub(crate) fn told(answer: &Answer) -> (u16, BTreeMap<String, String>, Value) {
 #[tokio::test]
 async fn foreign_identifiers_look_like_unknown_ones() {
     let app = TestApp::start().await;
-    let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
+    let (home, abroad) = (Stage::set(&app).await, Stage::in_other_tenant(&app).await);
     let next_door = home.given.workspace("next-door", "next-door").await;
     home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(&next_door))).await;
     let mut compared = 0;
@@ -267,7 +267,7 @@ async fn foreign_identifiers_look_like_unknown_ones() {
                 let query = if route.takes_body() { String::new() } else { home.query(&route) };
                 let path = stage.path(&route.path) + &query;
                 let real = stage.placeholder(names[at]);
-                let other = if *name == "slug" { "no-such-slug" } else { NOTHING };
+                let other = if *name == "slug" { "no-such-slug" } else { UNKNOWN_ID };
                 (path.clone(), path.replace(&real, other))
             };
             // An administrator of one tenant requests resources of another tenant, and an administrator of one
@@ -303,7 +303,7 @@ async fn foreign_identifiers_look_like_unknown_ones() {
 #[tokio::test]
 async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
     let app = TestApp::start().await;
-    let (home, abroad) = (Stage::set(&app).await, Stage::set_abroad(&app).await);
+    let (home, abroad) = (Stage::set(&app).await, Stage::in_other_tenant(&app).await);
     home.given.role("user:neighbour", "workspace_admin", ("workspace", Some(WORKSPACE))).await;
     let draft = home.given.draft(&home.workload.workload_id, &[]).await;
     let theirs = &abroad.workload;
@@ -315,7 +315,7 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
             body[field] = json!(id);
             app.post(path, body)
         };
-        (ask(foreign), ask(NOTHING))
+        (ask(foreign), ask(UNKNOWN_ID))
     };
     let asset = json!({ "slug": "mine", "asset_kind": "skill", "owner_ref": "team:a" });
     let flow = json!({ "slug": "mine", "owner_ref": "team:a", "content_yaml": crate::stage::ECHO_FLOW });
@@ -343,16 +343,16 @@ async fn foreign_identifiers_in_queries_and_bodies_look_unknown() {
         let body = json!({ "principal": "user:x", "role": "viewer", "scope_kind": "workload", "scope_ref": id });
         app.post("/v1/role-bindings", body).as_actor("user:neighbour")
     };
-    let (hidden, nothing) = (grant(&home.workload.workload_id).await, grant(NOTHING).await);
+    let (hidden, nothing) = (grant(&home.workload.workload_id).await, grant(UNKNOWN_ID).await);
     hidden.refused(404, "not_found");
     assert_eq!(told(&hidden), told(&nothing));
     for path in ["/v1/assets", "/v1/flows", "/v1/workloads", "/v1/role-bindings", "/v1/audit/events"] {
         let ask = |id: &str| app.get(format!("{path}?workspace_id={id}")).as_actor("user:boss");
-        let (foreign, nothing) = (ask(&abroad.workspace).await, ask(NOTHING).await);
+        let (foreign, nothing) = (ask(&abroad.workspace).await, ask(UNKNOWN_ID).await);
         foreign.refused(404, "not_found");
         assert_eq!(told(&foreign), told(&nothing), "{path}");
     }
     let ask = |id: &str| app.get(format!("/v1/releases?workload_id={id}")).as_actor("user:boss");
     assert_eq!(ask(&theirs.workload_id).await.expect(200), json!([]));
-    assert_eq!(ask(NOTHING).await.expect(200), json!([]));
+    assert_eq!(ask(UNKNOWN_ID).await.expect(200), json!([]));
 }

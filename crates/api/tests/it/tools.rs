@@ -5,7 +5,7 @@ use crate::{
     share_link::number,
     stage::{WORKSPACE, knowledge},
 };
-use fairway_testkit::{Behaviour, Cut, FaultyLine, LineFault, StubProvider, TestApp, connect};
+use fairway_testkit::{Behaviour, Cut, FaultyLine, ProxyFault, StubProvider, TestApp, connect};
 use serde_json::{Value, json};
 
 const FLOW: &str = "/v1/runtime/tools/execute_flow";
@@ -45,7 +45,7 @@ async fn lost_response_is_reported_without_a_second_run() {
     let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").beside(&calm).over(&line).start().await;
     calm.active_workload("main").await;
     for (cut, runs) in [(Cut::Before, 0), (Cut::Between, 1)] {
-        line.becomes(LineFault::Once("INTO execution (", cut));
+        line.becomes(ProxyFault::Once("INTO execution (", cut));
         let lost = shaky.post(FLOW, flow("main")).await.refused(503, "tool_response_lost");
         line.settled().await;
         assert_eq!(number(&calm, "SELECT count(*) FROM execution").await, runs, "{cut:?}");
@@ -69,7 +69,7 @@ async fn reports_queued_and_failed_runs() {
     let response = app.post(FLOW, flow("slow")).await.expect(200);
     assert_eq!((&response["status"], &response["result"]["state"]), (&json!("queued"), &json!("queued")));
     let deny = json!([{ "id": "no", "condition": "always", "outcome": "deny", "reason_code": "not_today" }]);
-    let policy = app.given().policy_of("strict", deny).await;
+    let policy = app.given().policy_with_rules("strict", deny).await;
     app.given().active_under("denied", policy).await;
     let response = app.post(FLOW, flow("denied")).await.expect(200);
     let result = &response["result"];

@@ -1,8 +1,8 @@
 //! Distributed traces from the caller's span to each statement.
 
-use crate::{guardrail::documents, mcp_server::FLOW, overheard::Overheard, stage::Stage};
+use crate::{guardrail::documents, mcp_server::FLOW, overheard::CapturedServer, stage::Stage};
 use fairway_testkit::{FaultyEndpoint, Script};
-use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_proto::tonic::trace::v1::LoadDuration;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
 #[tokio::test]
 async fn traces_a_request_from_its_caller_to_its_statements() {
     // The log level is `warn`, because it must not affect the export of spans.
-    let server = Overheard::start("warn").await;
+    let server = CapturedServer::start("warn").await;
     let stage = Stage::set(&server.client).await;
     let traceparent = format!("00-{TRACE}-{PARENT}-01");
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a word that nobody else says" } });
@@ -26,7 +26,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     version.expect(201);
     let (telemetry, _) = server.end().await;
 
-    let spans: Vec<Span> = telemetry
+    let spans: Vec<LoadDuration> = telemetry
         .traced
         .resource_spans
         .into_iter()
@@ -34,7 +34,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
         .flat_map(|scope| scope.spans)
         .filter(|span| hex(&span.trace_id) == TRACE)
         .collect();
-    let names: BTreeMap<String, &Span> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
+    let names: BTreeMap<String, &LoadDuration> = spans.iter().map(|span| (hex(&span.span_id), span)).collect();
     // The outermost ancestor of each span below the caller's span.
     let roots: BTreeSet<&str> = spans
         .iter()
@@ -53,7 +53,7 @@ async fn traces_a_request_from_its_caller_to_its_statements() {
     for call in ["statement", "together", "chat", "artifact put"] {
         assert!(span_names.contains(call), "{call}: {span_names:?}");
     }
-    let attributes = |span: &Span| format!("{:?}", span.attributes);
+    let attributes = |span: &LoadDuration| format!("{:?}", span.attributes);
     for what in ["accepts of runs", "ends of runs", "new versions"] {
         assert!(spans.iter().any(|span| attributes(span).contains(what)), "{what}");
     }
@@ -67,7 +67,7 @@ const CANARY: &str = "canary-qxzw-7781";
 #[tokio::test]
 async fn exports_no_messages_of_a_tool_server() {
     let endpoint = FaultyEndpoint::start().await;
-    let server = Overheard::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
+    let server = CapturedServer::start_with("trace", "[egress]\nallow = [\"127.0.0.1/32\"]").await;
     let given = server.client.given();
     let (name, schema) = ("weather", json!({ "type": "object", "properties": { "city": { "type": "string" } } }));
     let transport = json!({ "type": "streamable-http", "url": endpoint.url("/mcp") });
@@ -83,7 +83,7 @@ async fn exports_no_messages_of_a_tool_server() {
         given.flow("flow", FLOW).await,
         given.version("tool_definition", "sky", tool).await,
     ];
-    let workload = given.active_with("desk", versions).await;
+    let workload = given.active_workload_with("desk", versions).await;
     // Each response includes unsolicited notifications.
     let chatter = |method: &str, params: Value| {
         let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
@@ -102,7 +102,7 @@ async fn exports_no_messages_of_a_tool_server() {
         "serverInfo": { "name": CANARY, "version": "1" } });
     let tools = json!({ "tools": [{ "name": name, "description": "Tells it.", "inputSchema": schema }] });
     let gives = json!({ "content": [{ "type": "text", "text": "17" }] });
-    endpoint.says_in_turn([answer(0, begun), Script::status(202, ""), answer(1, tools), answer(2, gives)]);
+    endpoint.respond_in_sequence([answer(0, begun), Script::status(202, ""), answer(1, tools), answer(2, gives)]);
     let body = json!({ "environment": "dev", "inputs": { "ticket": "Call: weather {\"city\": \"Bonn\"}" } });
     let ran = server.client.post(workload.execute_path(), body).await.expect(200);
     assert_eq!(documents(&server.client, &ran["execution_id"], "tool_call").await[0]["result"], "answered", "{ran}");
@@ -116,7 +116,7 @@ async fn exports_no_messages_of_a_tool_server() {
 /// PostgreSQL quotes the row that it refuses. The server logs only the SQLSTATE and the constraint.
 #[tokio::test]
 async fn logs_sqlstate_and_constraint_of_a_refused_statement_and_no_row() {
-    let server = Overheard::start("trace").await;
+    let server = CapturedServer::start("trace").await;
     let owner = server.database.owner().await.unwrap();
     let check = format!("ALTER TABLE asset ADD CONSTRAINT no_canary CHECK (slug <> '{CANARY}')");
     owner.batch_execute(&check).await.unwrap();

@@ -45,7 +45,7 @@ fn id(value: &Value) -> String {
 #[track_caller]
 fn moment(value: &Value) -> time::OffsetDateTime {
     let text = value.as_str().unwrap_or_else(|| panic!("no timestamp: {value}"));
-    assert!(text.ends_with('Z'), "{text}");
+    assert!(text.record('Z'), "{text}");
     time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339).unwrap()
 }
 
@@ -117,7 +117,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let rules = json!([
         { "id": "short", "condition": "size(inputs.ticket) < 100", "outcome": "allow", "reason_code": "short_ticket" },
     ]);
-    let policy = given.policy_of("ticket-policy", rules).await;
+    let policy = given.policy_with_rules("ticket-policy", rules).await;
 
     // A flow is an asset that keeps its YAML text.
     let made = app
@@ -166,7 +166,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "I want a refund" } });
     app.post(execute, body.clone()).await.refused(409, "no_active_release");
 
-    let flow_version = id(&made_version(&app, &flow_id).await);
+    let flow_version = id(&flow_version_id(&app, &flow_id).await);
     let bound = [
         (&version_id, "prompt_template"),
         (&model.asset_version_id, "model_policy"),
@@ -326,7 +326,7 @@ async fn governs_a_run_from_an_empty_database_to_its_evidence() {
 }
 
 /// The version identifier of a flow.
-async fn made_version(app: &TestApp, flow_id: &str) -> Value {
+async fn flow_version_id(app: &TestApp, flow_id: &str) -> Value {
     let flow = app.get(format!("/v1/flows/{flow_id}?workspace_id={WORKSPACE}")).await.expect(200);
     flow["asset_version_id"].clone()
 }

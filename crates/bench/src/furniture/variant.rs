@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{Furniture, Maker, Parts, Workload, asking, text};
+use super::{Fixtures, FixtureBuilder, Parts, Workload, asking, text};
 use crate::connection::Connection;
 use crate::provider::ACCOUNT;
 
@@ -25,7 +25,7 @@ impl Parts {
     }
 }
 
-impl Maker {
+impl FixtureBuilder {
     /// Creates an asset with its first version.
     pub(super) async fn version(&mut self, slug: &str, (kind, content): (&str, Value)) -> Result<Made> {
         let asset = self.asset(slug, kind).await?;
@@ -34,14 +34,14 @@ impl Maker {
     }
 }
 
-impl Furniture {
+impl Fixtures {
     /// Creates a workload whose model is called through the account of [`crate::provider`], on a server with that
     /// account.
     ///
     /// # Errors
     /// When the server refuses a request.
-    pub(crate) async fn asking_elsewhere(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
-        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
+    pub(crate) async fn workload_with_account(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
         let content = asking("openai", "small", ACCOUNT);
         let models = maker.version(&format!("{slug}-models"), ("model_policy", content)).await?;
         maker.workload(slug, &self.parts.with("model_policy", &models.version)).await
@@ -52,7 +52,7 @@ impl Furniture {
     /// # Errors
     /// When the server refuses a request.
     pub(crate) async fn scripted(&self, address: SocketAddr, slug: &str) -> Result<Workload> {
-        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
         let content = json!({"rules": [{
             "id": "in-dev", "condition": "environment == 'dev'", "outcome": "allow", "reason_code": "in_dev",
         }]});
@@ -71,7 +71,7 @@ impl Furniture {
         slug: &str,
         (base, document): (Value, &Value),
     ) -> Result<(Workload, String)> {
-        let mut maker = Maker { connection: Connection::open(address).await?, elsewhere: None };
+        let mut maker = FixtureBuilder { connection: Connection::open(address).await?, elsewhere: None };
         let base = maker.version(&format!("{slug}-base"), ("knowledge_base", base)).await?;
         let path = format!("/v1/assets/{}/documents?workspace_id={}", base.asset, super::WORKSPACE);
         maker.post(&path, json!({"documents": [document]})).await.context("adding a document")?;

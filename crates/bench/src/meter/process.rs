@@ -54,7 +54,7 @@ pub(crate) fn resident(process: u32) -> Result<u64> {
 }
 
 /// Peak resident memory of a process in bytes.
-pub(crate) fn most_resident(process: u32) -> Result<u64> {
+pub(crate) fn peak_resident(process: u32) -> Result<u64> {
     let text = fs::read_to_string(format!("/proc/{process}/status"))?;
     kibibytes(&text, "VmHWM:").context("the process status has no peak resident memory")
 }

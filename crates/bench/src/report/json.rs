@@ -8,9 +8,9 @@ use crate::accounting::Account;
 use crate::asking::Asking;
 use crate::bar::Judged;
 use crate::beside::Beside;
-use crate::million::Million;
-use crate::run::{Findings, Measured, Stretch};
-use crate::stage::FirstAnswers;
+use crate::million::RetrievalLatency;
+use crate::run::{Findings, Measured, Measurement};
+use crate::stage::FirstResponseTimes;
 
 /// Durations are in milliseconds, memory and log in bytes, rates per second.
 pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
@@ -47,7 +47,7 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
             "p50_us": seen.latency.value_at_quantile(0.5), "p99_us": seen.latency.value_at_quantile(0.99),
         })),
         "asking": findings.asking.as_ref().map(Asking::value),
-        "million": findings.million.as_ref().map(Million::value),
+        "million": findings.million.as_ref().map(RetrievalLatency::value),
         "existence": findings.existence.iter().map(|one| json!({
             "read": one.name(), "foreign_ms": millis(one.foreign), "random_ms": millis(one.random),
             "apart": one.apart(),
@@ -63,7 +63,7 @@ pub(super) fn value(findings: &Findings, judged: &[Judged]) -> Value {
     })
 }
 
-fn first(answers: FirstAnswers) -> Value {
+fn first(answers: FirstResponseTimes) -> Value {
     json!({"health_ms": millis(answers.health), "read_ms": millis(answers.read)})
 }
 
@@ -84,7 +84,7 @@ fn beside(one: &Beside) -> Value {
     })
 }
 
-fn stretch(measured: &Stretch) -> Value {
+fn stretch(measured: &Measurement) -> Value {
     let (program, postgres) = measured.processor();
     let latency = |quantile| millis(Duration::from_micros(measured.quantile(quantile)));
     json!({

@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::asking::Asking;
 use crate::bar::{Judged, mean, mebibytes};
 use crate::beside::ROUNDS;
-use crate::code_mode::CodeMode;
-use crate::cold_start::Spread;
+use crate::code_mode::ScriptLatency;
+use crate::cold_start::MinAndMedian;
 use crate::meter::LogContents;
-use crate::million::Million;
+use crate::million::RetrievalLatency;
 use crate::overload::Overload;
 use crate::queued::Queued;
 use crate::row::Floor;
-use crate::run::{Findings, Measured, Stretch};
+use crate::run::{Findings, Measured, Measurement};
 
 /// Writes all tables. Writing to a `String` cannot fail, so the results are ignored.
 pub(super) fn write(findings: &Findings, judged: &[Judged]) -> String {
@@ -60,7 +60,7 @@ fn rates(out: &mut String, measured: &[Measured]) {
             one.row.name(),
             one.clients,
             speed(&one.fairway),
-            number(one.floor_rate(floor), 0),
+            number(one.baseline_rate(floor), 0),
             number(one.share_of(floor), 2),
             number(one.share_by_processor(floor), 2),
             number(one.share_of(Floor::CommitAtOnce), 2),
@@ -81,7 +81,7 @@ fn growth(out: &mut String, findings: &Findings) {
     );
     for one in &findings.beside {
         let cell = |value: Option<f64>, digits| number(value, digits);
-        let rates = one.middles(Stretch::rate);
+        let rates = one.middles(Measurement::rate);
         let medians = one.middles(|stretch| latency(stretch, 0.5));
         let postgres = one.middles(|stretch| stretch.processor().1);
         let (least, most) = one.range();
@@ -112,10 +112,10 @@ fn floors(out: &mut String, measured: &[Measured]) {
         clients.sort_unstable();
         clients.dedup();
         for clients in clients {
-            let stretches: Vec<&Stretch> =
+            let stretches: Vec<&Measurement> =
                 measured.iter().filter(|one| one.clients == clients).flat_map(|one| one.around(floor)).collect();
-            let of = |value: &dyn Fn(&Stretch) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
-            let Some(rate) = of(&Stretch::rate) else { continue };
+            let of = |value: &dyn Fn(&Measurement) -> f64| mean(stretches.iter().map(|stretch| value(stretch)));
+            let Some(rate) = of(&Measurement::rate) else { continue };
             let _ = writeln!(
                 out,
                 "| {} | {clients} | {rate:.0} | {:.0} | {:.0} | {} | {} | {} + {} |",
@@ -162,7 +162,7 @@ fn requests(out: &mut String, findings: &Findings) {
 
 fn process(out: &mut String, findings: &Findings) {
     out.push_str("| process | |\n|---|--:|\n");
-    let spread = |spread: Spread| format!("{} / {} ms", millis(spread.best), millis(spread.median));
+    let spread = |spread: MinAndMedian| format!("{} / {} ms", millis(spread.best), millis(spread.median));
     let idle = &findings.idle.cost;
     let share = |time: Duration| time.as_secs_f64() * 1e3 / idle.elapsed.as_secs_f64().max(f64::EPSILON);
     let commits = idle.log.map(|log| per_second(log.commits, idle.elapsed));
@@ -183,11 +183,11 @@ fn process(out: &mut String, findings: &Findings) {
     }
     let rows = findings.overload.iter().flat_map(Overload::told);
     let rows = rows.chain(findings.queued.iter().flat_map(Queued::told));
-    let rows = rows.chain(findings.code_mode.iter().flat_map(CodeMode::told));
+    let rows = rows.chain(findings.code_mode.iter().flat_map(ScriptLatency::told));
     for (what, value) in rows.chain(findings.asking.iter().flat_map(Asking::told)) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
-    for (what, value) in findings.million.iter().flat_map(Million::told) {
+    for (what, value) in findings.million.iter().flat_map(RetrievalLatency::told) {
         let _ = writeln!(out, "| {what} | {value} |");
     }
     out.push('\n');
@@ -214,7 +214,7 @@ fn bars(out: &mut String, judged: &[Judged]) {
 }
 
 /// Requests per second, latencies and processor time, as cells.
-fn speed(stretch: &Stretch) -> String {
+fn speed(stretch: &Measurement) -> String {
     let (program, postgres) = stretch.processor();
     format!(
         "{:.0} | {:.2} | {:.2} | {:.2} | {program:.3} + {postgres:.3}",
@@ -226,7 +226,7 @@ fn speed(stretch: &Stretch) -> String {
 }
 
 /// A latency in milliseconds.
-fn latency(stretch: &Stretch, quantile: f64) -> f64 {
+fn latency(stretch: &Measurement, quantile: f64) -> f64 {
     Duration::from_micros(stretch.quantile(quantile)).as_secs_f64() * 1e3
 }
 
@@ -250,7 +250,7 @@ pub(super) mod tests {
     use crate::bar::judge;
     use crate::beside::Beside;
     use crate::cold_start::ColdStart;
-    use crate::existence::{Noun, tests::compared};
+    use crate::existence::{ResourceKind, tests::compared};
     use crate::known_misses::KNOWN_MISSES;
     use crate::load::tests::tally;
     use crate::meter::Cost;
@@ -258,11 +258,11 @@ pub(super) mod tests {
     use crate::revocation::Seen;
     use crate::row::{Keys, Row, Workloads};
     use crate::run::Idle;
-    use crate::stage::FirstAnswers;
+    use crate::stage::FirstResponseTimes;
 
     /// Findings with constant measurements.
     pub(in crate::report) fn findings() -> Findings {
-        let stretch = |requests: u64| Stretch {
+        let stretch = |requests: u64| Measurement {
             tally: tally(requests),
             cost: Cost {
                 elapsed: Duration::from_secs(1),
@@ -278,7 +278,7 @@ pub(super) mod tests {
             },
         };
         let row = Row::Execute { keys: Keys::Off, workloads: Workloads::One };
-        let first = FirstAnswers { health: Duration::from_millis(120), read: Duration::from_millis(150) };
+        let first = FirstResponseTimes { health: Duration::from_millis(120), read: Duration::from_millis(150) };
         let statement = Statement { text: "SELECT 1".to_owned(), calls: 400, milliseconds: 8.0, log_bytes: 10 };
         Findings {
             machine: Machine::here(15),
@@ -294,7 +294,7 @@ pub(super) mod tests {
             beside: vec![Beside { row, clients: 32, rounds: vec![(stretch(600), stretch(500))] }],
             accounts: vec![(row, Some(Account { requests: 200, statements: vec![statement] }))],
             rights: Some(Seen { rounds: 50, late: 0 }),
-            existence: vec![compared(Noun::Workload, 500, 520)],
+            existence: vec![compared(ResourceKind::Workload, 500, 520)],
             overload: None,
             queued: None,
             code_mode: None,

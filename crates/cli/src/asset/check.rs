@@ -2,7 +2,7 @@
 
 use crate::{
     failure::{Failure, Finding},
-    file::{LONGEST, Located, Source},
+    file::{LONGEST, LocatedValue, Source},
     output::{say, tell},
     session::Session,
 };
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// Offline content commands.
 #[derive(Subcommand)]
-pub(crate) enum Offline {
+pub(crate) enum OfflineCommand {
     /// Check content by the server's rules
     #[command(after_help = "A file holds either plain content, whose kind comes from --kind or the file name, or a \
         manifest with `kind` and `content`, whose `texts` are read from files in the same folder.\n\nExamples:\n  fairway asset check --kind policy_bundle rules.yaml\n  \
@@ -35,8 +35,8 @@ pub(crate) enum Offline {
     },
 }
 
-pub(crate) fn check(command: &Offline, session: &Session) -> Result<(), Failure> {
-    let Offline::Check { kind, files } = command;
+pub(crate) fn check(command: &OfflineCommand, session: &Session) -> Result<(), Failure> {
+    let OfflineCommand::Check { kind, files } = command;
     let kind = kind.as_deref().map(|kind| AssetKind::parse(kind).ok_or_else(unknown_kind)).transpose()?;
     let mut findings = Vec::new();
     for path in files {
@@ -80,7 +80,7 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
         }
         (Some(kind), _, _) => (kind, ""),
         (None, _, _) => {
-            let Some(kind) = called_after(path) else {
+            let Some(kind) = kind_from_file_name(path) else {
                 let known = known_kinds();
                 let message =
                     format!("the kind is missing from the file and its name: pass --kind with one of {known}");
@@ -101,27 +101,27 @@ fn check_file(path: &Path, kind: Option<AssetKind>) -> Vec<Finding> {
 }
 
 /// The field that names the kind: `kind` in a manifest, `asset_kind` in an API request body.
-fn named(located: &Located) -> Option<&'static str> {
+fn named(located: &LocatedValue) -> Option<&'static str> {
     ["kind", "asset_kind"].into_iter().find(|name| located.value.get(*name).is_some_and(Value::is_string))
 }
 
 /// Whether the file is a manifest. Plain content never has both a kind field and `content`.
-fn is_manifest(located: &Located) -> bool {
+fn is_manifest(located: &LocatedValue) -> bool {
     named(located).is_some() && located.value.get("content").is_some()
 }
 
 /// Derives the kind from the file name: `policy_bundle.json`, `policy_bundle-unknown-field.json`.
-fn called_after(path: &Path) -> Option<AssetKind> {
+fn kind_from_file_name(path: &Path) -> Option<AssetKind> {
     let stem = path.file_stem()?.to_str()?;
     AssetKind::parse(stem.split('-').next()?)
 }
 
 /// Checks the content at a JSON pointer of a file. The findings carry the server's codes and paths, and file
 /// positions.
-pub(crate) fn content_problems(kind: AssetKind, located: &Located, pointer: &str) -> Vec<Finding> {
+pub(crate) fn content_problems(kind: AssetKind, located: &LocatedValue, pointer: &str) -> Vec<Finding> {
     let content = located.value.pointer(pointer).unwrap_or(&Value::Null);
     let at = |inner: &str, code: &str, message: String| {
-        located.finding(&format!("{pointer}{inner}"), code, message).with_path(field_path::of_pointer("content", inner))
+        located.finding(&format!("{pointer}{inner}"), code, message).with_path(field_path::from_pointer("content", inner))
     };
     if !content.is_object() {
         return vec![at("", "validation_error", "content must be a mapping".to_owned())];

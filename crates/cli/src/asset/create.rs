@@ -3,7 +3,7 @@
 use super::{VersionOptions, add_version, content_problems, named, versions};
 use crate::{
     failure::Failure,
-    file::Located,
+    file::LocatedValue,
     output::{Output, tell},
     server::{Server, text},
 };
@@ -16,10 +16,10 @@ pub(super) fn create(
     server: &Server,
     output: Output,
     (slug, kind, owner): (&str, &str, &str),
-    (content, options): (Option<&Located>, &VersionOptions),
+    (content, options): (Option<&LocatedValue>, &VersionOptions),
 ) -> Result<(), Failure> {
     let Some(content) = content else { return output.one(&made(server, (slug, kind, owner))?) };
-    may_be_added(kind, content, options)?;
+    check_version(kind, content, options)?;
     let asset = match made(server, (slug, kind, owner)) {
         Err(Failure::Refused(refusal)) if refusal.code == "duplicate_slug" => {
             begun(server, (slug, kind, owner))?.ok_or(Failure::Refused(refusal))?
@@ -38,7 +38,7 @@ fn made(server: &Server, (slug, kind, owner): (&str, &str, &str)) -> Result<Valu
 }
 
 /// Checks label, note and content locally before the asset is created.
-fn may_be_added(kind: &str, content: &Located, options: &VersionOptions) -> Result<(), Failure> {
+fn check_version(kind: &str, content: &LocatedValue, options: &VersionOptions) -> Result<(), Failure> {
     if options.label.as_deref().is_some_and(|label| VersionLabel::parse(label).is_none()) {
         return Err(Failure::Usage("a label has 1 to 64 characters from A-Z, a-z, 0-9 and ._-".to_owned()));
     }

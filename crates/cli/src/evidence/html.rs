@@ -5,10 +5,10 @@ use super::{Graph, Line, Node};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 /// Dimensions of the diagram in SVG user units.
-const WIDTH: usize = 190;
-const HEIGHT: usize = 46;
-const ACROSS: usize = 300;
-const DOWN: usize = 66;
+const BOX_WIDTH: usize = 190;
+const BOX_HEIGHT: usize = 46;
+const COLUMN_STEP: usize = 300;
+const ROW_STEP: usize = 66;
 const MARGIN: usize = 20;
 
 /// Blocks every fetch, script and form submission; allows the page's inline styles.
@@ -56,14 +56,14 @@ fn picture(title: &str, graph: &Graph) -> Markup {
     let places = places(graph);
     let columns = places.iter().map(|(column, _)| column + 1).max().unwrap_or(0);
     let rows = places.iter().map(|(_, row)| row + 1).max().unwrap_or(0);
-    let (width, height) = (2 * MARGIN + columns.saturating_sub(1) * ACROSS + WIDTH, 2 * MARGIN + rows * DOWN);
-    let corner = |(column, row): (usize, usize)| (MARGIN + column * ACROSS, MARGIN + row * DOWN);
+    let (width, height) = (2 * MARGIN + columns.saturating_sub(1) * COLUMN_STEP + BOX_WIDTH, 2 * MARGIN + rows * ROW_STEP);
+    let corner = |(column, row): (usize, usize)| (MARGIN + column * COLUMN_STEP, MARGIN + row * ROW_STEP);
     html! {
         svg role="img" aria-label=(title) xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 {width} {height}")) width=(width) {
             @for edge in &graph.edges {
                 @if let (Some(from), Some(to)) = (places.get(edge.from), places.get(edge.to)) {
                     @let ((left, from_top), (right, to_top)) = (corner(*from), corner(*to));
-                    @let (x1, y1, x2, y2) = (left + WIDTH, from_top + HEIGHT / 2, right, to_top + HEIGHT / 2);
+                    @let (x1, y1, x2, y2) = (left + BOX_WIDTH, from_top + BOX_HEIGHT / 2, right, to_top + BOX_HEIGHT / 2);
                     @let middle = (x1 + x2) / 2;
                     path class=[(edge.line == Line::Dashed).then_some("dashed")] d=(format!("M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}")) {}
                     text class="edge" x=(x2 - 6) y=(y2 - 4) { (edge.relationship) }
@@ -71,7 +71,7 @@ fn picture(title: &str, graph: &Graph) -> Markup {
             }
             @for (node, place) in graph.nodes.iter().zip(&places) {
                 @let (x, y) = corner(*place);
-                rect x=(x) y=(y) width=(WIDTH) height=(HEIGHT) {}
+                rect x=(x) y=(y) width=(BOX_WIDTH) height=(BOX_HEIGHT) {}
                 text class="kind" x=(x + 10) y=(y + 17) { (node.kind) }
                 text x=(x + 10) y=(y + 35) { (short(&node.label)) }
             }

@@ -1,6 +1,6 @@
 //! Sidecar files: long texts of a manifest's content in files of their own, in the manifest's folder.
 
-use super::{Located, MOST_BYTES, Source};
+use super::{LocatedValue, MAX_DIRECTORY_BYTES, Source};
 use crate::failure::Finding;
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -17,19 +17,19 @@ pub(crate) struct Beside<'p> {
     pub(crate) root: &'p Path,
 }
 
-impl Located {
+impl LocatedValue {
     /// Inserts the sidecar texts into a single manifest. Returns any other file unchanged.
     ///
     /// # Errors
     /// When a text is missing, cannot be read, or has no place in the content.
     pub(crate) fn with_texts(self, path: &Path) -> Result<Self, Finding> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let mut room = MOST_BYTES;
-        self.with_texts_within(&Beside { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
+        let mut room = MAX_DIRECTORY_BYTES;
+        self.with_texts_limited(&Beside { path, root: folder.unwrap_or_else(|| Path::new(".")) }, &mut room)
     }
 
     /// Inserts the sidecar texts into a manifest of a directory, and subtracts their bytes from `room`.
-    pub(crate) fn with_texts_within(mut self, within: &Beside<'_>, room: &mut u64) -> Result<Self, Finding> {
+    pub(crate) fn with_texts_limited(mut self, within: &Beside<'_>, room: &mut u64) -> Result<Self, Finding> {
         let Some(texts) = self.value.get("texts").filter(|_| self.value.get("content").is_some()) else {
             return Ok(self);
         };
@@ -50,7 +50,7 @@ impl Beside<'_> {
     /// When a text is missing, cannot be read, exceeds the remaining room, or has no place in the content.
     pub(crate) fn complete(
         &self,
-        located: &mut Located,
+        located: &mut LocatedValue,
         texts: &BTreeMap<String, String>,
         room: &mut u64,
     ) -> Result<(), Finding> {
@@ -67,7 +67,7 @@ impl Beside<'_> {
     }
 
     /// Reads the text of a file in the manifest's folder.
-    fn neighbour(&self, located: &Located, name: &str, room: &mut u64) -> Result<String, Finding> {
+    fn neighbour(&self, located: &LocatedValue, name: &str, room: &mut u64) -> Result<String, Finding> {
         let is_plain = matches!(Path::new(name).components().collect::<Vec<_>>().as_slice(), [Component::Normal(_)]);
         let beside = self.path.with_file_name(name);
         let inside =

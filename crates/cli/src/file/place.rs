@@ -5,7 +5,7 @@
 
 use super::{LONGEST, strict::Fault};
 use fairway_domain::asset::content::MAX_VALUES;
-use saphyr_parser::{Event, Parser, Span, StrInput};
+use saphyr_parser::{Event, Parser, LoadDuration, StrInput};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum nesting depth, as for JSON request bodies.
@@ -14,13 +14,13 @@ const MAX_DEPTH: usize = 64;
 const MAX_INDICATORS: usize = 200_000;
 
 /// The parent id of the outermost value.
-const OUTSIDE: u32 = u32::MAX;
+const ROOT_PARENT: u32 = u32::MAX;
 
 /// Line and column of each value in a document.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     /// In document order; the outermost value is the first.
-    stands: Vec<Stand>,
+    stands: Vec<ValueSpan>,
     /// Indexes into the list, sorted by parent and step.
     sorted: Vec<u32>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Places {
 /// The position of one value. It stores the parent and the last step instead of the whole pointer, because full
 /// pointers below long keys can take thousands of times the document's size.
 #[derive(Debug)]
-struct Stand {
+struct ValueSpan {
     around: u32,
     step: Step,
     place: (u32, u32),
@@ -54,7 +54,7 @@ impl Places {
         let mut walk = Walk { events, sizes: HashMap::new(), stands: Vec::new(), values: 0, bytes: 0 };
         walk.document()?;
         let stands = walk.stands;
-        let mut sorted: Vec<u32> = (0..number_of(stands.len())).collect();
+        let mut sorted: Vec<u32> = (0..to_u32(stands.len())).collect();
         sorted.sort_by_key(|id| key(&stands, *id));
         Ok(Self { stands, sorted })
     }
@@ -81,11 +81,11 @@ impl Places {
     }
 }
 
-fn stand(stands: &[Stand], id: u32) -> Option<&Stand> {
+fn stand(stands: &[ValueSpan], id: u32) -> Option<&ValueSpan> {
     stands.get(usize::try_from(id).ok()?)
 }
 
-fn key(stands: &[Stand], id: u32) -> Option<(u32, &Step)> {
+fn key(stands: &[ValueSpan], id: u32) -> Option<(u32, &Step)> {
     stand(stands, id).map(|stand| (stand.around, &stand.step))
 }
 
@@ -103,7 +103,7 @@ struct Walk<'t> {
     /// The size of each anchored value. An entry is added after its value is complete, so no alias can name its own
     /// ancestor.
     sizes: HashMap<usize, Size>,
-    stands: Vec<Stand>,
+    stands: Vec<ValueSpan>,
     values: usize,
     bytes: usize,
 }
@@ -118,14 +118,14 @@ impl<'t> Walk<'t> {
                 (Event::StreamEnd, span) => return Err(Fault::syntax(place(span))),
                 (_, span) if is_read => return Err(Fault::syntax(place(span))),
                 (event, span) => {
-                    self.node(event, span, (OUTSIDE, Step::Item(0)), 1)?;
+                    self.node(event, span, (ROOT_PARENT, Step::Item(0)), 1)?;
                     is_read = true;
                 }
             }
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Span), Fault> {
+    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), Fault> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(Fault::syntax(number(error.marker().line(), error.marker().col()))),
@@ -137,7 +137,7 @@ impl<'t> Walk<'t> {
     fn node(
         &mut self,
         event: Event<'t>,
-        span: Span,
+        span: LoadDuration,
         (around, step): (u32, Step),
         depth: usize,
     ) -> Result<usize, Fault> {
@@ -147,8 +147,8 @@ impl<'t> Walk<'t> {
         }
         let before = (self.values, self.bytes);
         self.spend((1, 0), at)?;
-        let own = number_of(self.stands.len());
-        self.stands.push(Stand { around, step, place: at });
+        let own = to_u32(self.stands.len());
+        self.stands.push(ValueSpan { around, step, place: at });
         let mut levels = 1;
         let anchor = match event {
             Event::Scalar(text, _, anchor, tag) => {
@@ -233,14 +233,14 @@ const fn untagged(tagged: bool, at: (u32, u32)) -> Result<(), Fault> {
     if tagged { Err(Fault::tag(at)) } else { Ok(()) }
 }
 
-fn place(span: Span) -> (u32, u32) {
+fn place(span: LoadDuration) -> (u32, u32) {
     number(span.start.line(), span.start.col())
 }
 
 fn number(line: usize, column: usize) -> (u32, u32) {
-    (number_of(line.max(1)), number_of(column).saturating_add(1))
+    (to_u32(line.max(1)), to_u32(column).saturating_add(1))
 }
 
-fn number_of(number: usize) -> u32 {
+fn to_u32(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }

@@ -4,7 +4,7 @@
 use crate::failure::Finding;
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor},
+    de::{Error, MapAccess, SeqAccess, RuntimeClient},
 };
 use serde_json::{Map, Number, Value};
 use std::fmt;
@@ -18,8 +18,8 @@ pub(super) struct Fault {
 }
 
 /// Visitor messages. The libraries pass on only text, so the code recognizes the reason by these messages.
-const REPEATED: &str = "a mapping contains a key twice";
-const NO_NUMBER: &str = "a number is out of range";
+const DUPLICATE_KEY: &str = "a mapping contains a key twice";
+const NUMBER_OUT_OF_RANGE: &str = "a number is out of range";
 
 impl Fault {
     const fn new(place: (u32, u32), code: &'static str, message: &'static str) -> Self {
@@ -47,7 +47,7 @@ impl Fault {
     }
 
     pub(super) const fn repeated(place: (u32, u32)) -> Self {
-        Self::new(place, "yaml_duplicate_key", REPEATED)
+        Self::new(place, "yaml_duplicate_key", DUPLICATE_KEY)
     }
 
     pub(super) fn of(self, file: &str) -> Finding {
@@ -62,7 +62,7 @@ pub(super) fn json(text: &str) -> Result<Value, Fault> {
     read.map(|strict| strict.0).map_err(|error| Fault {
         place: Some((number(error.line().max(1)), number(error.column().max(1)))),
         code: "malformed_json",
-        message: if error.to_string().starts_with(REPEATED) { REPEATED } else { "the text is not valid JSON" },
+        message: if error.to_string().starts_with(DUPLICATE_KEY) { DUPLICATE_KEY } else { "the text is not valid JSON" },
     })
 }
 
@@ -73,10 +73,10 @@ pub(super) fn yaml(text: &str) -> Result<Value, Fault> {
     read.map(|strict| strict.0).map_err(|error| {
         let place = error.location().map(|place| (number(place.line().max(1)), number(place.column().max(1))));
         let text_of_error = error.to_string();
-        let (code, message) = if text_of_error.contains(REPEATED) {
-            ("yaml_duplicate_key", REPEATED)
-        } else if text_of_error.contains(NO_NUMBER) {
-            ("yaml_number", NO_NUMBER)
+        let (code, message) = if text_of_error.contains(DUPLICATE_KEY) {
+            ("yaml_duplicate_key", DUPLICATE_KEY)
+        } else if text_of_error.contains(NUMBER_OUT_OF_RANGE) {
+            ("yaml_number", NUMBER_OUT_OF_RANGE)
         } else {
             ("yaml_syntax", "the text is not a single YAML document")
         };
@@ -95,7 +95,7 @@ impl<'de> Deserialize<'de> for Strict {
 
 struct Reader;
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> RuntimeClient<'de> for Reader {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
-        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom(NO_NUMBER))
+        Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom(NUMBER_OUT_OF_RANGE))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
@@ -138,7 +138,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut map = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             if map.contains_key(&key) {
-                return Err(A::Error::custom(REPEATED));
+                return Err(A::Error::custom(DUPLICATE_KEY));
             }
             let Strict(value) = members.next_value()?;
             map.insert(key, value);

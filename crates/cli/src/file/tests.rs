@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 use std::{fmt::Write as _, io::Write as _};
 
-fn parsed(name: &str, text: &str) -> Result<Located, Finding> {
+fn parsed(name: &str, text: &str) -> Result<LocatedValue, Finding> {
     Source { name: name.to_owned(), text: text.to_owned() }.parsed()
 }
 

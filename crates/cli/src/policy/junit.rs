@@ -1,11 +1,11 @@
 //! Writes test results as JUnit XML for CI systems.
 
-use super::{Coverage, Report};
+use super::{CoveragePolicy, Report};
 use crate::failure::Failure;
 use quick_junit::{NonSuccessKind, Report as Junit, TestCase, TestCaseStatus, TestSuite};
 use std::{fs, io, path::Path};
 
-pub(super) fn write(report: &Report, coverage: Coverage, path: &Path) -> Result<(), Failure> {
+pub(super) fn write(report: &Report, coverage: CoveragePolicy, path: &Path) -> Result<(), Failure> {
     let mut junit = Junit::new("fairway policy test");
     for bundle in &report.bundles {
         let mut suite = TestSuite::new(bundle.bundle.as_str());
@@ -20,7 +20,7 @@ pub(super) fn write(report: &Report, coverage: Coverage, path: &Path) -> Result<
         }
         // A coverage gap that fails the command is also a failed test case. Otherwise CI would show a failed step
         // without a failed test.
-        let lacking = bundle.rules.iter().filter(|_| coverage == Coverage::Required);
+        let lacking = bundle.rules.iter().filter(|_| coverage == CoveragePolicy::Required);
         for (rule, lack) in lacking.filter_map(|rule| Some((&rule.rule, rule.lack()?))) {
             let mut case = TestCase::new(format!("coverage of rule {rule}"), failed(&format!("rule `{rule}` {lack}")));
             case.set_classname(bundle.file.as_str());

@@ -4,7 +4,7 @@ use super::{Bundle, Report, RuleCoverage, Verdict};
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, Located, MOST_BYTES, Source, beside::Beside},
+    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, beside::Beside},
 };
 use fairway_domain::{
     asset::kind::AssetKind,
@@ -20,13 +20,13 @@ use std::{
 };
 
 /// Minimum similarity ratio, of 1, between an unknown kind and `policy_bundle` to report a probable misspelling.
-const NEARLY: f32 = 0.8;
+const MIN_SIMILARITY: f32 = 0.8;
 
 /// The content of a file.
 enum Held {
     Bundle(Box<Ready>),
     Scenarios {
-        located: Located,
+        located: LocatedValue,
         bundle: String,
     },
     /// An invalid file, and the slug of its bundle.
@@ -41,7 +41,7 @@ enum Held {
 /// A compiled bundle.
 struct Ready {
     slug: String,
-    located: Located,
+    located: LocatedValue,
     /// The JSON pointer to its content.
     pointer: &'static str,
     policy: CompiledPolicy,
@@ -72,7 +72,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
         }
     }
     for ready in bundles.values_mut() {
-        ready.own_tests(&mut report);
+        ready.run_own_tests(&mut report);
     }
     for (located, bundle) in &scenarios {
         match bundles.get_mut(bundle) {
@@ -95,7 +95,7 @@ pub(super) fn report(directory: &Path) -> Result<Report, Failure> {
 
 /// Reads and compiles the files in parallel, one thread for each processor. The result has the order of the paths.
 fn read_all<'p>(paths: &'p [PathBuf], root: &Path) -> Vec<(&'p PathBuf, Held)> {
-    let room = Mutex::new(MOST_BYTES);
+    let room = Mutex::new(MAX_DIRECTORY_BYTES);
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let share = paths.len().div_ceil(threads).max(1);
     let within = (root, &room);
@@ -117,14 +117,14 @@ fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
         Err(finding) => return Held::Broken { slug: stem, findings: vec![finding] },
     };
     if let Some(bundle) = located.value.get("bundle") {
-        return match scenarios_of(&located, bundle) {
+        return match scenario_bundle(&located, bundle) {
             Ok(bundle) => Held::Scenarios { located, bundle },
             Err(finding) => Held::Broken { slug: stem, findings: vec![finding] },
         };
     }
     let slug = located.value.get("slug").and_then(Value::as_str).map_or(stem, str::to_owned);
     let broken = |findings| Held::Broken { slug: slug.clone(), findings };
-    match place_of_bundle(&located) {
+    match bundle_pointer(&located) {
         Ok(Some(pointer)) => bundle((&slug, located, pointer), path, within).unwrap_or_else(broken),
         Ok(None) => Held::Other,
         Err(finding) => broken(vec![finding]),
@@ -133,13 +133,13 @@ fn read(path: &Path, within: (&Path, &Mutex<u64>)) -> Held {
 
 /// Checks and compiles the bundle at a JSON pointer of a file.
 fn bundle(
-    (slug, mut located, pointer): (&str, Located, &'static str),
+    (slug, mut located, pointer): (&str, LocatedValue, &'static str),
     path: &Path,
     (root, room): (&Path, &Mutex<u64>),
 ) -> Result<Held, Vec<Finding>> {
     if !pointer.is_empty() {
         let mut room = room.lock().unwrap_or_else(PoisonError::into_inner);
-        located = located.with_texts_within(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
+        located = located.with_texts_limited(&Beside { path, root }, &mut room).map_err(|finding| vec![finding])?;
     }
     // A failing test is reported as a test result; all other findings are those of the server.
     let mut problems = content_problems(AssetKind::PolicyBundle, &located, pointer);
@@ -158,7 +158,7 @@ fn bundle(
 }
 
 /// The slug of the bundle that a scenario file tests.
-fn scenarios_of(located: &Located, bundle: &Value) -> Result<String, Finding> {
+fn scenario_bundle(located: &LocatedValue, bundle: &Value) -> Result<String, Finding> {
     let wrong = |pointer, message| Err(located.finding(pointer, "invalid_scenario", message));
     let Some(bundle) = bundle.as_str() else {
         return wrong("/bundle", "`bundle` must be the slug of a bundle");
@@ -173,7 +173,7 @@ fn scenarios_of(located: &Located, bundle: &Value) -> Result<String, Finding> {
 /// The JSON pointer to a bundle's content, or none when the file has another purpose.
 ///
 /// A file with a misspelled kind is an error. If it were skipped, its tests would silently never run.
-fn place_of_bundle(located: &Located) -> Result<Option<&'static str>, Finding> {
+fn bundle_pointer(located: &LocatedValue) -> Result<Option<&'static str>, Finding> {
     let kind = located.value.get("kind").and_then(Value::as_str).unwrap_or_default();
     let has_content = located.value.get("content").is_some();
     match AssetKind::parse(kind) {
@@ -183,7 +183,7 @@ fn place_of_bundle(located: &Located) -> Result<Option<&'static str>, Finding> {
             Err(located.finding("", "invalid_manifest", message))
         }
         Some(_) => Ok(None),
-        None if is_nearly_a_bundle(kind) => {
+        None if resembles_policy_bundle(kind) => {
             let message = "unknown asset kind; did you mean `policy_bundle`?";
             Err(located.finding("/kind", "invalid_asset_kind", message))
         }
@@ -192,14 +192,14 @@ fn place_of_bundle(located: &Located) -> Result<Option<&'static str>, Finding> {
 }
 
 /// Whether an unknown kind is probably a misspelled `policy_bundle`.
-fn is_nearly_a_bundle(kind: &str) -> bool {
+fn resembles_policy_bundle(kind: &str) -> bool {
     let meant = AssetKind::PolicyBundle.as_str();
     let kind = kind.to_lowercase();
-    kind.len() <= 2 * meant.len() && TextDiff::from_chars(kind.as_str(), meant).ratio() >= NEARLY
+    kind.len() <= 2 * meant.len() && TextDiff::from_chars(kind.as_str(), meant).ratio() >= MIN_SIMILARITY
 }
 
 impl Ready {
-    fn own_tests(&mut self, report: &mut Report) {
+    fn run_own_tests(&mut self, report: &mut Report) {
         let located = std::mem::take(&mut self.located);
         let pointer = format!("{}/tests", self.pointer);
         if located.value.pointer(&pointer).is_some() {
@@ -209,7 +209,7 @@ impl Ready {
     }
 
     /// Runs the tests at a JSON pointer of a file.
-    fn run(&mut self, located: &Located, pointer: &str, report: &mut Report) {
+    fn run(&mut self, located: &LocatedValue, pointer: &str, report: &mut Report) {
         let tests = located.value.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
         for (index, value) in tests.enumerate() {
             let place = format!("{pointer}/{index}");

@@ -39,7 +39,7 @@ impl Given {
                 continue;
             }
             if let Some(path) = value.strip_prefix('@') {
-                let text = file::Source::open_within(Path::new(path), LONGEST)?.text;
+                let text = file::Source::open_limited(Path::new(path), LONGEST)?.text;
                 settled.insert(name.to_owned(), Value::String(text));
                 texts.remove(name);
             } else {

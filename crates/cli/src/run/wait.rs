@@ -10,7 +10,7 @@ use crate::{
         events::{Answered, Event, Events, Heard, Stream},
         text, word,
     },
-    text::{plain, plain_lines},
+    text::{plain, sanitize_lines},
 };
 use fairway_domain::execution::Status;
 use serde_json::Value;
@@ -27,17 +27,17 @@ use std::{
 };
 
 /// Default wait when the command line sets none.
-const UNSAID: Duration = Duration::from_secs(600);
+const DEFAULT_WAIT: Duration = Duration::from_secs(600);
 /// Pause before a dropped stream is resumed.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a stream may send no event before the run itself is polled.
-const SILENCE: Duration = Duration::from_secs(3);
+const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// How often a stream is resumed after its run has ended; once when the stream is open but silent.
 const TRIES: u32 = 5;
 /// Extra time for a read that exceeds the end of the wait, so that a slow server is not reported as unreachable.
 const REST: Duration = Duration::from_secs(2);
 /// Exit code when the run continues (contract: command line).
-const STILL_RUNNING: i32 = 5;
+const STILL_RUNNING_EXIT_CODE: i32 = 5;
 
 /// The response to a submission: the run, and its events if any.
 pub(super) struct Begun {
@@ -95,12 +95,12 @@ enum Look {
 
 impl Wait {
     pub(super) fn of(patience: &Patience) -> Self {
-        Self { until: Instant::now() + patience.wait.unwrap_or(UNSAID), streams: patience.stream, run: Arc::default() }
+        Self { until: Instant::now() + patience.wait.unwrap_or(DEFAULT_WAIT), streams: patience.stream, run: Arc::default() }
     }
 
     /// Installs a handler that ends the wait on Ctrl-C. The run continues.
     pub(super) fn with_interrupts(self) -> Result<Self, Failure> {
-        leave_on_interrupt(Arc::clone(&self.run))?;
+        exit_on_interrupt(Arc::clone(&self.run))?;
         Ok(self)
     }
 
@@ -129,7 +129,7 @@ impl Wait {
         let streams = self.streams && output.is_for_people();
         let mut seen = Seen { streams, known: is_known, ..Seen::default() };
         let run = Followed { server, run: &run, token: token.as_deref() };
-        let ended = self.to_the_end(&run, output, events, &mut seen);
+        let ended = self.follow_to_end(&run, output, events, &mut seen);
         let is_refused = matches!(&ended, Err(Failure::Refused(_)));
         if matches!(&ended, Err(Failure::Unreachable { .. })) || (is_refused && seen.known) {
             let run = plain(run.run);
@@ -141,7 +141,7 @@ impl Wait {
     /// Resumes a dropped stream at the last event, even after the run has ended, so that streamed output is complete.
     /// When that fails, prints the whole answer. The output does not depend on whether a poll or the last event
     /// arrives first.
-    fn to_the_end(
+    fn follow_to_end(
         &self,
         run: &Followed<'_>,
         output: Output,
@@ -152,8 +152,8 @@ impl Wait {
         loop {
             if let Some(events) = events.take() {
                 match self.listen(run, events, seen)? {
-                    Listened::ToItsEnd => {}
-                    Listened::InVain => tries = tries.min(1),
+                    StreamEnd::ToItsEnd => {}
+                    StreamEnd::InVain => tries = tries.min(1),
                 }
             }
             match run.look(seen, self.patience())? {
@@ -192,23 +192,23 @@ impl Wait {
     ///
     /// When the run is over and the final event is missing, waits one more silence period for it, even after the end
     /// of the wait.
-    fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<Listened, Failure> {
+    fn listen(&self, run: &Followed<'_>, events: Events, seen: &mut Seen) -> Result<StreamEnd, Failure> {
         let events = events.listened().map_err(|cause| Failure::Io { path: PathBuf::from("threads"), cause })?;
         seen.listens = true;
         loop {
-            let silence = if seen.over { SILENCE } else { SILENCE.min(self.left()) };
+            let silence = if seen.over { MAX_SILENCE } else { MAX_SILENCE.min(self.left()) };
             match events.within(silence)? {
                 Heard::Event(event) => {
                     seen.note(&event)?;
                     if self.is_over() && !seen.over && !seen.ended {
-                        return Ok(Listened::ToItsEnd);
+                        return Ok(StreamEnd::ToItsEnd);
                     }
                 }
-                Heard::End => return Ok(Listened::ToItsEnd),
-                Heard::Silence if seen.over => return Ok(Listened::InVain),
-                Heard::Silence if self.is_over() => return Ok(Listened::ToItsEnd),
+                Heard::End => return Ok(StreamEnd::ToItsEnd),
+                Heard::Silence if seen.over => return Ok(StreamEnd::InVain),
+                Heard::Silence if self.is_over() => return Ok(StreamEnd::ToItsEnd),
                 Heard::Silence => match run.look(seen, self.patience())? {
-                    Look::Reviewed => return Ok(Listened::ToItsEnd),
+                    Look::Reviewed => return Ok(StreamEnd::ToItsEnd),
                     Look::GoesOn if self.is_over() => return Err(run.goes_on()),
                     Look::Unseen(failure) if self.is_over() => return Err(failure),
                     Look::Ended(_) | Look::GoesOn | Look::Unseen(_) => {}
@@ -219,7 +219,7 @@ impl Wait {
 }
 
 /// How reading a stream ended.
-enum Listened {
+enum StreamEnd {
     /// The stream ended or was dropped, or its events are no longer needed.
     ToItsEnd,
     /// The run is over, but the open stream did not report it.
@@ -261,7 +261,7 @@ impl Followed<'_> {
 }
 
 /// Ends the wait on SIGINT and SIGTERM (the end of a CI job). The run continues.
-fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
+fn exit_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
     let failed = |cause| Failure::Io { path: PathBuf::from("signals"), cause };
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let wait = move || {
@@ -271,7 +271,7 @@ fn leave_on_interrupt(run: Arc<Mutex<Option<String>>>) -> Result<(), Failure> {
                 Some(execution_id) => tell(&format!("fairway: {}", Failure::StillRunning { execution_id })),
                 None => tell("fairway: stopped before the server named the run; `fairway executions list` shows it"),
             }
-            process::exit(STILL_RUNNING);
+            process::exit(STILL_RUNNING_EXIT_CODE);
         }
     };
     thread::Builder::new().spawn(wait).map_err(failed)?;
@@ -309,7 +309,7 @@ impl Seen {
         let word = |name: &str| word(&event.data, name);
         match event.name.as_str() {
             "output.delta" if self.streams => {
-                output::write(&plain_lines(word("delta")))?;
+                output::write(&sanitize_lines(word("delta")))?;
                 self.wrote = true;
             }
             "execution.started" => tell(&format!("run {} started", plain(word("execution_id")))),

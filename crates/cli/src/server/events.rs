@@ -19,10 +19,10 @@ const RESULT_TOKEN: &str = "X-Result-Token";
 
 /// The response header with the URL of the run's events, which contains the run's id. It arrives before the first
 /// event; a queued run has no events yet.
-const CONTENT_LOCATION: &str = "Content-Location";
+const CONTENT_LOCATION_HEADER: &str = "Content-Location";
 
 /// Silence after which a connection is dead. The server sends a keep-alive every 3 s.
-const DEAD: Duration = Duration::from_secs(10);
+const DEAD_CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum size of an event in bytes: a result of 4 MiB with every byte escaped, and overhead.
 const LONGEST: u64 = 32 << 20;
@@ -85,12 +85,12 @@ impl Server {
     pub(crate) fn post_for_events(&self, path: &[&str], key: &str, body: &Value) -> Result<Answered, Failure> {
         let url = self.url(path, &[])?;
         let headers = [("Accept", "text/event-stream"), ("Idempotency-Key", key)];
-        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD)
+        self.streamed(self.request(&Method::POST, &url, &headers)?.map(|()| body.to_string()), DEAD_CONNECTION_TIMEOUT)
     }
 
-    /// Submits a queued run, with retries as in [`Server::post_once`].
-    pub(crate) fn post_in_line(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
-        self.post_keyed(path, body, key, &[("Prefer", "respond-async")])
+    /// Submits a queued run, with retries as in [`Server::post_with_key`].
+    pub(crate) fn post_queued(&self, path: &[&str], key: &str, body: &Value) -> Result<Value, Failure> {
+        self.post_with_headers(path, body, key, &[("Prefer", "respond-async")])
     }
 
     /// Reads the events of a run after the last one received. `patience` limits the silence on the connection; the
@@ -113,22 +113,22 @@ impl Server {
     pub(crate) fn run(&self, run: &str, token: Option<&str>, patience: Duration) -> Result<Value, Failure> {
         let url = self.url(&["executions", run], &[])?;
         let headers: Vec<_> = token.map(|token| (RESULT_TOKEN, token)).into_iter().collect();
-        self.read_soon(self.request(&Method::GET, &url, &headers)?, patience)
+        self.read_with_timeout(self.request(&Method::GET, &url, &headers)?, patience)
     }
 
     /// Reads a workload, whose form determines the types of inputs; none on 404. The timeout is that of a dead
     /// connection, because a run is about to start.
     pub(crate) fn form(&self, slug: &str) -> Result<Option<Value>, Failure> {
         let url = self.url(&["workloads", "by-slug", slug], &[])?;
-        match self.read_soon(self.request(&Method::GET, &url, &[])?, DEAD) {
+        match self.read_with_timeout(self.request(&Method::GET, &url, &[])?, DEAD_CONNECTION_TIMEOUT) {
             Err(Failure::Refused(refusal)) if refusal.status == 404 => Ok(None),
             found => found.map(Some),
         }
     }
 
     /// Reads a response within a total timeout and a silence timeout.
-    fn read_soon(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
-        let silence = Some(patience.min(DEAD));
+    fn read_with_timeout(&self, request: Request<()>, patience: Duration) -> Result<Value, Failure> {
+        let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(Some(patience.min(PATIENCE)));
         let request = request.timeout_connect(silence).timeout_per_read(silence).build();
         self.read(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
@@ -136,7 +136,7 @@ impl Server {
 
     /// Opens an event stream without a total timeout; the consumer bounds the wait.
     fn streamed<B: ureq::AsSendBody>(&self, request: Request<B>, patience: Duration) -> Result<Answered, Failure> {
-        let silence = Some(patience.min(DEAD));
+        let silence = Some(patience.min(DEAD_CONNECTION_TIMEOUT));
         let request = self.agent.configure_request(request).timeout_global(None);
         let request = request.timeout_connect(silence).timeout_per_read(silence).build();
         self.events_of(self.agent.run(request).map_err(|error| self.unreachable(&error))?)
@@ -153,7 +153,7 @@ impl Server {
         }
         let header_text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let token = header_text(RESULT_TOKEN).map(str::to_owned);
-        let run = header_text(CONTENT_LOCATION).and_then(run_of).map(str::to_owned);
+        let run = header_text(CONTENT_LOCATION_HEADER).and_then(run_of).map(str::to_owned);
         let lines = BufReader::new(answer.into_body().into_reader());
         Ok(Answered::Events(Stream { events: Events { lines, server: self.address().to_owned() }, run, token }))
     }

@@ -5,9 +5,9 @@ mod release;
 
 use super::{
     directory::Directory,
-    estate::Estate,
+    estate::RemoteState,
     manifest::WorkloadManifest,
-    plan::{Plan, RestAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale},
+    plan::{Plan, UnmanagedAction, Unmanaged, WorkloadAction, WorkloadStep, differing_fields, stale},
 };
 use crate::{
     failure::Failure,
@@ -22,13 +22,13 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 /// The outcome when the server changed during an attempt.
-const WHAT_STAYS: &str = "completed steps stay, and `apply` can be repeated";
+const CONFLICT_OUTCOME: &str = "completed steps stay, and `apply` can be repeated";
 
 /// Applies the plan, and prints the resulting versions and releases.
 pub(super) fn apply(
     server: &Server,
     output: Output,
-    (wanted, estate): (&Directory, &Estate),
+    (wanted, estate): (&Directory, &RemoteState),
     plan: &Plan,
 ) -> Result<(), Failure> {
     let mut versions = BTreeMap::new();
@@ -46,8 +46,8 @@ pub(super) fn apply(
         }
         releases.push(release);
     }
-    for rest in plan.unmanaged.iter().filter(|rest| rest.action == RestAction::Archive) {
-        put_away(server, rest)?;
+    for rest in plan.unmanaged.iter().filter(|rest| rest.action == UnmanagedAction::Archive) {
+        archive(server, rest)?;
     }
     let assets: Vec<Value> = plan
         .assets
@@ -74,7 +74,7 @@ pub(super) fn apply(
 }
 
 /// Archives an asset. An asset that is already archived counts as success.
-fn put_away(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
+fn archive(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
     match server.post(&["assets", &rest.asset_id, "archive"], &json!({ "workspace_id": server.workspace()? })) {
         Err(Failure::Refused(refusal))
             if refusal.code == "invalid_transition"
@@ -89,7 +89,7 @@ fn put_away(server: &Server, rest: &Unmanaged) -> Result<(), Failure> {
 
 fn workload(
     server: &Server,
-    estate: &Estate,
+    estate: &RemoteState,
     (wanted, step): (&WorkloadManifest, &WorkloadStep),
 ) -> Result<(), Failure> {
     match step.action {
@@ -112,7 +112,7 @@ fn workload(
                 made => made?,
             };
             tell(&format!("created workload {}", step.slug));
-            let Some(interface) = interface else { return is_as_wanted((wanted, step), &made) };
+            let Some(interface) = interface else { return accept_if_equal((wanted, step), &made) };
             // The API accepts an interface only for an existing workload. After an interruption, the next plan finds
             // it missing.
             let step = WorkloadStep { updated_at: Some(text(&made, "updated_at")?.to_owned()), ..step.clone() };
@@ -132,22 +132,22 @@ fn change(
 ) -> Result<(), Failure> {
     let (tag, live) = server.tagged(&["workloads", id])?;
     if live.get("updated_at").and_then(Value::as_str) != step.updated_at.as_deref() {
-        return is_as_wanted((wanted, step), &live);
+        return accept_if_equal((wanted, step), &live);
     }
-    match server.change_at(&tag, &["workloads", id], &Value::Object(fields.clone())) {
+    match server.update_if_match(&tag, &["workloads", id], &Value::Object(fields.clone())) {
         Err(refused) if refused.is_refusal("precondition_failed") => {
-            is_as_wanted((wanted, step), &server.get(&["workloads", id], &[])?)
+            accept_if_equal((wanted, step), &server.get(&["workloads", id], &[])?)
         }
         changed => changed.map(drop),
     }
 }
 
 /// Accepts a concurrent change that had the same result.
-fn is_as_wanted((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Value) -> Result<(), Failure> {
+fn accept_if_equal((wanted, step): (&WorkloadManifest, &WorkloadStep), live: &Value) -> Result<(), Failure> {
     if differing_fields(wanted, live).is_empty() {
         return Ok(());
     }
-    Err(stale(&format!("workload {}", step.slug), WHAT_STAYS))
+    Err(stale(&format!("workload {}", step.slug), CONFLICT_OUTCOME))
 }
 
 fn gone() -> Failure {

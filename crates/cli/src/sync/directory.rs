@@ -7,7 +7,7 @@ use super::manifest::{AssetManifest, FlowMetadata, ReleaseManifest, WorkloadMani
 use crate::{
     asset::content_problems,
     failure::{Failure, Finding},
-    file::{self, Located, MOST_BYTES, Source, beside::Beside},
+    file::{self, LocatedValue, MAX_DIRECTORY_BYTES, Source, beside::Beside},
     flow,
 };
 use fairway_domain::{
@@ -34,8 +34,8 @@ const FLOW_METADATA: &str = ".meta";
 pub(super) struct Directory {
     /// Ordered so that each asset follows those that it references.
     pub(super) assets: Vec<WantedAsset>,
-    pub(super) workloads: Vec<(WorkloadManifest, Located)>,
-    pub(super) releases: Vec<(ReleaseManifest, Located)>,
+    pub(super) workloads: Vec<(WorkloadManifest, LocatedValue)>,
+    pub(super) releases: Vec<(ReleaseManifest, LocatedValue)>,
 }
 
 /// An asset as the directory defines it.
@@ -52,7 +52,7 @@ pub(super) struct WantedAsset {
     /// The references in its content.
     pub(super) references: Vec<AssetReference>,
     /// Its file. The content has been moved out.
-    pub(super) located: Located,
+    pub(super) located: LocatedValue,
 }
 
 /// The manifests of a directory by folder.
@@ -132,7 +132,7 @@ impl Directory {
     pub(super) fn sound(root: &Path, files: &Files) -> Self {
         let (mut found, findings) = Self::look(root, files);
         let wrong: BTreeSet<&str> = findings.iter().map(|finding| finding.file.as_str()).collect();
-        let is_sound = |located: &Located| !wrong.contains(located.name.as_str());
+        let is_sound = |located: &LocatedValue| !wrong.contains(located.name.as_str());
         found.assets.retain(|asset| is_sound(&asset.located));
         found.workloads.retain(|(_, located)| is_sound(located));
         found.releases.retain(|(_, located)| is_sound(located));
@@ -141,7 +141,7 @@ impl Directory {
 
     /// Reads a directory, and collects all findings.
     fn look(root: &Path, files: &Files) -> (Self, Vec<Finding>) {
-        let mut reading = Reading { root, findings: Vec::new(), broken: BTreeSet::new(), room: MOST_BYTES };
+        let mut reading = Reading { root, findings: Vec::new(), broken: BTreeSet::new(), room: MAX_DIRECTORY_BYTES };
         let mut assets: Vec<WantedAsset> = Vec::new();
         for path in files.inside("assets") {
             let asset = reading.asset(path);
@@ -153,10 +153,10 @@ impl Directory {
         assets.extend(reading.flows(files.inside("flows")));
         let workloads: Vec<_> = files.inside("workloads").iter().filter_map(|path| reading.workload(path)).collect();
         reading.unique(&assets);
-        reading.unique_workloads(&workloads);
+        reading.check_unique_workloads(&workloads);
         let releases: Vec<_> =
             files.inside("releases").iter().filter_map(|path| reading.release(path, &assets)).collect();
-        reading.unique_releases(&releases);
+        reading.check_unique_releases(&releases);
         let assets = reading.ordered(assets);
         (Self { assets, workloads, releases }, reading.findings)
     }
@@ -168,7 +168,7 @@ impl Reading<'_> {
         found.map_err(|finding| self.findings.push(finding)).ok()
     }
 
-    fn parsed(&mut self, path: &Path) -> Option<Located> {
+    fn parsed(&mut self, path: &Path) -> Option<LocatedValue> {
         let parsed = Source::found(path).and_then(|source| source.parsed());
         self.noted(parsed)
     }
@@ -197,7 +197,7 @@ impl Reading<'_> {
         &mut self,
         kind: AssetKind,
         (slug, owner_ref): (String, String),
-        mut located: Located,
+        mut located: LocatedValue,
     ) -> Option<WantedAsset> {
         let problems = content_problems(kind, &located, "/content");
         // Moved instead of copied, because the whole directory is in memory.
@@ -215,7 +215,7 @@ impl Reading<'_> {
 
     fn flows(&mut self, files: &[PathBuf]) -> Vec<WantedAsset> {
         let (metadata, texts): (Vec<&PathBuf>, Vec<&PathBuf>) =
-            files.iter().partition(|path| stem(path).ends_with(FLOW_METADATA));
+            files.iter().partition(|path| stem(path).record(FLOW_METADATA));
         let mut seen = BTreeSet::new();
         for lonely in &metadata {
             let stem = stem(lonely);
@@ -269,20 +269,20 @@ impl Reading<'_> {
     }
 
     /// Requires that the file name equals the slug.
-    fn named(&mut self, located: &Located, path: &Path, slug: &str, pointer: &str) {
+    fn named(&mut self, located: &LocatedValue, path: &Path, slug: &str, pointer: &str) {
         self.slug(located, pointer, slug);
         if stem(path) != slug {
             self.findings.push(located.finding(pointer, "misnamed_file", "the file name must equal the slug"));
         }
     }
 
-    fn slug(&mut self, located: &Located, pointer: &str, text: &str) {
+    fn slug(&mut self, located: &LocatedValue, pointer: &str, text: &str) {
         if let Err(refusal) = Slug::parse(text) {
             self.findings.push(located.finding(pointer, refusal.code(), refusal.to_string()));
         }
     }
 
-    fn owned(&mut self, located: &Located, owner_ref: &str) {
+    fn owned(&mut self, located: &LocatedValue, owner_ref: &str) {
         if OwnerRef::parse(owner_ref).is_err() {
             let message = "an owner must be `team:` or `user:` and a name of a-z, 0-9 and ._@+-";
             self.findings.push(located.finding("/owner_ref", "invalid_manifest", message));

@@ -15,7 +15,7 @@ use std::{
 const AT_ONCE: usize = 8;
 
 /// The state of a server's workspace.
-pub(super) struct Estate {
+pub(super) struct RemoteState {
     /// Assets visible from the workspace, including archived ones, whose slugs stay taken.
     pub(super) assets: BTreeMap<String, Value>,
     /// The versions of the requested assets, newest first.
@@ -25,7 +25,7 @@ pub(super) struct Estate {
     pub(super) by_slug: BTreeSet<String>,
 }
 
-impl Estate {
+impl RemoteState {
     /// Reads the assets and workloads, and the versions of all assets that the directory reaches.
     pub(super) fn read(server: &Server, wanted: &Directory) -> Result<Self, Failure> {
         let workspace = [("workspace_id", server.workspace()?)];
@@ -57,7 +57,7 @@ impl Estate {
     }
 
     /// The versions of an asset with this checksum, newest first.
-    pub(super) fn versions_of(&self, slug: &str, checksum: &str) -> impl Iterator<Item = &Value> {
+    pub(super) fn versions_with_checksum(&self, slug: &str, checksum: &str) -> impl Iterator<Item = &Value> {
         let versions = self.versions.get(slug).into_iter().flatten();
         versions.filter(move |version| word(version, "checksum") == checksum)
     }
@@ -67,7 +67,7 @@ impl Estate {
     pub(super) fn usable(&self, slug: &str, checksum: &str) -> Option<&Value> {
         let newest = self.labelled(slug, None);
         let is_newest = |version: &&Value| newest.is_some_and(|newest| std::ptr::eq(newest, *version));
-        self.versions_of(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
+        self.versions_with_checksum(slug, checksum).next().filter(|found| !self.by_slug.contains(slug) || is_newest(found))
     }
 
     /// The version of an asset with this label, or the newest without one.

@@ -10,7 +10,7 @@ pub(super) use asset::asset_step;
 pub(super) use release::{bound_in, release_step};
 pub(super) use workload::{differing_fields, workload_step};
 
-use super::{Rest, directory::Directory, estate::Estate, manifest::BindingManifest};
+use super::{Rest, directory::Directory, estate::RemoteState, manifest::BindingManifest};
 use crate::{failure::Failure, server::Server};
 use fairway_domain::{asset::kind::AssetKind, release::StateName};
 use serde::Serialize;
@@ -126,12 +126,12 @@ pub(super) enum ReleaseAction {
 pub(super) struct Unmanaged {
     pub(super) slug: String,
     pub(super) asset_id: String,
-    pub(super) action: RestAction,
+    pub(super) action: UnmanagedAction,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum RestAction {
+pub(super) enum UnmanagedAction {
     Leave,
     Archive,
     /// The asset cannot be archived: a remaining release or content depends on it.
@@ -144,14 +144,14 @@ impl Plan {
         self.assets.iter().all(|step| step.action == AssetAction::Reuse)
             && self.workloads.iter().all(|step| step.action == WorkloadAction::Keep)
             && self.releases.iter().all(|step| step.action == ReleaseAction::Keep)
-            && self.unmanaged.iter().all(|rest| rest.action == RestAction::Leave)
+            && self.unmanaged.iter().all(|rest| rest.action == UnmanagedAction::Leave)
     }
 
     /// Adds the content diff of each new version. Diffs of long texts are slow, and `status` does not need them.
-    pub(super) fn with_differences(mut self, wanted: &Directory, estate: &Estate) -> Self {
+    pub(super) fn with_diffs(mut self, wanted: &Directory, estate: &RemoteState) -> Self {
         for (step, asset) in self.assets.iter_mut().zip(&wanted.assets) {
             if step.action == AssetAction::Version {
-                step.diff = Some(asset::asset_difference(asset, estate));
+                step.diff = Some(asset::asset_diff(asset, estate));
             }
         }
         self
@@ -163,7 +163,7 @@ impl Plan {
         let blocked: Vec<&str> = self
             .unmanaged
             .iter()
-            .filter(|rest| rest.action == RestAction::InUse)
+            .filter(|rest| rest.action == UnmanagedAction::InUse)
             .map(|rest| rest.slug.as_str())
             .collect();
         if blocked.is_empty() {
@@ -177,7 +177,7 @@ impl Plan {
 
     /// # Errors
     /// When the saved plan differs from this one, or was made for another server.
-    pub(super) fn refuse_if_other(&self, agreed: &Value) -> Result<(), Failure> {
+    pub(super) fn refuse_if_different(&self, agreed: &Value) -> Result<(), Failure> {
         if agreed.get("server").and_then(Value::as_str) != Some(self.server.as_str()) {
             let message = "plan_of_another_server: the plan was made for another server; nothing was changed";
             return Err(Failure::Unfit(message.to_owned()));
@@ -196,13 +196,13 @@ pub(super) fn stale(what: &str, outcome: &str) -> Failure {
 ///
 /// # Errors
 /// All parts of the directory that conflict with the server's state.
-pub(super) fn plan(server: &Server, wanted: &Directory, estate: &Estate, rest: Rest) -> Result<Plan, Failure> {
+pub(super) fn plan(server: &Server, wanted: &Directory, estate: &RemoteState, rest: Rest) -> Result<Plan, Failure> {
     let mut findings = Vec::new();
     let assets: Vec<AssetStep> = wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
     let mut looking = reference::Looking::new(wanted, estate);
     for (asset, step) in wanted.assets.iter().zip(&assets) {
         asset::ruled_out(asset, (wanted, estate), &assets, &mut findings);
-        looking.at_version((asset, step), &mut findings);
+        looking.check_asset((asset, step), &mut findings);
     }
     for (workload, located) in &wanted.workloads {
         workload::ruled_out((workload, located), estate, &mut findings);

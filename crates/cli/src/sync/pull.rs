@@ -6,7 +6,7 @@ mod page;
 mod there;
 
 use super::{
-    estate::{Estate, at_once, word},
+    estate::{RemoteState, at_once, word},
     manifest::{AssetManifest, BindingManifest, FlowMetadata, ReleaseManifest, WorkloadManifest},
 };
 use crate::{
@@ -16,18 +16,18 @@ use crate::{
     text::plain,
 };
 use fairway_domain::{asset::kind::AssetKind, slug::Slug};
-use gone::Gone;
+use gone::RemovedFiles;
 use page::Page;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
 };
-use there::There;
+use there::LocalState;
 
 pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<(), Failure> {
-    let mut there = There::look(directory)?;
-    let estate = Estate::read(server, &there.wanted)?;
+    let mut there = LocalState::look(directory)?;
+    let estate = RemoteState::read(server, &there.wanted)?;
     there.compare(server, &estate)?;
     let workspace = server.workspace()?;
     let mut pages = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
             && matches!(word(asset, "lifecycle_state"), "active" | "draft")
     };
     let assets: Vec<&Value> = estate.assets.values().filter(is_ours).collect();
-    let newest = at_once(&assets, |asset| newest_of(server, asset))?;
+    let newest = at_once(&assets, |asset| newest_version(server, asset))?;
     let mut labels = BTreeMap::new();
     for (asset, version) in assets.iter().zip(newest) {
         // An asset without a version has no content to write.
@@ -51,14 +51,14 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
         {
             continue;
         }
-        pages.push(workload_page(&there, workload)?);
-        pages.extend(release_pages(server, &there, (workload, &estate), &labels)?);
+        pages.push(workload_file(&there, workload)?);
+        pages.extend(release_files(server, &there, (workload, &estate), &labels)?);
     }
-    let gone = Gone::look(server, &there, &estate, &pages)?;
+    let gone = RemovedFiles::look(server, &there, &estate, &pages)?;
     let (kept, changed): (Vec<Page>, Vec<Page>) =
         pages.into_iter().partition(|page| there.is_kept(&page.path) || page.is_there());
     // All obstacles are found before the first write.
-    changed.iter().try_for_each(Page::may_be_written)?;
+    changed.iter().try_for_each(Page::check_writable)?;
     for page in &changed {
         page.write()?;
         tell(&format!("wrote {}", page.path.display()));
@@ -79,9 +79,9 @@ pub(super) fn pull(server: &Server, output: Output, directory: &Path) -> Result<
 }
 
 /// The newest version of an asset.
-fn newest_of(server: &Server, asset: &Value) -> Result<Option<Value>, Failure> {
+fn newest_version(server: &Server, asset: &Value) -> Result<Option<Value>, Failure> {
     let (asset_id, query) = (text(asset, "asset_id")?, [("workspace_id", server.workspace()?)]);
-    let Some(newest) = server.list_some(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next() else {
+    let Some(newest) = server.list_first(&["assets", asset_id, "versions"], &query, 1)?.into_iter().next() else {
         return Ok(None);
     };
     with_text(server, asset, newest).map(Some)
@@ -104,7 +104,7 @@ fn name<'v>(value: &'v Value, member: &str) -> Result<&'v str, Failure> {
     Slug::parse(found).map(|_| found).map_err(refused)
 }
 
-fn asset_pages(there: &There<'_>, asset: &Value, version: &Value) -> Result<Vec<Page>, Failure> {
+fn asset_pages(there: &LocalState<'_>, asset: &Value, version: &Value) -> Result<Vec<Page>, Failure> {
     let (slug, owner_ref) = (name(asset, "slug")?.to_owned(), text(asset, "owner_ref")?.to_owned());
     let content = version.get("content").cloned().unwrap_or_default();
     let kind = AssetKind::parse(text(asset, "asset_kind")?);
@@ -126,7 +126,7 @@ fn asset_pages(there: &There<'_>, asset: &Value, version: &Value) -> Result<Vec<
     Ok(vec![flow, Page::of(there.path("flows", &format!("{slug}.meta")), &FlowMetadata { owner_ref })?])
 }
 
-fn workload_page(there: &There<'_>, workload: &Value) -> Result<Page, Failure> {
+fn workload_file(there: &LocalState<'_>, workload: &Value) -> Result<Page, Failure> {
     let member =
         |name: &str| workload.get(name).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned);
     let manifest = WorkloadManifest {
@@ -141,10 +141,10 @@ fn workload_page(there: &There<'_>, workload: &Value) -> Result<Page, Failure> {
 }
 
 /// A file for each environment in which a release of the workload serves.
-fn release_pages(
+fn release_files(
     server: &Server,
-    there: &There<'_>,
-    (workload, estate): (&Value, &Estate),
+    there: &LocalState<'_>,
+    (workload, estate): (&Value, &RemoteState),
     newest: &BTreeMap<String, String>,
 ) -> Result<Vec<Page>, Failure> {
     let workload_id = text(workload, "workload_id")?;
@@ -171,7 +171,7 @@ fn release_pages(
             environment: environment.to_owned(),
             target_lane: text(&active, "target_lane")?.to_owned(),
             bindings,
-            example_inputs: There::example_inputs(&path).unwrap_or_default(),
+            example_inputs: LocalState::example_inputs(&path).unwrap_or_default(),
         };
         pages.push(Page::of(path, &manifest)?);
     }
@@ -179,7 +179,7 @@ fn release_pages(
 }
 
 /// The binding of a version that is not its asset's newest.
-fn older(server: &Server, estate: &Estate, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
+fn older(server: &Server, estate: &RemoteState, role: AssetKind, version: &str) -> Result<BindingManifest, Failure> {
     let of_kind = estate.assets.values().filter(|asset| word(asset, "asset_kind") == role.as_str());
     for asset in of_kind {
         let path = ["assets", text(asset, "asset_id")?, "versions"];

@@ -3,7 +3,7 @@
 //! The server resolves references at submission. A release includes the directory's content only if the newest
 //! version has it.
 
-use super::{directory::Directory, estate::Estate};
+use super::{directory::Directory, estate::RemoteState};
 use fairway_domain::asset::{
     kind::AssetKind,
     reference::{AssetReference, references},
@@ -23,7 +23,7 @@ pub(super) struct Reached {
 impl Reached {
     /// Follows references from the directory's contents, and from the versions that its releases pin. Assets outside
     /// the directory are those of the server.
-    pub(super) fn from(wanted: &Directory, estate: &Estate) -> Self {
+    pub(super) fn from(wanted: &Directory, estate: &RemoteState) -> Self {
         let mut walk = Walk { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new(), reached: Self::default() };
         for (release, _) in &wanted.releases {
             let named = release.bindings.iter().filter_map(|binding| Some((&binding.asset, binding.version.as_ref()?)));
@@ -40,7 +40,7 @@ impl Reached {
 /// The traversal state.
 struct Walk<'w> {
     wanted: &'w Directory,
-    estate: &'w Estate,
+    estate: &'w RemoteState,
     /// Visited slugs and labels. References between server assets may form cycles.
     seen: BTreeSet<(String, Option<String>)>,
     waiting: Vec<(AssetKind, &'w Value)>,

@@ -1,10 +1,10 @@
 //! Prints plans as text or as JSON and YAML.
 
-use super::plan::{AssetAction, Plan, ReleaseAction, RestAction, WorkloadAction};
+use super::plan::{AssetAction, Plan, ReleaseAction, UnmanagedAction, WorkloadAction};
 use crate::{
     failure::Failure,
     output::{Output, say},
-    text::{plain, plain_lines},
+    text::{plain, sanitize_lines},
 };
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
                 if let Some(because) = step.because {
                     say(&format!("    {because}"))?;
                 }
-                for line in plain_lines(step.diff.as_deref().unwrap_or_default()).lines() {
+                for line in sanitize_lines(step.diff.as_deref().unwrap_or_default()).lines() {
                     say(&format!("    {line}"))?;
                 }
             }
@@ -59,9 +59,9 @@ pub(super) fn plan(output: Output, plan: &Plan) -> Result<(), Failure> {
     }
     for rest in &plan.unmanaged {
         match rest.action {
-            RestAction::Leave => say(&format!("? asset {} is not in the directory; kept", plain(&rest.slug)))?,
-            RestAction::Archive => say(&format!("- asset {} is archived", plain(&rest.slug)))?,
-            RestAction::InUse => say(&format!(
+            UnmanagedAction::Leave => say(&format!("? asset {} is not in the directory; kept", plain(&rest.slug)))?,
+            UnmanagedAction::Archive => say(&format!("- asset {} is archived", plain(&rest.slug)))?,
+            UnmanagedAction::InUse => say(&format!(
                 "! asset {} cannot be archived: a remaining release or content depends on it",
                 plain(&rest.slug)
             ))?,

@@ -10,7 +10,7 @@ const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 /// An endpoint with scripted responses, of which the last one repeats, and a terminal connected to it.
 async fn saying(scripts: Vec<Script>) -> (FaultyEndpoint, Terminal) {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says_in_turn(scripts);
+    endpoint.respond_in_sequence(scripts);
     let terminal = Terminal { server: Some(endpoint.url("")), ..Terminal::offline() };
     (endpoint, terminal)
 }
@@ -21,7 +21,7 @@ fn keys(endpoint: &FaultyEndpoint) -> (usize, BTreeSet<String>) {
     (posted.len(), posted.iter().map(|asked| asked.header("idempotency-key").unwrap().to_owned()).collect())
 }
 
-fn names_the_key(err: &str, keys: &BTreeSet<String>) -> bool {
+fn reports_key(err: &str, keys: &BTreeSet<String>) -> bool {
     keys.len() == 1 && keys.iter().all(|key| err.contains(&format!("`--idempotency-key {key}`")))
 }
 
@@ -62,7 +62,7 @@ async fn reports_idempotency_key_after_a_lost_response() {
         assert_eq!(output.code, code, "{words:?}: {}", output.err);
         let (asked, keys) = keys(&endpoint);
         assert!(asked >= 2 && asked <= most, "{words:?}: {asked}");
-        assert!(names_the_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
+        assert!(reports_key(&output.err, &keys), "{words:?}: {keys:?} {}", output.err);
     }
     // The command with that key submits again.
     let queued = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));

@@ -2,7 +2,7 @@
 
 use crate::{
     Came,
-    stranger::{RUN, begun, delta, event, run, speaking_to},
+    stranger::{RUN, begun, delta, event, run, connected_to},
 };
 use fairway_testkit::{FaultyEndpoint, Script};
 use serde_json::json;
@@ -13,35 +13,35 @@ async fn resumes_a_dropped_stream_after_the_last_event() {
     let endpoint = FaultyEndpoint::start().await;
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let whole = json!("Hello, world");
-    endpoint.says_in_turn([
-        begun([started.clone(), delta(2, "Hello, ")]).broken_off(),
+    endpoint.respond_in_sequence([
+        begun([started.clone(), delta(2, "Hello, ")]).truncated(),
         // The run has ended meanwhile, and the printed part of its answer is incomplete.
         run("completed", &whole),
         Script::events([delta(3, "world"), event(4, "execution.completed", &json!({}))]),
         run("completed", &whole),
     ]);
     let words = ["run", "w", "--env", "dev", "--stream"];
-    let output = speaking_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
     let asked = endpoint.requests();
     assert_eq!((asked[2].header("last-event-id"), asked.len()), (Some("2"), 4));
 
     // The connection drops after the final text.
-    endpoint.says_in_turn([
-        begun([started.clone(), delta(2, "Hello, world")]).broken_off(),
+    endpoint.respond_in_sequence([
+        begun([started.clone(), delta(2, "Hello, world")]).truncated(),
         run("completed", &whole),
         Script::status(204, ""),
         run("completed", &whole),
     ]);
-    let output = speaking_to(&endpoint).run(&words);
+    let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, world\n"), "{}", output.err);
 
     // When no stream can be resumed, the whole answer is printed.
-    let mut scripts = vec![begun([started, delta(2, "Hello, ")]).broken_off()];
+    let mut scripts = vec![begun([started, delta(2, "Hello, ")]).truncated()];
     scripts.extend([run("completed", &whole), Script::reset()].iter().cycle().take(10).cloned());
     scripts.push(run("completed", &whole));
-    endpoint.says_in_turn(scripts);
-    let output = speaking_to(&endpoint).run(&words);
+    endpoint.respond_in_sequence(scripts);
+    let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str()), (0, "Hello, \nHello, world\n"), "{}", output.err);
     assert!(output.err.contains("the stream was interrupted"), "{}", output.err);
 }
@@ -53,14 +53,14 @@ async fn detects_review_and_end_behind_a_silent_stream() {
     let silent = || begun([started.clone()]).hanging();
     let words = ["run", "w", "--env", "dev", "--wait", "150s"];
     let review = run("awaiting_review", &json!(null));
-    endpoint.says_in_turn([silent(), run("running", &json!(null)), review.clone(), review]);
-    let output = speaking_to(&endpoint).run(&words);
+    endpoint.respond_in_sequence([silent(), run("running", &json!(null)), review.clone(), review]);
+    let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, endpoint.count()), (5, 4), "{}", output.err);
     assert!(output.err.contains("the answer awaits review"), "{}", output.err);
 
     let ended = run("completed", &json!("done"));
-    endpoint.says_in_turn([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
-    let output = speaking_to(&endpoint).run(&words);
+    endpoint.respond_in_sequence([silent(), ended.clone(), ended.clone(), Script::status(204, ""), ended]);
+    let output = connected_to(&endpoint).run(&words);
     assert_eq!((output.code, output.out.as_str(), endpoint.count()), (0, "done\n", 9), "{}", output.err);
     assert_eq!(endpoint.requests()[7].header("last-event-id"), Some("1"), "the stream is resumed after the last event");
 }
@@ -68,7 +68,7 @@ async fn detects_review_and_end_behind_a_silent_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reports_run_id_before_any_event() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let words = ["run", "w", "--env", "dev", "--wait", "2s"];
     let queued = || run("queued", &json!(null));
     let busy = json!({ "detail": { "error": "unavailable", "message": "Come back." }, "request_id": "r" }).to_string();
@@ -89,8 +89,8 @@ async fn reports_run_id_before_any_event() {
         (vec![Script::reset(), Script::status(502, "<html>"), run("completed", &json!("done"))], 0, "responds again"),
     ] {
         let before = endpoint.count();
-        let scripts = [begun([]).broken_off()].into_iter().chain(then);
-        endpoint.says_in_turn(scripts);
+        let scripts = [begun([]).truncated()].into_iter().chain(then);
+        endpoint.respond_in_sequence(scripts);
         let output = terminal.run(&words);
         assert_eq!(output.code, code, "{says}: {}", output.err);
         assert!(output.err.starts_with(&format!("run {RUN} is accepted\n")), "{}", output.err);
@@ -123,8 +123,8 @@ async fn output_is_independent_of_poll_and_event_order() {
     };
 
     // The events arrive after the poll.
-    endpoint.says_in_turn([late, ended.clone()]);
-    let terminal = speaking_to(&endpoint);
+    endpoint.respond_in_sequence([late, ended.clone()]);
+    let terminal = connected_to(&endpoint);
     let child = terminal.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The run is polled after a silence; only then does the stream continue.
     endpoint.asked(2).await;
@@ -135,12 +135,12 @@ async fn output_is_independent_of_poll_and_event_order() {
 
     // The stream is dead, and the remaining events are requested again.
     let taken_up = Script::events([rest.clone()]);
-    endpoint.says_in_turn([begun([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
+    endpoint.respond_in_sequence([begun([first.clone()]).hanging(), ended.clone(), ended.clone(), taken_up, ended.clone()]);
     let dead = terminal.run(&words);
     assert_eq!((dead.code, dead.out.as_str(), step_lines(&dead)), (0, "Hello\n", step_lines(&behind)), "{}", dead.err);
 
     // A client that connects after the end prints the same.
-    endpoint.says_in_turn([ended.clone(), Script::events([first, rest]), ended]);
+    endpoint.respond_in_sequence([ended.clone(), Script::events([first, rest]), ended]);
     let after = terminal.run(&["executions", "wait", RUN, "--stream"]);
     assert_eq!(
         (after.code, after.out.as_str(), step_lines(&after)),
@@ -153,11 +153,11 @@ async fn output_is_independent_of_poll_and_event_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn wait_for_an_existing_run_survives_an_outage() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let busy = Script::status(503, "<html>nobody is there");
     let wait = |time: &str| terminal.run(&["executions", "wait", RUN, "--wait", time]);
     let bad = Script::status(502, "<html>");
-    endpoint.says_in_turn([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
+    endpoint.respond_in_sequence([Script::reset(), busy.clone(), bad.clone(), run("completed", &json!("done"))]);
     let output = wait("60s");
     assert_eq!((output.code, output.out.as_str()), (0, "done\n"), "{}", output.err);
     assert!(output.err.contains("retrying") && output.err.contains("responds again"), "{}", output.err);
@@ -182,7 +182,7 @@ async fn wait_for_an_existing_run_survives_an_outage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_server_does_not_extend_the_wait() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let timed = |words: &[&str]| {
         let since = Instant::now();
         (terminal.run(words), since.elapsed().as_secs())
@@ -194,7 +194,7 @@ async fn silent_server_does_not_extend_the_wait() {
 
     // Frozen after the first event: a poll begins after 3 s and ends soon after the wait.
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
-    endpoint.says_in_turn([begun([started]).hanging(), Script::hang()]);
+    endpoint.respond_in_sequence([begun([started]).hanging(), Script::hang()]);
     let before = endpoint.count();
     let (output, took) = timed(&["run", "w", "--env", "dev", "--wait", "4s"]);
     assert!(output.code == 3 && took < 12, "{took} s: {}", output.err);
@@ -208,13 +208,13 @@ async fn silent_server_does_not_extend_the_wait() {
 async fn abandons_a_dead_connection_and_resumes_the_stream() {
     let endpoint = FaultyEndpoint::start().await;
     let started = event(7, "execution.started", &json!({ "execution_id": RUN }));
-    endpoint.says_in_turn([begun([started]).hanging(), run("running", &json!(null))]);
-    let terminal = speaking_to(&endpoint);
+    endpoint.respond_in_sequence([begun([started]).hanging(), run("running", &json!(null))]);
+    let terminal = connected_to(&endpoint);
     let mut command = terminal.command(&["run", "w", "--env", "dev", "--wait", "10m"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let taken_up = loop {
         let seen = endpoint.count();
-        if let Some(asked) = endpoint.requests().into_iter().find(|asked| asked.path.ends_with("/events")) {
+        if let Some(asked) = endpoint.requests().into_iter().find(|asked| asked.path.record("/events")) {
             break asked;
         }
         endpoint.asked(seen + 1).await;

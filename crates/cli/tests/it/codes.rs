@@ -4,7 +4,7 @@ use crate::root;
 use std::{collections::BTreeSet, fs, path::Path};
 
 /// The expressions that precede the code of a finding.
-const MAKERS: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
+const CODE_PREFIXES: [&str; 6] = ["Finding::whole(", ".finding(", "wrong(", "Fault::new(", "Self::new(", "code: "];
 
 /// The sources of the command line without tests.
 fn sources() -> String {
@@ -31,7 +31,7 @@ fn is_code(text: &str) -> bool {
 /// The first code-like string after each finding expression, and code prefixes of failure messages.
 fn made(sources: &str) -> BTreeSet<&str> {
     let mut codes = BTreeSet::new();
-    for maker in MAKERS {
+    for maker in CODE_PREFIXES {
         for (at, _) in sources.match_indices(maker) {
             let rest = &sources[at + maker.len()..];
             let end = (0..=rest.len().min(160)).rev().find(|end| rest.is_char_boundary(*end)).unwrap();

@@ -225,7 +225,7 @@ async fn prompt_rendering_equals_the_server_s() {
         let asset_version_id = made.json()["asset_version_id"].as_str().unwrap().to_owned();
         let kind = "prompt_template".to_owned();
         let prompt = Version { asset_id, asset_version_id, kind, slug: name.to_owned() };
-        let workload = given.active_with(name, vec![prompt, model.clone(), policy.clone()]).await;
+        let workload = given.active_workload_with(name, vec![prompt, model.clone(), policy.clone()]).await;
         for arguments in asked {
             let local = render(&arguments);
             let body = json!({ "environment": "dev", "inputs": arguments });
@@ -310,7 +310,7 @@ async fn policy_decisions_equal_the_server_s() {
             let expected = if difference.starts_with("outcome") { *outcome } else { "" };
             assert!(difference.contains(&format!("decided {expected}")), "{remote}: {difference}");
             assert!(
-                difference.ends_with(&format!("reason_code: expected unheard-of, decided {reason}")),
+                difference.record(&format!("reason_code: expected unheard-of, decided {reason}")),
                 "{remote}: {difference}"
             );
             compared += 1;
@@ -329,7 +329,7 @@ async fn run_decisions_equal_scenario_decisions() {
         { "id": "owed", "condition": "actor.ref == \"user:ada\" && inputs.n > 7", "outcome": "allow_with_obligations",
           "reason_code": "owed", "obligations": ["redact_output"] },
     ]);
-    let policy = app.given().policy_of("policy", rules.clone()).await;
+    let policy = app.given().policy_with_rules("policy", rules.clone()).await;
     let workload = app.given().active_under("main", policy).await;
     let terminal = Terminal::offline();
     let mut scenarios = Vec::new();

@@ -25,13 +25,13 @@ fn known() -> BTreeSet<String> {
 }
 
 /// A terminal that records its successful commands.
-struct Walker<'w> {
+struct CommandRecorder<'w> {
     terminal: Terminal,
     known: &'w BTreeSet<String>,
     walked: &'w RefCell<BTreeSet<String>>,
 }
 
-impl Walker<'_> {
+impl CommandRecorder<'_> {
     fn note(&self, words: &[&str]) {
         let command = (1..=words.len()).map(|most| words[..most].join("-")).find(|name| self.known.contains(name));
         self.walked.borrow_mut().insert(command.unwrap_or_else(|| panic!("{words:?} is not a command")));
@@ -64,8 +64,8 @@ async fn runs_every_command_against_a_server() {
     workload(&app).await;
     let (known, walked) = (known(), RefCell::default());
     let (ada, grace) = contents(&app);
-    let ada = Walker { terminal: ada, known: &known, walked: &walked };
-    let grace = Walker { terminal: grace, known: &known, walked: &walked };
+    let ada = CommandRecorder { terminal: ada, known: &known, walked: &walked };
+    let grace = CommandRecorder { terminal: grace, known: &known, walked: &walked };
 
     without_a_server(&ada);
     let address = ada.terminal.server.clone().unwrap();
@@ -87,7 +87,7 @@ async fn runs_every_command_against_a_server() {
     assert!(missed.is_empty(), "no scenario runs {missed:?}");
 }
 
-fn without_a_server(ada: &Walker<'_>) {
+fn without_a_server(ada: &CommandRecorder<'_>) {
     assert_eq!(ada.done(&["asset", "check", "demo/assets/ticket-policy.yaml"]), "valid\n");
     assert_eq!(ada.done(&["flow", "validate", "demo/flows/ticket-flow.yaml"]), "valid\n");
     let rendered =
@@ -100,7 +100,7 @@ fn without_a_server(ada: &Walker<'_>) {
     assert!(pages.join("fairway-releases-advance.1").exists());
 }
 
-fn assets(ada: &Walker<'_>) {
+fn assets(ada: &CommandRecorder<'_>) {
     let files = directory(&[
         ("style.yaml", "{name: style, description: How, body: Be brief.}\n"),
         ("next.yaml", "{name: style, description: How, body: Be kind.}\n"),
@@ -119,7 +119,7 @@ fn assets(ada: &Walker<'_>) {
     }
 }
 
-fn flows(ada: &Walker<'_>) {
+fn flows(ada: &CommandRecorder<'_>) {
     let text =
         |answer: &str| format!("entry_step: end\nsteps: [{{id: end, type: return, output: {{said: {answer}}}}}]\n");
     let files = directory(&[("one.yaml", &text("one")), ("two.yaml", &text("two"))]);
@@ -133,14 +133,14 @@ fn flows(ada: &Walker<'_>) {
 }
 
 /// The lanes that a release holds.
-fn held(ada: &Walker<'_>, by: &str) -> Vec<String> {
+fn held(ada: &CommandRecorder<'_>, by: &str) -> Vec<String> {
     let lanes = ada.json(&["releases", "lanes", "sorter", "--env", "dev"]);
     let lanes = lanes.as_array().unwrap().iter().filter(|lane| lane["holder"] == by);
     lanes.map(|lane| lane["lane"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Creates two releases that serve one after the other, the second by a rollout.
-fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
+fn releases(ada: &CommandRecorder<'_>, grace: &CommandRecorder<'_>) -> (String, String) {
     let draft = |bound: &[&str]| {
         let words = [&["releases", "create", "sorter", "--env", "dev", "--policy", "sort-policy"], bound].concat();
         let release = ada.json(&words);
@@ -167,7 +167,7 @@ fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
     assert!(grace.done(&["releases", "gates", &first]).contains("approved"));
     grace.done(&["releases", "activate", &first, "--lane", "restricted"]);
     assert_eq!(held(ada, &first), ["restricted"], "that lane alone");
-    assert!(grace.done(&["releases", "watch", &first]).ends_with("active\n"));
+    assert!(grace.done(&["releases", "watch", &first]).record("active\n"));
     assert!(ada.done(&["releases", "list", "--workload", "sorter", "--state", "active"]).contains(&first));
     for lane in ["guided", "standard"] {
         grace.done(&["releases", "activate", &first, "--lane", lane]);
@@ -189,7 +189,7 @@ fn releases(ada: &Walker<'_>, grace: &Walker<'_>) -> (String, String) {
     (first, second)
 }
 
-fn runs(ada: &Walker<'_>) {
+fn runs(ada: &CommandRecorder<'_>) {
     assert!(ada.done(&["workloads", "list"]).contains("sorter"));
     assert_eq!(ada.json(&["workloads", "show", "sorter"])["slug"], "sorter");
     assert_eq!(ada.json(&["workloads", "suspend", "sorter"])["status"], "suspended");
@@ -211,7 +211,7 @@ fn runs(ada: &Walker<'_>) {
     assert!(ada.done(&["audit", "list", "--limit", "200"]).contains("execution.ended"));
 }
 
-fn directories(ada: &Walker<'_>) {
+fn directories(ada: &CommandRecorder<'_>) {
     assert!(ada.done(&["sync", "plan", "examples/sync"]).contains("+ release of letters for dev is drafted"));
     let applied = ada.json(&["sync", "apply", "examples/sync"]);
     assert_eq!(applied["releases"][0]["state"], json!("draft"), "{applied}");

@@ -11,7 +11,7 @@ use std::{
 pub(crate) const RUN: &str = "019a0000-0000-7000-8000-000000000001";
 
 /// A terminal connected to the endpoint.
-pub(crate) fn speaking_to(endpoint: &FaultyEndpoint) -> Terminal {
+pub(crate) fn connected_to(endpoint: &FaultyEndpoint) -> Terminal {
     Terminal { server: Some(endpoint.url("")), ..Terminal::offline() }
 }
 
@@ -64,7 +64,7 @@ async fn refuses_redirects_and_foreign_next_links() {
     assert_eq!((home.count(), other.count()), (2, 0), "no request goes to another origin");
     // A link to the same origin is followed.
     let page = |link: &str| Script::json(&json!([{ "index": 1 }])).header("Link", link);
-    home.says_in_turn([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
+    home.respond_in_sequence([page("</v1/audit/events?cursor=y>; rel=\"next\""), Script::json(&json!([{ "index": 2 }]))]);
     let output = Terminal::offline().run(&list);
     assert_eq!((output.code, home.count()), (0, 4), "{}", output.err);
     assert_eq!(home.requests()[3].path, "/v1/audit/events?cursor=y");
@@ -74,13 +74,13 @@ async fn refuses_redirects_and_foreign_next_links() {
 async fn bounds_endless_lists_and_events() {
     let endpoint = FaultyEndpoint::start().await;
     endpoint.says(Script::json(&json!([])).header("Link", "</v1/audit/events?cursor=y>; rel=\"next\""));
-    let output = speaking_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
+    let output = connected_to(&endpoint).run(&["audit", "list", "--limit", "100000"]);
     assert_eq!((output.code, endpoint.count()), (3, 5000), "{}", output.err);
 
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let endless = format!("data: {}", "x".repeat(33 << 20));
     endpoint.says(begun([started, endless]).hanging());
-    let output = speaking_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
+    let output = connected_to(&endpoint).run(&["run", "w", "--env", "dev", "--wait", "60s"]);
     assert_eq!(output.code, 1, "{}", output.err);
     assert!(output.err.contains("exceeds the size limit"), "{}", output.err);
 }
@@ -88,7 +88,7 @@ async fn bounds_endless_lists_and_events() {
 #[tokio::test(flavor = "multi_thread")]
 async fn retries_once_under_the_same_key_after_a_lost_response() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(2, "execution.completed", &json!({}));
     let accepted = Script::json(&json!({ "execution_id": RUN, "status": "queued" }));
@@ -101,7 +101,7 @@ async fn retries_once_under_the_same_key_after_a_lost_response() {
         ),
     ] {
         let before = endpoint.count();
-        endpoint.says_in_turn(scripts);
+        endpoint.respond_in_sequence(scripts);
         let output = terminal.run(&words);
         assert_eq!(output.code, 0, "{words:?}: {}", output.err);
         let asked = endpoint.requests().split_off(before);
@@ -123,7 +123,7 @@ async fn reports_status_of_foreign_responses() {
     let endpoint = FaultyEndpoint::start().await;
     for (status, expected) in [(502, "502 Bad Gateway"), (504, "504 Gateway Timeout"), (403, "403 Forbidden")] {
         endpoint.says(Script::status(status, "<html>nothing that Fairway says"));
-        let output = speaking_to(&endpoint).run(&["audit", "list"]);
+        let output = connected_to(&endpoint).run(&["audit", "list"]);
         assert!(output.code == 3 && output.err.contains(expected), "{}", output.err);
     }
 }
@@ -138,7 +138,7 @@ fn release(state: &str, rollout: Option<&str>) -> Script {
 async fn watch_exit_code_reflects_the_release_outcome() {
     let endpoint = FaultyEndpoint::start().await;
     let watch = ["releases", "watch", RUN, "--wait", "1m"];
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     for (state, rollout, code, why) in [
         ("active", None, 0, ""),
         ("active", Some("completed"), 0, ""),
@@ -152,7 +152,7 @@ async fn watch_exit_code_reflects_the_release_outcome() {
         assert!(output.err.contains(why), "{state}: {}", output.err);
     }
     // A failed poll ends the watch only when it is the first.
-    endpoint.says_in_turn([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
+    endpoint.respond_in_sequence([release("active", Some("in_progress")), Script::reset(), release("active", None)]);
     let output = terminal.run(&watch);
     assert!(output.code == 0 && output.err.contains("retrying"), "{}", output.err);
     endpoint.says(Script::reset());
@@ -164,8 +164,8 @@ async fn watch_exit_code_reflects_the_release_outcome() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_ends_when_standard_output_closes() {
     let endpoint = FaultyEndpoint::start().await;
-    endpoint.says_in_turn([release("draft", None), release("approved", None), release("draft", None)]);
-    let terminal = speaking_to(&endpoint);
+    endpoint.respond_in_sequence([release("draft", None), release("approved", None), release("draft", None)]);
+    let terminal = connected_to(&endpoint);
     let mut child = terminal
         .command(&["releases", "watch", RUN, "--wait", "1m"])
         .stdout(Stdio::piped())
@@ -175,7 +175,7 @@ async fn watch_ends_when_standard_output_closes() {
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
-    assert!(line.ends_with("draft\n"), "{line}");
+    assert!(line.record("draft\n"), "{line}");
     drop(lines);
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
@@ -184,9 +184,9 @@ async fn watch_ends_when_standard_output_closes() {
 }
 
 /// Text that a terminal would interpret: colours, 8-bit control sequences and bidirectional controls.
-const OBEYED: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
+const TERMINAL_CONTROLS: &str = "\u{1b}[31m \u{9b}31m \u{7f} \u{202e}gnp.exe \u{2066} \u{61c}";
 
-fn is_obeyed(text: &str) -> bool {
+fn has_terminal_controls(text: &str) -> bool {
     let turns = |letter| matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().any(|letter| (letter.is_control() && letter != '\n') || turns(letter))
 }
@@ -194,40 +194,40 @@ fn is_obeyed(text: &str) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn output_contains_no_terminal_controls() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let graph = json!({
-        "nodes": [{ "id": OBEYED, "type": OBEYED, "data": { "slug": OBEYED } }, { "id": "b", "type": "b", "data": {} }],
-        "edges": [{ "source": OBEYED, "target": "b", "relationship": OBEYED }],
+        "nodes": [{ "id": TERMINAL_CONTROLS, "type": TERMINAL_CONTROLS, "data": { "slug": TERMINAL_CONTROLS } }, { "id": "b", "type": "b", "data": {} }],
+        "edges": [{ "source": TERMINAL_CONTROLS, "target": "b", "relationship": TERMINAL_CONTROLS }],
     });
-    let item = json!({ "execution_id": OBEYED, "status": OBEYED, OBEYED: [OBEYED], "readable": OBEYED });
-    let started = event(1, "execution.started", &json!({ "execution_id": OBEYED }));
+    let item = json!({ "execution_id": TERMINAL_CONTROLS, "status": TERMINAL_CONTROLS, TERMINAL_CONTROLS: [TERMINAL_CONTROLS], "readable": TERMINAL_CONTROLS });
+    let started = event(1, "execution.started", &json!({ "execution_id": TERMINAL_CONTROLS }));
     let ended = event(9, "execution.completed", &json!({}));
     let refused = Script::status(
         400,
-        &json!({ "detail": { "error": OBEYED, "message": OBEYED }, "request_id": OBEYED }).to_string(),
+        &json!({ "detail": { "error": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS }, "request_id": TERMINAL_CONTROLS }).to_string(),
     );
-    let failed = json!({ "execution_id": OBEYED, "status": "failed", "error": { "code": OBEYED, "message": OBEYED } });
+    let failed = json!({ "execution_id": TERMINAL_CONTROLS, "status": "failed", "error": { "code": TERMINAL_CONTROLS, "message": TERMINAL_CONTROLS } });
     for (words, scripts) in [
-        (vec!["audit", "list"], vec![Script::json(&json!([{ "kind": OBEYED, "subject": { "id": OBEYED } }]))]),
+        (vec!["audit", "list"], vec![Script::json(&json!([{ "kind": TERMINAL_CONTROLS, "subject": { "id": TERMINAL_CONTROLS } }]))]),
         (vec!["executions", "show", "x"], vec![Script::json(&item)]),
         (vec!["executions", "show", "x", "-o", "json"], vec![Script::json(&item)]),
         (vec!["executions", "show", "x", "-o", "yaml"], vec![Script::json(&item)]),
         (vec!["executions", "show", "x"], vec![refused]),
-        (vec!["evidence", "graph", OBEYED, "--format", "html"], vec![Script::json(&graph)]),
+        (vec!["evidence", "graph", TERMINAL_CONTROLS, "--format", "html"], vec![Script::json(&graph)]),
         (vec!["evidence", "graph", "x", "--format", "mermaid"], vec![Script::json(&graph)]),
         (vec!["evidence", "graph", "x", "--format", "graph"], vec![Script::json(&graph)]),
-        (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ OBEYED: [item.clone()], "b": item }))]),
-        (vec!["releases", "watch", "x"], vec![Script::json(&json!({ "state": "retired", "updated_at": OBEYED }))]),
+        (vec!["evidence", "graph", "x"], vec![Script::json(&json!({ TERMINAL_CONTROLS: [item.clone()], "b": item }))]),
+        (vec!["releases", "watch", "x"], vec![Script::json(&json!({ "state": "retired", "updated_at": TERMINAL_CONTROLS }))]),
         (vec!["run", "w", "--env", "dev", "--no-wait"], vec![Script::json(&item)]),
         (
             vec!["run", "w", "--env", "dev", "--stream"],
-            vec![begun([started, delta(2, OBEYED), ended]), Script::json(&failed)],
+            vec![begun([started, delta(2, TERMINAL_CONTROLS), ended]), Script::json(&failed)],
         ),
-        (vec!["executions", "wait", "x"], vec![run("completed", &json!(OBEYED))]),
+        (vec!["executions", "wait", "x"], vec![run("completed", &json!(TERMINAL_CONTROLS))]),
     ] {
-        endpoint.says_in_turn(scripts);
+        endpoint.respond_in_sequence(scripts);
         let Came { out, err, .. } = terminal.run(&words);
-        assert!(!is_obeyed(&out) && !is_obeyed(&err), "{words:?}: {out:?} {err:?}");
+        assert!(!has_terminal_controls(&out) && !has_terminal_controls(&err), "{words:?}: {out:?} {err:?}");
         assert!(out.contains("31m") || err.contains("31m"), "the printable text remains: {words:?}: {out:?} {err:?}");
     }
     // Machine-readable output is lossless.
@@ -240,7 +240,7 @@ async fn output_contains_no_terminal_controls() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fails_when_output_cannot_be_written() {
     let endpoint = FaultyEndpoint::start().await;
-    let terminal = speaking_to(&endpoint);
+    let terminal = connected_to(&endpoint);
     let started = event(1, "execution.started", &json!({ "execution_id": RUN }));
     let ended = event(9, "execution.completed", &json!({}));
     let list = Script::json(&json!([{ "index": 1 }]));
@@ -261,14 +261,14 @@ async fn fails_when_output_cannot_be_written() {
             vec![begun([started, delta(2, "Hello"), ended]), run("completed", &json!("Hello"))],
         ),
     ] {
-        endpoint.says_in_turn(scripts.clone());
+        endpoint.respond_in_sequence(scripts.clone());
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = terminal.command(&words).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{words:?}: {err}");
         assert!(err.contains("standard output: "), "{words:?}: {err}");
         // A closed reader is not a failure.
-        endpoint.says_in_turn(scripts);
+        endpoint.respond_in_sequence(scripts);
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let output = terminal.command(&words).stdout(writer).stderr(Stdio::piped()).output().unwrap();

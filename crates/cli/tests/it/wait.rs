@@ -48,7 +48,7 @@ async fn in_line() -> (TestApp, String) {
 }
 
 /// Starts a command that waits for a run; returns the child, the run's id and the remaining messages.
-fn waited_for(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
+fn start_wait(terminal: &Terminal, slug: &str) -> (Child, String, Lines<BufReader<ChildStderr>>) {
     let mut command = terminal.command(&["run", slug, "--env", "dev", "--input", "ticket=a refund", "--wait", "100s"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut messages = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -69,7 +69,7 @@ async fn reports_id_of_a_queued_run_on_exit() {
     assert!(output.err.contains("the run is queued"), "{}", output.err);
 
     for signal in ["-INT", "-TERM"] {
-        let (mut child, run, messages) = waited_for(&terminal, &slug);
+        let (mut child, run, messages) = start_wait(&terminal, &slug);
         Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         let last = messages.map(Result::unwrap).last().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(5), "{signal}: {last}");
@@ -82,7 +82,7 @@ async fn reports_id_of_a_queued_run_on_exit() {
 async fn wait_survives_a_server_restart() {
     let (app, slug) = in_line().await;
     let terminal = Terminal::at(&app);
-    let (child, run, mut messages) = waited_for(&terminal, &slug);
+    let (child, run, mut messages) = start_wait(&terminal, &slug);
     // Restarted at the same address and database, with a worker.
     let anew = TestApp::builder().beside(&app).setting("FAIRWAY_BIND", app.address().to_string());
     app.drain().await;

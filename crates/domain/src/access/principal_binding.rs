@@ -6,7 +6,7 @@ use crate::{
     id::{PrincipalBindingId, WorkloadId},
     idempotency::KeyedOutcome,
     release::lane::Lane,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
     workload::Workload,
@@ -104,7 +104,7 @@ impl PrincipalBinding {
 
 /// A lane that a principal binding selects, as loaded for a caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BoundLane {
+pub struct LaneBinding {
     /// The caller or one of its groups.
     pub principal: ActorRef,
     /// The workload.
@@ -121,10 +121,10 @@ impl CallerLanes {
     /// Resolves the lanes. The actor's own binding overrides those of its groups; among groups, the most restrictive
     /// lane wins.
     #[must_use]
-    pub fn of(actor: &ActorRef, bound: Vec<BoundLane>) -> Self {
+    pub fn of(actor: &ActorRef, bound: Vec<LaneBinding>) -> Self {
         let (own, of_groups): (Vec<_>, Vec<_>) = bound.into_iter().partition(|bound| bound.principal == *actor);
         let mut lanes = BTreeMap::new();
-        for BoundLane { workload_id, lane, .. } in of_groups {
+        for LaneBinding { workload_id, lane, .. } in of_groups {
             lanes.entry(workload_id).and_modify(|most: &mut Lane| *most = lane.min(*most)).or_insert(lane);
         }
         lanes.extend(own.into_iter().map(|bound| (bound.workload_id, bound.lane)));
@@ -160,8 +160,8 @@ pub trait PrincipalBindingStore: Send + Sync {
         &self,
         scope: TenantScope,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<PrincipalBinding>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<PrincipalBinding>, StoreError>;
     /// Stores a binding and raises the access revision.
     async fn commit_principal(
         &self,
@@ -193,8 +193,8 @@ mod tests {
             ("group:calm", second, Lane::Guided),
         ];
         let lanes = |turned: bool| {
-            let one = |(principal, workload_id, lane)| BoundLane { principal: actor(principal), workload_id, lane };
-            let mut bound: Vec<BoundLane> = bound.into_iter().map(one).collect();
+            let one = |(principal, workload_id, lane)| LaneBinding { principal: actor(principal), workload_id, lane };
+            let mut bound: Vec<LaneBinding> = bound.into_iter().map(one).collect();
             if turned {
                 bound.reverse();
             }

@@ -168,13 +168,13 @@ impl Rights {
 
     /// Whether the grants include platform management, which spans all tenants.
     #[must_use]
-    pub fn reach_every_tenant(&self) -> bool {
+    pub fn is_platform_wide(&self) -> bool {
         self.allow(Permission::PlatformManage, &Place::PLATFORM)
     }
 
     /// The only workspace that the grants name, if they name exactly one and no wider scope.
     #[must_use]
-    pub fn home_workspace(&self) -> Option<WorkspaceId> {
+    pub fn sole_workspace(&self) -> Option<WorkspaceId> {
         let mut home = None;
         for grant in &self.grants {
             match (grant.scope, home) {

@@ -9,7 +9,7 @@ use crate::number::LARGEST_EXACT;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
 use std::fmt;
-use writing::{Culprit, Step};
+use writing::{InvalidPath, Step};
 
 /// Prefix of every checksum.
 const PREFIX: &str = "blake3:";
@@ -54,7 +54,7 @@ impl CanonicalRefusal {
         }
     }
 
-    fn of(culprit: Culprit) -> Self {
+    fn of(culprit: InvalidPath) -> Self {
         let pointer = culprit.path.into_iter().rev().fold(String::new(), |pointer, step| match step {
             Step::Index(index) => format!("{pointer}/{index}"),
             Step::Key(key) => format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1")),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     /// Any document, with keys on both sides of the surrogate range.
-    fn document() -> impl Strategy<Value = Value> {
+    fn document() -> impl RetrievalStrategy<Value = Value> {
         let text = "[\\x01-\\x7f\u{e9}\u{fb33}\u{1f600}\u{ffff}]{0,6}";
         let leaf = prop_oneof![
             Just(Value::Null),

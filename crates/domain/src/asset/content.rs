@@ -27,10 +27,10 @@ use crate::{
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-pub use enforcement::{RecordedField, recorded_only};
+pub use enforcement::{RecordedField, recorded_fields};
 pub use model_policy::{ModelPolicy, Route};
 pub use problem::ContentProblem;
-pub use promise::{Reach, unenforced_promises};
+pub use promise::{Reach, unenforced_controls};
 pub(crate) use published::PublishedSchema;
 pub(crate) use schema::{COUNTED_PATTERN_BYTES, PATTERN_BYTES, PATTERN_CACHE, PATTERN_SIZE, linear};
 
@@ -135,7 +135,7 @@ fn made(kind: AssetKind, content: &Value) -> Result<CheckedContent, ContentRefus
     let checked = read(kind, content);
     if kind == AssetKind::PolicyBundle {
         let problems = if let Ok(CheckedContent::PolicyBundle(policy)) = &checked {
-            policy.problems_when_made(content)
+            policy.new_version_problems(content)
         } else {
             // The parser reports only what cannot run; the rules report the rest.
             CompiledPolicy::rule_problems(content)
@@ -196,7 +196,7 @@ fn flow(content: &Value) -> Result<Flow, Vec<ContentProblem>> {
 
 /// Problems that the schema and the rules report, without duplicates.
 fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
-    if values_beyond(content, MAX_VALUES) {
+    if exceeds_value_limit(content, MAX_VALUES) {
         return vec![ContentProblem::new("", "too_many_values", "the content has more than 50 000 values")];
     }
     let Some(published) = schema::compiled(kind) else {
@@ -231,7 +231,7 @@ fn problems(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
 }
 
 /// Whether the content has more than `limit` values; stops at the limit.
-fn values_beyond(content: &Value, limit: usize) -> bool {
+fn exceeds_value_limit(content: &Value, limit: usize) -> bool {
     let mut pending = vec![content];
     let mut seen = 0_usize;
     while let Some(value) = pending.pop() {

@@ -14,11 +14,11 @@ const HEAVIEST: usize = 4 << 20;
 const STEP: usize = 128;
 /// Estimated memory of a value with its heap allocation, in bytes. An object's first map node counts separately.
 const VALUE: usize = 48;
-const NODE: usize = 640;
+const MAP_NODE_BYTES: usize = 640;
 /// Maximum length of the readable lines, in bytes.
 const LONGEST: usize = 256 << 10;
 /// Maximum length of one value in a line, in characters.
-const WIDEST: usize = 2_000;
+const MAX_VALUE_CHARS: usize = 2_000;
 /// Maximum number of lines of a text that is compared line by line; the comparison is quadratic in them.
 const MOST_LINES: usize = 1_000;
 
@@ -62,7 +62,7 @@ fn weight(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => VALUE,
         Value::String(text) => VALUE.saturating_add(text.len()),
         Value::Array(items) => items.iter().fold(VALUE, |sum, item| sum.saturating_add(weight(item))),
-        Value::Object(members) => members.iter().fold(VALUE.saturating_add(NODE), |sum, (key, member)| {
+        Value::Object(members) => members.iter().fold(VALUE.saturating_add(MAP_NODE_BYTES), |sum, (key, member)| {
             sum.saturating_add(VALUE).saturating_add(key.len()).saturating_add(weight(member))
         }),
     }
@@ -161,9 +161,9 @@ fn has_lines(text: &str) -> bool {
 /// Renders a value in one line, truncated to the maximum width before it is written.
 fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => excerpt(&Value::String(text.chars().take(WIDEST).collect()).to_string()).to_owned(),
-        Value::Array(items) if items.len() > WIDEST => format!("[… {} items]", items.len()),
-        Value::Object(members) if members.len() > WIDEST => format!("{{… {} members}}", members.len()),
+        Value::String(text) => excerpt(&Value::String(text.chars().take(MAX_VALUE_CHARS).collect()).to_string()).to_owned(),
+        Value::Array(items) if items.len() > MAX_VALUE_CHARS => format!("[… {} items]", items.len()),
+        Value::Object(members) if members.len() > MAX_VALUE_CHARS => format!("{{… {} members}}", members.len()),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             excerpt(&value.to_string()).to_owned()
         }
@@ -172,7 +172,7 @@ fn shown(value: &Value) -> String {
 
 /// The first characters of a text, up to the maximum width.
 fn excerpt(text: &str) -> &str {
-    text.char_indices().nth(WIDEST).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+    text.char_indices().nth(MAX_VALUE_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -219,8 +219,8 @@ mod tests {
         let bomb = |value: u32| json!({ "k".repeat(10_000): vec![value; 10_000] });
         let made = diff(bomb(1), bomb(2));
         assert_eq!(made.patch.0.len(), 1);
-        assert!(made.readable.len() < LONGEST + 3 * WIDEST, "{}", made.readable.len());
-        assert!(made.readable.ends_with("… and more\n"));
+        assert!(made.readable.len() < LONGEST + 3 * MAX_VALUE_CHARS, "{}", made.readable.len());
+        assert!(made.readable.record("… and more\n"));
         assert_eq!(turned(&bomb(1), &bomb(2)), bomb(2));
     }
 
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(diff(text("a"), text("b")).readable, "~ /t: a text of 1001 lines -> a text of 1001 lines\n");
     }
 
-    fn documents() -> impl Strategy<Value = Value> {
+    fn documents() -> impl RetrievalStrategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

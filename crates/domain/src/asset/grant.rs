@@ -6,7 +6,7 @@ use crate::{
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::KeyedOutcome,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -86,7 +86,7 @@ pub trait AssetGrantStore: Send + Sync {
         id: AssetGrantId,
     ) -> Result<Option<AssetGrant>, StoreError>;
     /// Lists an asset's grants, newest first.
-    async fn list(&self, scope: TenantScope, asset: AssetId, page: Paging) -> Result<Listed<AssetGrant>, StoreError>;
+    async fn list(&self, scope: TenantScope, asset: AssetId, page: PageRequest) -> Result<Page<AssetGrant>, StoreError>;
     /// Whether the asset is granted to one of the principals, or to a workspace in the given scopes.
     async fn is_granted(
         &self,

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 /// Key of a version across all tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct BookedVersion {
+pub struct VersionKey {
     /// Tenant.
     pub tenant_id: TenantId,
     /// Version.
@@ -33,9 +33,9 @@ pub struct VersionRow {
 
 /// Index of artifacts, for background tasks and commands that work across tenants.
 #[async_trait]
-pub trait ArtifactLedger: Send + Sync {
+pub trait ArtifactIndex: Send + Sync {
     /// Versions after this key in key order, at most `limit`.
-    async fn versions(&self, after: Option<BookedVersion>, limit: u32) -> Result<Vec<BookedVersion>, StoreError>;
+    async fn versions(&self, after: Option<VersionKey>, limit: u32) -> Result<Vec<VersionKey>, StoreError>;
     /// Reads a version's row; `None` when it does not exist.
     async fn row(&self, scope: TenantScope, version: AssetVersionId) -> Result<Option<VersionRow>, StoreError>;
     /// Identifier of this installation, equal for every process on one database and for its restored copy.

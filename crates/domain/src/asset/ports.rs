@@ -7,7 +7,7 @@ use crate::{
     idempotency::KeyedOutcome,
     release::StateName,
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -36,13 +36,13 @@ impl ArtifactPath {
 
     /// Path of the object that names the owning installation.
     #[must_use]
-    pub fn of_owner() -> Self {
+    pub fn of_installation() -> Self {
         Self("installation".to_owned())
     }
 
     /// Parses a path of the form that [`Self::of_version`] writes; `None` for every other path.
     #[must_use]
-    pub fn version_at(path: &str) -> Option<(AssetId, AssetVersionId)> {
+    pub fn parse_version(path: &str) -> Option<(AssetId, AssetVersionId)> {
         let (asset, rest) = path.strip_prefix(Self::VERSIONS)?.strip_prefix('/')?.split_once('/')?;
         let version = rest.strip_suffix("/content.json")?;
         let ids: (AssetId, AssetVersionId) =
@@ -107,7 +107,7 @@ pub struct StoredObject {
 
 /// Incremental listing of the objects in the store.
 #[async_trait]
-pub trait ArtifactWalk: Send {
+pub trait ObjectListing: Send {
     /// Returns the next objects, at most `limit`; an empty list at the end.
     async fn next(&mut self, limit: usize) -> Result<Vec<StoredObject>, ArtifactError>;
 }
@@ -121,7 +121,7 @@ pub trait ArtifactStore: Send + Sync {
     /// length in bytes. A longer object returns [`UnverifiedBytes::too_long`]; the store reads at most one byte beyond.
     async fn read(&self, path: &ArtifactPath, expected_len: usize) -> Result<Option<UnverifiedBytes>, ArtifactError>;
     /// Lists the objects below a prefix in portions. Foreign objects may be among them.
-    fn walk(&self, prefix: &'static str) -> Box<dyn ArtifactWalk + '_>;
+    fn walk(&self, prefix: &'static str) -> Box<dyn ObjectListing + '_>;
     /// Removes an object; succeeds also when it does not exist. Only for objects that no row names.
     async fn remove(&self, path: &ArtifactPath) -> Result<(), ArtifactError>;
     /// Checks that the store responds.
@@ -130,7 +130,7 @@ pub trait ArtifactStore: Send + Sync {
 
 /// Visibility scope of a list of assets.
 #[derive(Clone, Debug)]
-pub enum AssetSight {
+pub enum AssetVisibility {
     /// All assets of the tenant.
     Tenant,
     /// Assets visible from one workspace.
@@ -155,7 +155,7 @@ pub enum AssetSight {
 #[derive(Clone, Debug)]
 pub struct AssetFilter {
     /// Visibility scope.
-    pub sight: AssetSight,
+    pub sight: AssetVisibility,
     /// Only this kind.
     pub kind: Option<AssetKind>,
     /// Only this lifecycle state.
@@ -185,7 +185,7 @@ pub trait AssetStore: Send + Sync {
     /// Finds one asset.
     async fn find(&self, scope: TenantScope, id: AssetId) -> Result<Option<Asset>, StoreError>;
     /// Lists assets, newest first.
-    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: Paging) -> Result<Listed<Asset>, StoreError>;
+    async fn list(&self, scope: TenantScope, filter: &AssetFilter, page: PageRequest) -> Result<Page<Asset>, StoreError>;
     /// Creates an asset.
     async fn commit_new(
         &self,
@@ -235,8 +235,8 @@ pub trait AssetStore: Send + Sync {
         &self,
         scope: TenantScope,
         asset: AssetId,
-        page: Paging,
-    ) -> Result<Listed<AssetVersion>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<AssetVersion>, StoreError>;
     /// Whether the model policy is active and no version committed after this one suspends or retires the route.
     async fn route_stands(
         &self,
@@ -268,7 +268,7 @@ mod tests {
     fn parses_only_canonical_version_paths() {
         let (asset, version) = (Uuid::from_u128(10).into(), Uuid::from_u128(0xb).into());
         let path = ArtifactPath::of_version(asset, version);
-        assert_eq!(ArtifactPath::version_at(path.as_str()), Some((asset, version)));
+        assert_eq!(ArtifactPath::parse_version(path.as_str()), Some((asset, version)));
         for other in [
             path.as_str().to_uppercase(),
             path.as_str().replace("content.json", "other.json"),
@@ -278,7 +278,7 @@ mod tests {
             "assets".to_owned(),
             String::new(),
         ] {
-            assert_eq!(ArtifactPath::version_at(&other), None, "{other}");
+            assert_eq!(ArtifactPath::parse_version(&other), None, "{other}");
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::{
     VersionLabel,
     content::{
-        position::{self, Descend},
+        position::{self, VisitFlow},
         schema_value,
     },
     kind::AssetKind,
@@ -18,7 +18,7 @@ use crate::{
 use serde_json::Value;
 
 /// `$ref` that marks a reference in the schemas.
-const SHAPE: &str = "#/$defs/reference";
+const REFERENCE_SCHEMA: &str = "#/$defs/reference";
 
 /// A reference from the content of one asset to another asset of the same tenant.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -38,13 +38,13 @@ impl AssetReference {
     /// Whether the reference may name an asset of that kind. The resolver checks it, because the asset may be created
     /// after the reference.
     #[must_use]
-    pub fn may_name(&self, kind: AssetKind) -> bool {
+    pub fn permits(&self, kind: AssetKind) -> bool {
         self.kinds.contains(&kind)
     }
 }
 
 /// Kinds that a prompt may include.
-const INCLUDED: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
+const PROMPT_KINDS: [AssetKind; 2] = [AssetKind::PromptTemplate, AssetKind::Skill];
 
 /// Every reference in content of that kind, in document order, repeated references included. Malformed references are
 /// skipped, because validation of the kind refuses them.
@@ -55,18 +55,18 @@ pub fn references(kind: AssetKind, content: &Value) -> Vec<AssetReference> {
         gather(root, content, &mut found);
     }
     if kind == AssetKind::PromptTemplate {
-        found.extend(in_prompt(content));
+        found.extend(prompt_references(content));
     }
     found
 }
 
 fn gather(root: &Value, content: &Value, found: &mut Vec<AssetReference>) {
     position::visit(root, content, &mut |visited| {
-        if visited.schema.get("$ref").and_then(Value::as_str) != Some(SHAPE) {
-            return Descend::Into;
+        if visited.schema.get("$ref").and_then(Value::as_str) != Some(REFERENCE_SCHEMA) {
+            return VisitFlow::Into;
         }
         found.extend(read(visited.value, visited.pointer, visited.schema));
-        Descend::Past
+        VisitFlow::Past
     });
 }
 
@@ -81,7 +81,7 @@ fn read(value: &Value, pointer: &str, schema: &Value) -> Option<AssetReference> 
     Some(AssetReference { slug, version, pointer: pointer.to_owned(), kinds })
 }
 
-fn in_prompt(content: &Value) -> Vec<AssetReference> {
+fn prompt_references(content: &Value) -> Vec<AssetReference> {
     let text = content.get("system_prompt").and_then(Value::as_str).unwrap_or_default();
     let token = |piece: Piece| match piece {
         Piece::Asset { reference, .. } => {
@@ -90,7 +90,7 @@ fn in_prompt(content: &Value) -> Vec<AssetReference> {
                 Some(label) => Some(VersionLabel::parse(&label)?),
             };
             let pointer = "/system_prompt".to_owned();
-            Some(AssetReference { slug: reference.slug, version, pointer, kinds: INCLUDED.to_vec() })
+            Some(AssetReference { slug: reference.slug, version, pointer, kinds: PROMPT_KINDS.to_vec() })
         }
         Piece::Literal(_) | Piece::Command { .. } | Piece::Argument { .. } | Piece::Placeholder { .. } => None,
     };
@@ -156,14 +156,14 @@ mod tests {
         // `handler` has several shapes in the schema.
         let hook = json!({"handler": {"type": "prompt", "ref": {"slug": "ask"}}});
         let [handler] = &*references(AssetKind::HookDefinition, &hook) else { panic!("one reference") };
-        assert!(handler.may_name(AssetKind::PromptTemplate) && !handler.may_name(AssetKind::Memory));
+        assert!(handler.permits(AssetKind::PromptTemplate) && !handler.permits(AssetKind::Memory));
     }
 
     /// A reference without kinds would refuse every asset; a misspelled kind would be lost.
     #[test]
     fn every_schema_reference_lists_known_kinds() {
         fn each(schema: &Value, seen: &mut usize) {
-            if schema.get("$ref").and_then(Value::as_str) == Some(SHAPE) {
+            if schema.get("$ref").and_then(Value::as_str) == Some(REFERENCE_SCHEMA) {
                 *seen += 1;
                 let kinds = schema["x-asset-kinds"].as_array().unwrap();
                 assert!(!kinds.is_empty());

@@ -211,7 +211,7 @@ impl Origin {
 /// The decisions of a run that precede a lineage item. Identifiers within a run are ordered by time, so their order
 /// decides.
 #[must_use]
-pub fn taken_before(
+pub fn decisions_before(
     decisions: &[(DecisionId, policy::Outcome)],
     item: LineageId,
 ) -> Vec<(DecisionId, policy::Outcome)> {

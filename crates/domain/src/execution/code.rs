@@ -30,9 +30,9 @@ pub const LONGEST: Duration = Duration::from_secs(5);
 /// The memory limit of a script's engine, in bytes.
 pub const MEMORY: usize = 64 << 20;
 /// The maximum output of a script, in bytes: stdout and result as JSON, together.
-pub const MOST_OUTPUT: usize = 64 << 10;
+pub const MAX_OUTPUT_BYTES: usize = 64 << 10;
 /// The maximum number of concurrent scripts per tenant and process.
-pub const MOST_AT_ONCE: usize = 4;
+pub const MAX_CONCURRENT_PER_TENANT: usize = 4;
 /// The step id and type of a script run.
 const STEP: &str = "code";
 
@@ -84,7 +84,7 @@ impl Script {
 
 /// A request to run a script.
 #[derive(Clone, Copy, Debug)]
-pub struct CodeRequest<'s> {
+pub struct ScriptRequest<'s> {
     /// The run.
     pub execution_id: ExecutionId,
     /// The script.
@@ -145,7 +145,7 @@ impl ScriptFailure {
 
     /// Parses a code.
     #[must_use]
-    pub fn of_code(code: &str) -> Option<Self> {
+    pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 }
@@ -180,7 +180,7 @@ impl GatewayFailure {
 
     /// Parses a code.
     #[must_use]
-    pub fn of_code(code: &str) -> Option<Self> {
+    pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure| failure.code() == code)
     }
 
@@ -197,7 +197,7 @@ pub trait CodeGateway: Send + Sync {
     /// Its name in evidence.
     fn name(&self) -> &'static str;
     /// What happens to a script that Fairway abandons after the hand-over.
-    fn when_given_up(&self) -> GivenUp;
+    fn when_given_up(&self) -> AbandonBehavior;
     /// Prepares one sandbox for this language and these limits without blocking. Nothing is handed over yet; dropping
     /// the result releases all resources.
     fn prepare(&self, language: Language, limits: ScriptLimits) -> Box<dyn PreparedGateway>;
@@ -205,14 +205,14 @@ pub trait CodeGateway: Send + Sync {
 
 /// The fate of a script that Fairway abandons.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GivenUp {
+pub enum AbandonBehavior {
     /// The script terminates.
     Ends,
     /// The script may continue; its result is unknown.
     MayGoOn,
 }
 
-impl GivenUp {
+impl AbandonBehavior {
     /// The outcome of a script whose run exceeds its deadline.
     #[must_use]
     pub const fn overdue(self) -> Came {
@@ -227,7 +227,7 @@ impl GivenUp {
 #[async_trait]
 pub trait PreparedGateway: Send {
     /// Hands the script over, once. The script's time limit starts here, not at preparation.
-    async fn run(self: Box<Self>, request: CodeRequest<'_>) -> Result<CodeResult, GatewayFailure>;
+    async fn run(self: Box<Self>, request: ScriptRequest<'_>) -> Result<CodeResult, GatewayFailure>;
 }
 
 /// The outcome of a script.
@@ -241,9 +241,9 @@ pub enum Came {
 
 /// A script that has finished or was interrupted.
 #[derive(Clone, Debug)]
-pub struct RanScript<'s> {
+pub struct ScriptRun<'s> {
     /// The request.
-    pub request: CodeRequest<'s>,
+    pub request: ScriptRequest<'s>,
     /// The gateway's name.
     pub gateway: &'static str,
     /// The outcome.
@@ -254,11 +254,11 @@ pub struct RanScript<'s> {
     pub over: Timestamp,
 }
 
-impl RanScript<'_> {
+impl ScriptRun<'_> {
     /// Finishes the run, with the obligations of its admission decision.
     #[must_use]
     pub fn close(self, decision: PolicyDecision, outside: Outside<'_>) -> Closed {
-        let Self { request: CodeRequest { execution_id, script, limits }, gateway, came, began, over } = self;
+        let Self { request: ScriptRequest { execution_id, script, limits }, gateway, came, began, over } = self;
         let output_metadata = |stdout: String| {
             Map::from_iter([
                 ("language".to_owned(), json!(script.language.as_str())),
@@ -338,7 +338,7 @@ impl RanScript<'_> {
 impl RunRef<'_> {
     /// The fact that a script was accepted. It is stored before the script is handed over.
     #[must_use]
-    pub fn code_accepted(&self, language: Language, stamp: &Stamp) -> Fact {
+    pub fn code_accepted_fact(&self, language: Language, stamp: &Stamp) -> Fact {
         self.fact(FactKind::CodeAccepted, json!({ "language": language.as_str() }), stamp)
     }
 }

@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 /// The maximum number of times that workers reclaim a run after its lease lapses. A run that ends this many workers is
 /// likely to end the next one.
-pub const MOST_TAKEOVERS: u16 = 5;
+pub const MAX_RECLAIMS: u16 = 5;
 
 /// The dispatch setting of a deployment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Dispatch {
+pub enum DispatchPolicy {
     /// The accepting process runs each request. There is no queue.
     Inline,
     /// Workers run all requests.
@@ -29,7 +29,7 @@ pub enum Dispatch {
     Hybrid,
 }
 
-impl Dispatch {
+impl DispatchPolicy {
     /// Every setting.
     pub const ALL: [Self; 3] = [Self::Inline, Self::Queued, Self::Hybrid];
 
@@ -80,7 +80,7 @@ pub enum Wanted {
 
 /// The request context of a run, beyond the run's own row.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Sender {
+pub struct RequestContext {
     /// The request that submitted it.
     pub request_id: RequestId,
     /// The groups of its submitter.
@@ -93,10 +93,10 @@ pub struct Sender {
     pub session: Option<String>,
 }
 
-impl Sender {
+impl RequestContext {
     /// The requested lane.
     #[must_use]
-    pub fn wanted_lane(&self) -> Lane {
+    pub fn requested_lane(&self) -> Lane {
         Lane::parse(&self.lane).unwrap_or(Lane::Standard)
     }
 
@@ -165,7 +165,7 @@ pub struct Claimed {
     /// Digest of the inputs.
     pub input_digest: [u8; 32],
     /// The request context.
-    pub sender: Option<Sender>,
+    pub sender: Option<RequestContext>,
     /// The share link that admitted it.
     pub share_link: Option<ShareLinkId>,
     /// The fencing token.
@@ -210,7 +210,7 @@ pub enum Started {
 
 /// The result of a cancel request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stopping {
+pub enum CancelOutcome {
     /// The run was queued; the caller holds its lease under the given token and must end it.
     Taken,
     /// The worker that runs it is notified.
@@ -247,10 +247,10 @@ mod tests {
 
     #[test]
     fn only_policies_with_workers_queue_runs() {
-        let all = Dispatch::ALL.map(|dispatch| (dispatch.queues(Wanted::AtOnce), dispatch.queues(Wanted::InLine)));
+        let all = DispatchPolicy::ALL.map(|dispatch| (dispatch.queues(Wanted::AtOnce), dispatch.queues(Wanted::InLine)));
         assert_eq!(all, [(Some(false), None), (Some(true), Some(true)), (Some(false), Some(true))]);
-        for dispatch in Dispatch::ALL {
-            assert_eq!(Dispatch::parse(dispatch.as_str()), Some(dispatch));
+        for dispatch in DispatchPolicy::ALL {
+            assert_eq!(DispatchPolicy::parse(dispatch.as_str()), Some(dispatch));
             assert_eq!(dispatch.has_workers(), dispatch.queues(Wanted::InLine).is_some());
         }
     }

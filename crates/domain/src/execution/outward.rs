@@ -84,7 +84,7 @@ pub struct OutwardCall {
 
 /// The failure of a call. No message repeats an address, a secret or response bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum OutwardError {
+pub enum HttpCallError {
     /// The destination is not allowed.
     #[error("calls to this address are not allowed")]
     Forbidden,
@@ -114,7 +114,7 @@ pub enum OutwardError {
     Malformed,
 }
 
-impl OutwardError {
+impl HttpCallError {
     /// Every failure.
     pub const ALL: [Self; 9] = [
         Self::Forbidden,
@@ -146,17 +146,17 @@ impl OutwardError {
 
     /// Parses a code.
     #[must_use]
-    pub fn of_code(code: &str) -> Option<Self> {
+    pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|error| error.code() == code)
     }
 }
 
 /// Makes HTTP calls.
 #[async_trait]
-pub trait Outward: Send + Sync {
+pub trait HttpCaller: Send + Sync {
     /// Makes one call with the tenant's secrets. The response is JSON, or text if it declares so; an empty response is
     /// null.
-    async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, OutwardError>;
+    async fn call(&self, tenant: &Slug, call: &OutwardCall) -> Result<Value, HttpCallError>;
 
     /// Calls an MCP server's tool once with the tenant's secrets, after checking its description against the pin. The
     /// result is JSON or text.

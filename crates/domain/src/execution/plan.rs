@@ -6,7 +6,7 @@ use crate::{
         content::{ModelPolicy, SovereigntyProfile, Tool, mcp_server::McpServer},
         kind::AssetKind,
     },
-    execution::{code::SandboxProfile, retrieval::BoundKnowledge, routing::Routing},
+    execution::{code::SandboxProfile, retrieval::BoundKnowledgeBase, routing::Routing},
     flow::{Action, Flow},
     guardrail::Guardrails,
     hook::{Handler, Hook, Hooks},
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// The obligations that a run can fulfil. A release whose policy may impose another one is not activated, because an
 /// unenforced control must not appear enforced.
-pub const FULFILLED: &[Obligation] = &[
+pub const SUPPORTED_OBLIGATIONS: &[Obligation] = &[
     Obligation::RecordTranscript,
     Obligation::RedactOutput,
     Obligation::RequireCitation,
@@ -54,7 +54,7 @@ pub struct RunPlan {
     /// The bound sovereignty profile; it decides which accounts may embed a query.
     pub sovereignty: Option<SovereigntyProfile>,
     /// The bound knowledge bases, in binding order.
-    pub knowledge: Vec<BoundKnowledge>,
+    pub knowledge: Vec<BoundKnowledgeBase>,
     /// The bound memory; `None` when its configuration is unsupported, which disables memory.
     pub memory: Option<BoundMemory>,
     /// The bound tools, in binding order.
@@ -102,7 +102,7 @@ pub struct BoundServer {
 impl BoundTool {
     /// Whether an agent's tool name refers to this tool, by model-facing name or slug.
     #[must_use]
-    pub fn is_called(&self, name: &str) -> bool {
+    pub fn matches_name(&self, name: &str) -> bool {
         self.tool.name == name || self.slug == name
     }
 }
@@ -153,7 +153,7 @@ impl RunPlan {
 
     /// Whether a guardrail or a hook may change answers, withhold them, or require a review.
     pub(super) fn holds_answers_back(&self) -> bool {
-        self.guardrails.hold_answers_back() || self.hooks.iter().any(Hook::holds_answers_back)
+        self.guardrails.requires_buffering() || self.hooks.iter().any(Hook::holds_answers_back)
     }
 }
 

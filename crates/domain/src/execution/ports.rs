@@ -2,7 +2,7 @@
 
 use super::{
     Acceptance, Ending, Execution, Payload, Status, StepRow,
-    dispatch::{Claim, Claimed, Held, Start, Started, Stopping, Taken},
+    dispatch::{Claim, Claimed, Held, Start, Started, CancelOutcome, Taken},
     progress::Progress,
 };
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     idempotency::{KeyedOutcome, RequestKey},
     release::lane::Deployment,
     slug::Slug,
-    store::{CommitError, Listed, Paging, Revision, StoreError},
+    store::{CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
     workload::Workload,
@@ -36,7 +36,7 @@ pub struct AcceptedOn {
 
 /// A workload and its lanes in one environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RuntimeEntry {
+pub struct WorkloadWithDeployment {
     /// The workload.
     pub workload: Workload,
     /// The lane holders; `None` before the first release in the environment.
@@ -45,7 +45,7 @@ pub struct RuntimeEntry {
 
 /// Which runs with lapsed leases are ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lapsed {
+pub enum LapsedFilter {
     /// All runs: no worker resumes any.
     All,
     /// Scripts only: workers resume the others.
@@ -54,7 +54,7 @@ pub enum Lapsed {
 
 /// The kind of work of a lapsed run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Doing {
+pub enum WorkKind {
     /// Executing steps.
     Steps,
     /// Awaiting a script that may or may not have been handed over.
@@ -73,7 +73,7 @@ pub struct LapsedRun {
     /// The lease taken to end it.
     pub lease: Uuid,
     /// Its kind of work.
-    pub doing: Doing,
+    pub doing: WorkKind,
     /// Whether its deadline has passed.
     pub overdue: bool,
     /// The actor that requested its cancellation.
@@ -129,7 +129,7 @@ pub struct ExecutionFilter {
 
 /// The location of a run and its submitter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RunHome {
+pub struct RunLocation {
     /// The workspace of its workload.
     pub workspace: WorkspaceId,
     /// The workload.
@@ -165,7 +165,7 @@ pub trait ExecutionStore: Send + Sync {
         scope: TenantScope,
         slug: &Slug,
         environment: &Slug,
-    ) -> Result<Option<RuntimeEntry>, StoreError>;
+    ) -> Result<Option<WorkloadWithDeployment>, StoreError>;
     /// Stores a governance chain for runs to refer to; storing it again has no effect.
     async fn keep_snapshot(&self, scope: TenantScope, snapshot: &Snapshot) -> Result<(), StoreError>;
     /// Stores run, decision, inputs and key in one statement, if the expected revisions are current.
@@ -183,7 +183,7 @@ pub trait ExecutionStore: Send + Sync {
     /// Releases a held lease: it lapses at once, and its former holder can write nothing.
     async fn hand_back(&self, scope: TenantScope, held: Held) -> Result<(), StoreError>;
     /// Claims a batch of lapsed leases so that their runs can be ended.
-    async fn take_lapsed(&self, lease: Uuid, whose: Lapsed) -> Result<Vec<LapsedRun>, StoreError>;
+    async fn take_lapsed(&self, lease: Uuid, whose: LapsedFilter) -> Result<Vec<LapsedRun>, StoreError>;
     /// Claims runs from the queue, and reclaims runs whose leases lapsed.
     async fn claim(&self, claim: &Claim) -> Result<Vec<Claimed>, StoreError>;
     /// The inputs of a run; `None` once erased.
@@ -199,7 +199,7 @@ pub trait ExecutionStore: Send + Sync {
         taken: Taken,
         by: &ActorRef,
         key: Option<&KeyedOutcome>,
-    ) -> Result<Stopping, StoreError>;
+    ) -> Result<CancelOutcome, StoreError>;
     /// Takes over a run's lease from any holder; returns whether there was a run to take.
     async fn take_over(&self, scope: TenantScope, held: Held) -> Result<bool, StoreError>;
     /// The progress records after the given position, in order and without provider answers: at most 32 KiB, or one
@@ -210,7 +210,7 @@ pub trait ExecutionStore: Send + Sync {
     /// Finds an execution, without a large answer.
     async fn state(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunState>, StoreError>;
     /// The location and submitter of an execution.
-    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunHome>, StoreError>;
+    async fn home(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<RunLocation>, StoreError>;
     /// The steps of an execution, in order.
     async fn steps(&self, scope: TenantScope, id: ExecutionId) -> Result<Vec<StepRow>, StoreError>;
     /// A page of an execution's lineage, newest first.
@@ -231,8 +231,8 @@ pub trait ExecutionStore: Send + Sync {
         &self,
         scope: TenantScope,
         filter: &ExecutionFilter,
-        page: Paging,
-    ) -> Result<Listed<Execution>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Execution>, StoreError>;
     /// The evidence of an execution, without the notes of approvals.
     async fn evidence(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<EvidenceRecord>, StoreError>;
     /// The existing notes of these approvals, unordered.

@@ -121,14 +121,14 @@ impl RunEvent {
 
 /// Reconstructs the events of a finished run from its steps, for a run that stored none.
 #[must_use]
-pub fn told_afterwards(steps: &[StepRow]) -> Vec<RunEvent> {
+pub fn events_of_stored_steps(steps: &[StepRow]) -> Vec<RunEvent> {
     let of = |step: &StepRow| step_events(&step.step_id, &step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
 }
 
 /// Reconstructs the events of a run whose steps are not stored yet.
 #[must_use]
-pub fn events_of_steps(steps: &[StepRecord]) -> Vec<RunEvent> {
+pub fn events_of_step_records(steps: &[StepRecord]) -> Vec<RunEvent> {
     let of = |step: &StepRecord| step_events(&step.step_id, step.step_type, step.failure.as_deref());
     steps.iter().flat_map(of).collect()
 }
@@ -139,12 +139,12 @@ fn step_events(step_id: &str, step_type: &str, failure: Option<&str>) -> [RunEve
 
 /// A provider or tool response to a step, stored so that a resumed run does not repeat the call.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct KeptAnswer {
+pub struct StoredAnswer {
     /// The requesting step.
     pub step_id: String,
     /// The call attempts.
     #[serde(default)]
-    pub attempts: Vec<KeptAttempt>,
+    pub attempts: Vec<StoredAttempt>,
     /// Whether it was streamed.
     #[serde(default)]
     pub was_told: bool,
@@ -155,7 +155,7 @@ pub struct KeptAnswer {
 
 /// A call attempt.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct KeptAttempt {
+pub struct StoredAttempt {
     /// The index of the route in the request.
     pub route: usize,
     /// The error code, if the attempt failed.
@@ -208,7 +208,7 @@ pub enum Said {
     },
 }
 
-impl KeptAnswer {
+impl StoredAnswer {
     /// Converts a provider answer into its stored form.
     #[must_use]
     pub fn of(step_id: &str, answer: &Answer) -> Self {
@@ -224,7 +224,7 @@ impl KeptAnswer {
             },
             Err(error) => Said::Failure { error: error.code().to_owned() },
         };
-        let kept = |attempt: &Attempt| KeptAttempt {
+        let kept = |attempt: &Attempt| StoredAttempt {
             route: attempt.route,
             failure: attempt.result.err().map(|error| error.code().to_owned()),
             latency_us: u64::try_from(attempt.latency.as_micros()).unwrap_or(u64::MAX),
@@ -256,7 +256,7 @@ impl KeptAnswer {
             Said::Tool { tool_result } => Some(Ok(tool_result)),
             Said::ToolFailure { tool_error, found } => {
                 let found = found.as_deref().map(ToolPin::spelled);
-                Some(Err(ToolFailure::of_code(&tool_error, found)))
+                Some(Err(ToolFailure::from_code(&tool_error, found)))
             }
             Said::Answer { .. } | Said::Failure { .. } => None,
         }
@@ -272,7 +272,7 @@ impl KeptAnswer {
             }
             Said::Failure { error } => Err(failure(&error)),
         };
-        let attempt = |kept: KeptAttempt| Attempt {
+        let attempt = |kept: StoredAttempt| Attempt {
             route: kept.route,
             result: kept.failure.map_or(Ok(()), |code| Err(failure(&code))),
             retry_after: None,
@@ -294,7 +294,7 @@ pub struct Progress {
     /// Its position, from 1.
     pub position: u16,
     /// The response received, if any.
-    pub answer: Option<KeptAnswer>,
+    pub answer: Option<StoredAnswer>,
     /// The events since the previous record.
     pub events: Vec<RunEvent>,
 }
@@ -302,7 +302,7 @@ pub struct Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::outward::OutwardError;
+    use crate::execution::outward::HttpCallError;
 
     #[test]
     fn stored_answers_and_failures_round_trip() {
@@ -320,8 +320,8 @@ mod tests {
                 |route, result| Attempt { route, result, retry_after: None, latency: Duration::from_micros(5) };
             let attempts = vec![attempt(0, Err(ProviderError::Busy)), attempt(1, completion.clone().map(drop))];
             let answer = Answer { attempts, was_told: completion.is_ok(), completion };
-            let kept = serde_json::to_string(&KeptAnswer::of("ask", &answer)).unwrap();
-            let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
+            let kept = serde_json::to_string(&StoredAnswer::of("ask", &answer)).unwrap();
+            let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.step_id.as_str(), read.clone().answer()), ("ask", Some(answer)));
             assert_eq!(read.tool(), None);
         }
@@ -329,15 +329,15 @@ mod tests {
 
     #[test]
     fn stored_tool_results_round_trip() {
-        let failures = OutwardError::ALL.map(ToolFailure::Call).into_iter().chain([
+        let failures = HttpCallError::ALL.map(ToolFailure::Call).into_iter().chain([
             ToolFailure::Drifted(None),
             ToolFailure::Drifted(Some(ToolPin::spelled(&"5".repeat(64)))),
             ToolFailure::OutcomeUnknown,
         ]);
         let values = [json!(null), json!("text"), json!({"text": "a", "error": "b"})];
         for result in failures.map(Err).chain(values.map(Ok)) {
-            let kept = serde_json::to_string(&KeptAnswer::of_tool("agent", &result)).unwrap();
-            let read: KeptAnswer = serde_json::from_str(&kept).unwrap();
+            let kept = serde_json::to_string(&StoredAnswer::of_tool("agent", &result)).unwrap();
+            let read: StoredAnswer = serde_json::from_str(&kept).unwrap();
             assert_eq!((read.clone().answer(), read.tool()), (None, Some(result)));
         }
     }
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn reads_answers_stored_by_earlier_versions() {
         let kept = r#"{"step_id":"ask","text":"a","tokens_in":1,"tokens_out":2,"metadata":{}}"#;
-        let answer = serde_json::from_str::<KeptAnswer>(kept).unwrap().answer().unwrap();
+        let answer = serde_json::from_str::<StoredAnswer>(kept).unwrap().answer().unwrap();
         assert_eq!((answer.attempts.len(), answer.completion.unwrap().text.as_str()), (0, "a"));
-        let failed = serde_json::from_str::<KeptAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
+        let failed = serde_json::from_str::<StoredAnswer>(r#"{"step_id":"ask","error":"gone"}"#).unwrap();
         assert_eq!(failed.answer().unwrap().completion, Err(ProviderError::Unavailable));
     }
 }

@@ -51,7 +51,7 @@ impl MessageRole {
 
 /// A tool definition, as offered to a model.
 #[derive(Clone, PartialEq, Debug)]
-pub struct ToolOffer {
+pub struct ToolDefinition {
     /// Its name.
     pub name: String,
     /// The description for the model.
@@ -79,7 +79,7 @@ pub struct Conversation {
     /// The messages.
     pub messages: Vec<Message>,
     /// The available tools.
-    pub tools: Vec<ToolOffer>,
+    pub tools: Vec<ToolDefinition>,
     /// The sampling temperature, 0 to 2.
     pub temperature: Option<f64>,
     /// The maximum number of output tokens.
@@ -234,7 +234,7 @@ impl From<ProviderError> for ProviderFailure {
 }
 
 /// Receives model output while it streams.
-pub trait Listener: Send + Sync {
+pub trait DeltaListener: Send + Sync {
     /// Handles the next delta. Delivered output stands even if the call fails later.
     fn said(&self, part: &str);
 }
@@ -246,7 +246,7 @@ pub trait Provider: Send + Sync {
     async fn complete(
         &self,
         call: &ProviderCall,
-        listener: Option<&dyn Listener>,
+        listener: Option<&dyn DeltaListener>,
     ) -> Result<Completion, ProviderFailure>;
 
     /// Embeds texts.

@@ -4,7 +4,7 @@ use crate::{
     execution::routing::Embedding,
     id::AssetId,
     knowledge::{
-        IndexRevision, KnowledgeBase, Strategy,
+        IndexRevision, KnowledgeBase, RetrievalStrategy,
         contract::{ContractDecision, ContractReason},
         retrieval::{Embedded, RetrievedChunk},
     },
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 /// A bound knowledge base.
 #[derive(Clone, PartialEq, Debug)]
-pub struct BoundKnowledge {
+pub struct BoundKnowledgeBase {
     /// The asset.
     pub asset: AssetId,
     /// Its name.
@@ -25,7 +25,7 @@ pub struct BoundKnowledge {
 
 /// A query to a knowledge base.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Lookup {
+pub struct RetrievalQuery {
     /// The index of the bound knowledge base.
     pub knowledge: usize,
     /// The query text.
@@ -42,7 +42,7 @@ pub struct Retrieved {
     /// The revision of the index that was searched.
     pub index_revision: IndexRevision,
     /// The search strategy.
-    pub strategy: Strategy,
+    pub strategy: RetrievalStrategy,
     /// The retrieved chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
     /// Whether the ranking skipped candidates because of a cap.
@@ -55,7 +55,7 @@ pub struct Retrieved {
 
 /// The reason a retrieval failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Unretrieved {
+pub enum RetrievalError {
     /// The access contract refused it, which ends the run.
     Refused(Box<ContractDecision>),
     /// No embedding account may receive the query; holds the route and the reasons against it.

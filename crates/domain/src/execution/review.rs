@@ -25,7 +25,7 @@ use serde_json::{Map, Value, json};
 pub const MAX_NOTE: usize = 2_000;
 
 /// The code of a run whose answer a reviewer rejected.
-pub const REJECTED: &str = "review_rejected";
+pub const REJECTED_CODE: &str = "review_rejected";
 
 /// A reviewer's verdict on an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +58,7 @@ impl Verdict {
 
 /// The answer under review.
 #[derive(Clone, PartialEq, Debug)]
-pub struct AwaitingAnswer {
+pub struct AnswerUnderReview {
     /// The stored answer: `output`, and the providers' `metadata`.
     pub kept: String,
     /// The start of the review period.
@@ -91,7 +91,7 @@ impl ReviewRefusal {
 
 /// Whether the commit must precede the review deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum InTime {
+pub enum DeadlineCheck {
     /// It must.
     Needed,
     /// It need not.
@@ -114,7 +114,7 @@ pub struct ReviewEnd {
     /// The obligations that the end fulfils.
     pub fulfilled: Vec<Obligation>,
     /// Whether the review deadline applies.
-    pub in_time: InTime,
+    pub in_time: DeadlineCheck,
     /// The time.
     pub finished_at: Timestamp,
     /// The fact of the end.
@@ -147,7 +147,7 @@ impl<'r> PendingReview<'r> {
     ///
     /// # Errors
     /// When the run is the actor's own: a submitter sees the answer only after another person approves it.
-    pub fn show_to(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
+    pub fn authorize_reader(self, actor: &ActorRef) -> Result<(), ReviewRefusal> {
         if self.is_own(actor) { Err(ReviewRefusal::Own) } else { Ok(()) }
     }
 
@@ -167,7 +167,7 @@ impl<'r> PendingReview<'r> {
         let (status, outcome, error) = match verdict {
             Verdict::Approved => (Status::Completed, Outcome::Success, None),
             Verdict::Rejected => {
-                let error = RunError::new(REJECTED, "a reviewer rejected the answer");
+                let error = RunError::new(REJECTED_CODE, "a reviewer rejected the answer");
                 (Status::Denied, Outcome::Denied, Some(error))
             }
         };
@@ -185,13 +185,13 @@ impl<'r> PendingReview<'r> {
         let artifact = Some(self.document(verdict, note, stamp, ids));
         let mut end = self.end((status, outcome, error), fact, stamp);
         end.fulfilled.push(Obligation::HumanReview);
-        Ok(ReviewEnd { artifact, in_time: InTime::Needed, ..end })
+        Ok(ReviewEnd { artifact, in_time: DeadlineCheck::Needed, ..end })
     }
 
     /// Ends the run because of a cancellation.
     #[must_use]
     pub fn cancel(self, stamp: &Stamp) -> ReviewEnd {
-        self.without_answer("cancelled", "the run was cancelled", stamp)
+        self.end_without_answer("cancelled", "the run was cancelled", stamp)
     }
 
     /// Ends the run because its workload no longer accepts runs, or because the review period expired.
@@ -202,12 +202,12 @@ impl<'r> PendingReview<'r> {
             workload::Status::Suspended => ("workload_suspended", "the workload was suspended"),
             workload::Status::Retired => ("workload_retired", "the workload was retired"),
         };
-        self.without_answer(code, message, stamp)
+        self.end_without_answer(code, message, stamp)
     }
 
     /// The fact of a refused attempt to review one's own run.
     #[must_use]
-    pub fn self_review_refused(self, stamp: &Stamp) -> Fact {
+    pub fn self_review_refused_fact(self, stamp: &Stamp) -> Fact {
         let fact = self.run().fact(FactKind::SelfReviewRefused, json!({}), stamp);
         fact.concerning([Category::ComplianceFindings])
     }
@@ -229,7 +229,7 @@ impl<'r> PendingReview<'r> {
         }
     }
 
-    fn without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
+    fn end_without_answer(self, code: &str, message: &str, stamp: &Stamp) -> ReviewEnd {
         let fact = self.run().ended(Outcome::Cancelled, Some(code), None, stamp);
         self.end((Status::Cancelled, Outcome::Cancelled, Some(RunError::new(code, message))), fact, stamp)
     }
@@ -255,7 +255,7 @@ impl<'r> PendingReview<'r> {
             error,
             artifact: None,
             fulfilled,
-            in_time: InTime::Unneeded,
+            in_time: DeadlineCheck::Unneeded,
             finished_at: stamp.at,
             fact,
         }
@@ -285,7 +285,7 @@ impl<'r> PendingReview<'r> {
 impl RunRef<'_> {
     /// The fact that the answer of the run awaits review.
     #[must_use]
-    pub fn review_asked(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
+    pub fn review_requested_fact(&self, output: Option<&Payload>, stamp: &Stamp) -> Fact {
         let detail = json!({ "output_digest": output.map(|output| digest_text(&output.digest())) });
         self.fact(FactKind::ExecutionReviewAsked, detail, stamp).concerning([Category::Approvals])
     }
@@ -306,7 +306,7 @@ pub struct Overdue {
 #[async_trait]
 pub trait ReviewStore: Send + Sync {
     /// The answer under review; `None` when the run no longer awaits one.
-    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AwaitingAnswer>, StoreError>;
+    async fn awaiting(&self, scope: TenantScope, id: ExecutionId) -> Result<Option<AnswerUnderReview>, StoreError>;
     /// Ends a review in one statement. Stale when the run no longer awaits one, or when the deadline for a verdict
     /// passed.
     async fn commit_end(

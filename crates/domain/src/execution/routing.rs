@@ -7,9 +7,9 @@ use std::{sync::Arc, time::Duration};
 /// The maximum number of attempts per route and request.
 const ROUNDS: usize = 2;
 /// The delay before a route is retried, without jitter.
-pub const BACK_OFF: Duration = Duration::from_millis(250);
+pub const BACKOFF: Duration = Duration::from_millis(250);
 /// The maximum retry delay that a provider can request; routes with a longer delay are not retried.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The routes of a release, allowed and refused.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -91,7 +91,7 @@ impl Routing {
 }
 
 /// The built-in account, which runs inside this process.
-const WITHIN: &str = "local";
+const LOCAL_ACCOUNT: &str = "local";
 
 /// Whether the embedding account may receive a query.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -116,7 +116,7 @@ impl Embedding {
     #[must_use]
     pub fn of(profile: Option<&SovereigntyProfile>, route: RoutePoint, residency: Option<&str>) -> Self {
         let Some(profile) = profile else { return Self::Allowed };
-        if route.account_slot == WITHIN && residency.is_none() {
+        if route.account_slot == LOCAL_ACCOUNT && residency.is_none() {
             return Self::Allowed;
         }
         let mut reasons = Vec::new();
@@ -235,9 +235,9 @@ impl Question {
             let failed = attempts_of(route).next_back()?;
             let passes = failed.result.is_err_and(ProviderError::passes);
             let wait = failed.retry_after.unwrap_or_default();
-            (passes && wait <= LONGEST_RETRY_AFTER && attempts_of(route).count() < ROUNDS).then_some((route, wait))
+            (passes && wait <= MAX_RETRY_AFTER && attempts_of(route).count() < ROUNDS).then_some((route, wait))
         });
-        again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACK_OFF) })
+        again.map(|(route, wait)| NextAttempt { route, pause: wait.max(BACKOFF) })
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
     }
 
     /// The refusal codes of an embedding account.
-    fn against_vectors(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
+    fn embedding_refusal_codes(content: &Value, account: &str, residency: Option<&str>) -> Vec<&'static str> {
         let route = RoutePoint {
             route_id: "embedding".to_owned(),
             provider: account.to_owned(),
@@ -334,15 +334,15 @@ mod tests {
     #[test]
     fn embedding_needs_permission_of_every_profile_list() {
         let places = json!({ "jurisdictions_allowed": ["DE"] });
-        assert!(against_vectors(&places, "acme", Some("DE")).is_empty());
-        assert_eq!(against_vectors(&places, "acme", Some("US")), ["jurisdiction_not_allowed"]);
-        assert_eq!(against_vectors(&places, "acme", None), ["jurisdiction_not_allowed"]);
+        assert!(embedding_refusal_codes(&places, "acme", Some("DE")).is_empty());
+        assert_eq!(embedding_refusal_codes(&places, "acme", Some("US")), ["jurisdiction_not_allowed"]);
+        assert_eq!(embedding_refusal_codes(&places, "acme", None), ["jurisdiction_not_allowed"]);
         let providers = json!({ "jurisdictions_allowed": ["DE"], "providers_allowed": ["acme"] });
-        assert!(against_vectors(&providers, "acme", Some("DE")).is_empty());
-        assert_eq!(against_vectors(&providers, "other", Some("DE")), ["provider_not_allowed"]);
+        assert!(embedding_refusal_codes(&providers, "acme", Some("DE")).is_empty());
+        assert_eq!(embedding_refusal_codes(&providers, "other", Some("DE")), ["provider_not_allowed"]);
         let regions = json!({ "jurisdictions_allowed": ["DE"], "regions_allowed": ["eu-central"] });
-        assert_eq!(against_vectors(&regions, "acme", Some("DE")), ["region_not_allowed"], "the region is unknown");
-        assert!(against_vectors(&regions, WITHIN, None).is_empty(), "the data stays in this process");
+        assert_eq!(embedding_refusal_codes(&regions, "acme", Some("DE")), ["region_not_allowed"], "the region is unknown");
+        assert!(embedding_refusal_codes(&regions, LOCAL_ACCOUNT, None).is_empty(), "the data stays in this process");
     }
 
     fn question(routes: usize) -> Question {

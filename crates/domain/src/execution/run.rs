@@ -24,25 +24,25 @@ mod tests;
 use super::{
     Outcome, RunError, Status, StepRecord,
     progress::RunEvent,
-    retrieval::{Retrieved, Unretrieved},
+    retrieval::{Retrieved, RetrievalError},
     routing::Answer,
 };
 use crate::{
     evidence::{RecordedDecision, lineage::UntrustedReason},
     flow::{Action, Next, Output, Step, StepKind, allowance::Allowance, reference::Template},
-    guardrail::LOOK_BYTES,
+    guardrail::MAX_INSPECTED_BYTES,
     id::{AssetId, DecisionId},
     policy::{self, Obligation, PolicyDecision},
     time::Timestamp,
 };
 use agent::Agent;
 pub use check::SchemaCheck;
-use check::{Resume, SchemaVerdict};
+use check::{Resume, SchemaResult};
 pub use cut::Cut;
 use failure::StepFailure;
-use memory::Conversing;
-pub use memory::{Recollection, allows};
-use passage::{Passage, Then, Walking};
+use memory::ConversationState;
+pub use memory::{History, allows};
+use passage::{Interception, Continuation, ActiveStep};
 use reservation::Paused;
 pub use reservation::SMALL_RUN_BYTES;
 use scope::Known;
@@ -52,17 +52,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use turn::{Awaits, Reached, Waiting};
+use turn::{AwaitedResponse, Reached, Waiting};
 pub use turn::{Closed, Ended, Outside, Subject, Turn};
 
 /// The maximum number of steps of a run. A valid flow is acyclic with at most 200 steps; this bound holds even for a
 /// cycle.
-pub const STEP_BUDGET: usize = 1_000;
+pub const MAX_STEPS: usize = 1_000;
 /// The memory for a run's values, in bytes: the size limit of asset content, and four times that of a request.
-pub const VALUE_BYTES: usize = 4 << 20;
+pub const MAX_VALUE_BYTES: usize = 4 << 20;
 
 /// Obligations that withhold answers until the run's end.
-const HOLD_BACK: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
+const WITHHOLDING_OBLIGATIONS: [Obligation; 3] = [Obligation::RedactOutput, Obligation::RequireCitation, Obligation::HumanReview];
 
 /// A run in progress.
 pub struct Run<'a> {
@@ -83,11 +83,11 @@ pub struct Run<'a> {
     owed: Vec<Obligation>,
     waiting: Option<Waiting<'a>>,
     /// The result of an offloaded schema check, until the run resumes at the point that requested it.
-    verdict: Option<SchemaVerdict>,
+    verdict: Option<SchemaResult>,
     /// The agent of the current step, if it is an agent step.
     agent: Option<Box<Agent<'a>>>,
     /// A value that guardrails or hooks are processing.
-    passage: Option<Passage<'a>>,
+    passage: Option<Interception<'a>>,
     /// The remaining bytes that guardrails may evaluate.
     looks_left: usize,
     hook_calls: u32,
@@ -99,7 +99,7 @@ pub struct Run<'a> {
     citable: BTreeSet<String>,
     /// The steps whose search was capped.
     capped_steps: BTreeSet<String>,
-    conversing: Conversing,
+    conversing: ConversationState,
     /// Whether the refused routes were recorded.
     told_routes: bool,
     /// Whether the refused embedding route was recorded.
@@ -135,13 +135,13 @@ impl<'a> Run<'a> {
             // The strictest decision is known only at the end, which is too late to start recording.
             keeps_transcript: subject.plan.may_impose(Obligation::RecordTranscript),
             shows_answers: !subject.plan.holds_answers_back()
-                && HOLD_BACK.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
+                && WITHHOLDING_OBLIGATIONS.iter().all(|held_back| !subject.plan.may_impose(*held_back)),
             inputs: Cow::Borrowed(subject.given),
             subject,
             outside,
             outputs: BTreeMap::new(),
             doubts: BTreeMap::new(),
-            allowance: Allowance::of(VALUE_BYTES),
+            allowance: Allowance::of(MAX_VALUE_BYTES),
             metadata: Map::new(),
             transcript: Vec::new(),
             owed,
@@ -149,13 +149,13 @@ impl<'a> Run<'a> {
             verdict: None,
             agent: None,
             passage: None,
-            looks_left: LOOK_BYTES,
+            looks_left: MAX_INSPECTED_BYTES,
             hook_calls: 0,
             tool_calls: 0,
             set_apart: BTreeSet::new(),
             citable: BTreeSet::new(),
             capped_steps: BTreeSet::new(),
-            conversing: Conversing::No,
+            conversing: ConversationState::No,
             told_routes: false,
             told_embedding: false,
             events: None,
@@ -196,12 +196,12 @@ impl<'a> Run<'a> {
 
     fn begin(&mut self) -> Turn {
         match self.conversing {
-            Conversing::Wants => Turn::Recall,
-            Conversing::No | Conversing::Knows { .. } => self.pass(Then::Begin),
+            ConversationState::Wants => Turn::Recall,
+            ConversationState::No | ConversationState::Knows { .. } => self.pass(Continuation::Begin),
         }
     }
 
-    fn walk_in(&mut self) -> Turn {
+    fn enter_flow(&mut self) -> Turn {
         match self.subject.plan.flow.entry() {
             Some(step) => self.walk(step),
             None => self.fail(RunError::new("flow_invalid", "the flow has no entry")),
@@ -210,46 +210,46 @@ impl<'a> Run<'a> {
 
     /// Resumes with the response to the last request. A response without a request has no effect.
     pub fn answered(&mut self, answer: Answer) -> Turn {
-        let Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) = self.waiting.take() else {
+        let Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) }) = self.waiting.take() else {
             return Turn::Ended;
         };
         let verdict = self.verdict.take();
         if verdict.is_none()
             && let Some(check) = self.long_answer_check(step, &answer)
         {
-            let awaits = Awaits::Check(Box::new(Resume::Answered(asked, answer)));
+            let awaits = AwaitedResponse::Check(Box::new(Resume::Answered(asked, answer)));
             self.waiting = Some(Waiting { step, began, awaits });
             return Turn::CheckSchema(Box::new(check));
         }
         if matches!(step.kind, StepKind::Agent { .. }) {
-            return self.agent_answered(Walking { step, began }, *asked, (answer, verdict));
+            return self.on_agent_response(ActiveStep { step, began }, *asked, (answer, verdict));
         }
         if let Ok(completion) = &answer.completion {
-            self.tell_answer(step, answer.was_told, &completion.text);
+            self.emit_answer(step, answer.was_told, &completion.text);
         }
-        match self.take_answer(step, *asked, (answer, verdict)) {
+        match self.accept_response(step, *asked, (answer, verdict)) {
             Ok(value) if matches!(step.kind, StepKind::LlmCall { .. }) => {
-                self.pass_with(value, Then::Answered(Walking { step, began }))
+                self.intercept_value(value, Continuation::Answered(ActiveStep { step, began }))
             }
-            Ok(value) => self.finish_step(Walking { step, began }, value),
+            Ok(value) => self.finish_step(ActiveStep { step, began }, value),
             Err(failure) => self.go_on(step, began, Err(failure)),
         }
     }
 
     /// Resumes with retrieved documents. Documents without a query have no effect.
-    pub fn looked_up(&mut self, found: Result<Retrieved, Unretrieved>) -> Turn {
-        let Some(Waiting { step, began, awaits: Awaits::Documents(lookup) }) = self.waiting.take() else {
+    pub fn on_documents(&mut self, found: Result<Retrieved, RetrievalError>) -> Turn {
+        let Some(Waiting { step, began, awaits: AwaitedResponse::Documents(lookup) }) = self.waiting.take() else {
             return Turn::Ended;
         };
-        match self.take_documents(step, &lookup, found) {
-            Ok(documents) => self.pass(Then::Documents(Walking { step, began }, documents)),
-            Err(failure) if self.agent.is_some() => self.tool_failed(Walking { step, began }, failure),
+        match self.accept_documents(step, &lookup, found) {
+            Ok(documents) => self.pass(Continuation::Documents(ActiveStep { step, began }, documents)),
+            Err(failure) if self.agent.is_some() => self.on_tool_failure(ActiveStep { step, began }, failure),
             Err(failure) => self.go_on(step, began, Err(failure)),
         }
     }
 
     /// Emits model output, unless it was streamed already or must be withheld.
-    fn tell_answer(&mut self, step: &Step, was_told: bool, text: &str) {
+    fn emit_answer(&mut self, step: &Step, was_told: bool, text: &str) {
         if self.shows_answers && !was_told {
             self.tell(|| RunEvent::delta(&step.id, text));
         }
@@ -276,14 +276,14 @@ impl<'a> Run<'a> {
             let (status, outcome, code, message) = cut.told();
             (self.ended.status, self.ended.outcome, self.ended.output) = (status, outcome, None);
             self.ended.error = Some(RunError::new(code, message));
-            self.leave_unanswered(code);
+            self.record_interrupted_step(code);
         }
         let events = self.take_events();
-        self.ended.turn = self.to_remember();
+        self.ended.turn = self.offered_turn();
         Closed {
             events,
             execution_id: self.subject.execution_id,
-            value_bytes: VALUE_BYTES.saturating_sub(self.allowance.left()),
+            value_bytes: MAX_VALUE_BYTES.saturating_sub(self.allowance.left()),
             ended: self.ended,
             owed: self.owed,
             transcript: self.transcript,
@@ -292,26 +292,26 @@ impl<'a> Run<'a> {
     }
 
     /// Records the step at which the run was interrupted; its response is no longer awaited.
-    fn leave_unanswered(&mut self, code: &str) {
+    fn record_interrupted_step(&mut self, code: &str) {
         let (step, began) = match self.waiting.take() {
-            Some(Waiting { step, began, awaits: Awaits::Answer(asked) }) => {
-                self.keep_unanswered(step, *asked);
+            Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) }) => {
+                self.record_unanswered(step, *asked);
                 (step, began)
             }
-            Some(Waiting { step, began, awaits: Awaits::Check(resume) }) => {
+            Some(Waiting { step, began, awaits: AwaitedResponse::Check(resume) }) => {
                 if let Resume::Answered(asked, _) = *resume {
-                    self.keep_unanswered(step, *asked);
+                    self.record_unanswered(step, *asked);
                 }
                 (step, began)
             }
-            Some(Waiting { step, began, awaits: Awaits::Documents(_) | Awaits::Tool }) => (step, began),
-            None => match (self.leave_passage(), self.paused.take()) {
+            Some(Waiting { step, began, awaits: AwaitedResponse::Documents(_) | AwaitedResponse::Tool }) => (step, began),
+            None => match (self.take_intercepted_step(), self.paused.take()) {
                 (Some(left), _) => left,
-                (None, Some(Paused::Output(Walking { step, began }, _))) => (step, began),
+                (None, Some(Paused::Output(ActiveStep { step, began }, _))) => (step, began),
                 (None, Some(Paused::Step(_) | Paused::Return(_)) | None) => return,
             },
         };
-        self.leave_agent(step);
+        self.record_interrupted_call(step);
         self.tell(|| RunEvent::step_completed(&step.id, Some(code)));
         self.ended.steps.push(StepRecord {
             step_id: step.id.clone(),
@@ -324,7 +324,7 @@ impl<'a> Run<'a> {
     /// Executes steps until one requests an effect, or the run ends.
     fn walk(&mut self, mut step: &'a Step) -> Turn {
         loop {
-            if self.ended.steps.len() >= STEP_BUDGET {
+            if self.ended.steps.len() >= MAX_STEPS {
                 return self
                     .fail(RunError::new("step_budget_exceeded", "the run exceeded its maximum number of steps"));
             }
@@ -335,10 +335,10 @@ impl<'a> Run<'a> {
             self.tell(|| RunEvent::step_started(&step.id, step.kind.as_str()));
             let result = match self.take(step) {
                 Ok(Reached::Asks(question, asked)) => {
-                    return self.pass(Then::Ask(Walking { step, began }, question, asked));
+                    return self.pass(Continuation::Ask(ActiveStep { step, began }, question, asked));
                 }
                 Ok(Reached::LooksUp(lookup)) => {
-                    return self.pass(Then::LookUp(Walking { step, began }, lookup));
+                    return self.pass(Continuation::LookUp(ActiveStep { step, began }, lookup));
                 }
                 Ok(Reached::Done(value)) => Ok(value),
                 Err(failure) => Err(failure),
@@ -375,9 +375,9 @@ impl<'a> Run<'a> {
                 (self.ended.status, self.ended.outcome) = (Status::Denied, Outcome::Denied);
                 return Err(Turn::Ended);
             }
-            Err(StepFailure::RefusedByContract) => return Err(self.refused_by_contract()),
+            Err(StepFailure::RefusedByContract) => return Err(self.fail_by_contract()),
             Err(StepFailure::Stopped(error)) => return Err(self.fail(error)),
-            Err(StepFailure::NoRoom) => return Err(self.fail(RunError::no_room())),
+            Err(StepFailure::NoRoom) => return Err(self.fail(RunError::value_too_large())),
         };
         match (plan.flow.next_after(step, succeeded), error) {
             (Next::Step(next), _) => Ok(next),
@@ -392,18 +392,18 @@ impl<'a> Run<'a> {
         if self.is_large() {
             return self.pause(Paused::Return(value));
         }
-        self.pass_with(value, Then::Return)
+        self.intercept_value(value, Continuation::Return)
     }
 
     fn completed(&mut self, value: Value) -> Turn {
         (self.ended.status, self.ended.outcome) = (Status::Completed, Outcome::Success);
-        self.note_capped_searches();
+        self.add_capped_search_metadata();
         self.ended.output = Some((value, std::mem::take(&mut self.metadata)));
         Turn::Ended
     }
 
     fn fail(&mut self, error: RunError) -> Turn {
-        self.pass(Then::Fail(error))
+        self.pass(Continuation::Fail(error))
     }
 
     fn failed(&mut self, error: RunError) -> Turn {
@@ -421,13 +421,13 @@ impl<'a> Run<'a> {
         }
         let produced = match &step.kind {
             StepKind::Task { action: Action::EvaluatePolicy } => {
-                self.note_reading(step);
+                self.record_inputs(step);
                 self.evaluate_policy(inputs)?
             }
             StepKind::LlmCall { .. } => return self.question(step, &inputs),
-            StepKind::Embedding { .. } => return self.vector_question(step, &inputs),
+            StepKind::Embedding { .. } => return self.embedding_request(step, &inputs),
             StepKind::Return { output } => {
-                self.note_return(output);
+                self.record_return(output);
                 return self.resolve(output, None).map(Reached::Done);
             }
             StepKind::Task { action: Action::RetrieveDocuments } => return self.lookup(step, &inputs),

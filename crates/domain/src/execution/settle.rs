@@ -17,18 +17,18 @@ use serde_json::{Map, Value, json};
 /// The maximum length of a note, in characters.
 pub const MAX_NOTE: usize = 2_000;
 /// The code of a run that was resolved as a failure.
-pub const FAILED: &str = "settled_as_failure";
+pub const RESOLVED_AS_FAILURE: &str = "settled_as_failure";
 
 /// The outcome that a person decides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Settled {
+pub enum Resolution {
     /// The run succeeded.
     Success,
     /// The run failed.
     Failure,
 }
 
-impl Settled {
+impl Resolution {
     /// Every resolution.
     pub const ALL: [Self; 2] = [Self::Success, Self::Failure];
 
@@ -50,13 +50,13 @@ impl Settled {
 
 /// The reason a resolution is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SettleRefusal {
+pub enum ResolveRefusal {
     /// The outcome of the run is known or still pending.
     #[error("the run is not unknown")]
     NotUnknown,
 }
 
-impl SettleRefusal {
+impl ResolveRefusal {
     /// The stable code of the refusal.
     #[must_use]
     pub const fn code(self) -> &'static str {
@@ -68,7 +68,7 @@ impl SettleRefusal {
 
 /// A resolved run, as the commit stores it.
 #[derive(Clone, Debug)]
-pub struct Settlement {
+pub struct ResolvedRun {
     /// The run.
     pub execution_id: ExecutionId,
     /// The new status.
@@ -89,10 +89,10 @@ pub struct Settlement {
 /// When the outcome of the run is known or still pending.
 pub fn settle(
     record: &EvidenceRecord,
-    (settled, note): (Settled, Option<&str>),
+    (settled, note): (Resolution, Option<&str>),
     stamp: &Stamp,
     ids: &dyn Ids,
-) -> Result<Settlement, SettleRefusal> {
+) -> Result<ResolvedRun, ResolveRefusal> {
     let run = &record.execution;
     match run.status {
         Status::Unknown => {}
@@ -102,12 +102,12 @@ pub fn settle(
         | Status::Completed
         | Status::Failed
         | Status::Denied
-        | Status::Cancelled => return Err(SettleRefusal::NotUnknown),
+        | Status::Cancelled => return Err(ResolveRefusal::NotUnknown),
     }
     let (status, outcome, error, categories): (_, _, _, &[Category]) = match settled {
-        Settled::Success => (Status::Completed, Outcome::Success, None, &[]),
-        Settled::Failure => {
-            let error = RunError::new(FAILED, "a person resolved the run as failed");
+        Resolution::Success => (Status::Completed, Outcome::Success, None, &[]),
+        Resolution::Failure => {
+            let error = RunError::new(RESOLVED_AS_FAILURE, "a person resolved the run as failed");
             (Status::Failed, Outcome::Failure, Some(error), &[Category::Executions])
         }
     };
@@ -137,17 +137,17 @@ pub fn settle(
         payload: note,
         created_at: stamp.at,
     };
-    Ok(Settlement { execution_id: run.execution_id, status, outcome, error, artifact, fact })
+    Ok(ResolvedRun { execution_id: run.execution_id, status, outcome, error, artifact, fact })
 }
 
 /// Stores resolutions.
 #[async_trait]
-pub trait SettlementStore: Send + Sync {
+pub trait ResolutionStore: Send + Sync {
     /// Resolves a run in one statement. Stale when its outcome is no longer unknown.
     async fn commit_settlement(
         &self,
         scope: TenantScope,
-        settlement: &Settlement,
+        settlement: &ResolvedRun,
         key: Option<&KeyedOutcome>,
     ) -> Result<(), CommitError>;
 }

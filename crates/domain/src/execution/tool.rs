@@ -1,10 +1,10 @@
 //! Tool calls and their results.
 
-use super::outward::{OutwardCall, OutwardError};
+use super::outward::{OutwardCall, HttpCallError};
 use crate::{
     asset::content::{
-        mcp_server::{McpWay, ToolPin},
-        tool::Repeat,
+        mcp_server::{McpConnection, ToolPin},
+        tool::RepeatSafety,
     },
     audit::{Fact, FactKind, Stamp, Subject},
     id::{AssetId, ExecutionId, WorkspaceId},
@@ -16,14 +16,14 @@ use serde_json::{Map, Value, json};
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolRequest {
     /// The target of the call.
-    pub call: Outgoing,
+    pub call: ToolTarget,
     /// Whether a repeated call is safe.
-    pub repeat: Repeat,
+    pub repeat: RepeatSafety,
 }
 
 /// The target of a tool call.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Outgoing {
+pub enum ToolTarget {
     /// An HTTP address.
     Address(OutwardCall),
     /// A tool of an MCP server.
@@ -36,7 +36,7 @@ pub struct McpCall {
     /// The server's asset, and its version as the release has frozen it.
     pub server: (AssetId, String),
     /// The server's transport; the tool's own bearer token overrides the server's.
-    pub way: McpWay,
+    pub way: McpConnection,
     /// The hosts that the tool's definition allows; `None` adds no restriction.
     pub hosts: Option<Vec<String>>,
     /// The tool's name.
@@ -54,7 +54,7 @@ pub struct McpCall {
 pub enum McpError {
     /// The call failed.
     #[error(transparent)]
-    Call(#[from] OutwardError),
+    Call(#[from] HttpCallError),
     /// The tool does not match its pin and was not called. Holds its current pin; `None` when the tool is gone or
     /// cannot be pinned.
     #[error("the tool does not match its pin")]
@@ -66,7 +66,7 @@ pub enum McpError {
 pub enum ToolFailure {
     /// The call failed.
     #[error(transparent)]
-    Call(#[from] OutwardError),
+    Call(#[from] HttpCallError),
     /// The tool does not match the release's pin and was not called. Holds its current pin; `None` when the tool is
     /// gone or cannot be pinned.
     #[error("the tool does not match the release's pin")]
@@ -89,12 +89,12 @@ impl ToolFailure {
 
     /// Parses a code, with the current pin of a drifted tool. An unknown code becomes `OutcomeUnknown`.
     #[must_use]
-    pub fn of_code(code: &str, found: Option<ToolPin>) -> Self {
+    pub fn from_code(code: &str, found: Option<ToolPin>) -> Self {
         let drifted = Self::Drifted(found);
         if code == drifted.code() {
             return drifted;
         }
-        OutwardError::of_code(code).map_or(Self::OutcomeUnknown, Self::Call)
+        HttpCallError::from_code(code).map_or(Self::OutcomeUnknown, Self::Call)
     }
 }
 

@@ -44,36 +44,36 @@ impl Allowance {
     ///
     /// # Errors
     /// When the budget is exhausted, or the value is nested too deep.
-    pub fn take_for(&mut self, value: &Value) -> Result<(), Exhausted> {
-        self.take_at(value, 0)
+    pub fn charge(&mut self, value: &Value) -> Result<(), Exhausted> {
+        self.charge_at(value, 0)
     }
 
     /// Charges a value that is nested `above` levels deep. Stops as soon as the budget is exhausted.
-    pub(super) fn take_at(&mut self, value: &Value, above: usize) -> Result<(), Exhausted> {
-        self.take_level(above)?;
+    pub(super) fn charge_at(&mut self, value: &Value, above: usize) -> Result<(), Exhausted> {
+        self.charge_level(above)?;
         match value {
-            Value::String(text) => self.take_text(text),
-            Value::Array(items) => items.iter().try_for_each(|item| self.take_at(item, above + 1)),
+            Value::String(text) => self.charge_text(text),
+            Value::Array(items) => items.iter().try_for_each(|item| self.charge_at(item, above + 1)),
             Value::Object(members) => members.iter().try_for_each(|(key, member)| {
-                self.take_key(key)?;
-                self.take_at(member, above + 1)
+                self.charge_key(key)?;
+                self.charge_at(member, above + 1)
             }),
             Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
         }
     }
 
     /// Charges a value without its contents.
-    pub(super) fn take_level(&mut self, above: usize) -> Result<(), Exhausted> {
+    pub(super) fn charge_level(&mut self, above: usize) -> Result<(), Exhausted> {
         if above >= MAX_NESTING { Err(Exhausted) } else { self.take(VALUE) }
     }
 
-    pub(super) fn take_key(&mut self, key: &str) -> Result<(), Exhausted> {
+    pub(super) fn charge_key(&mut self, key: &str) -> Result<(), Exhausted> {
         self.take(MEMBER)?;
-        self.take_text(key)
+        self.charge_text(key)
     }
 
     /// Charges a text by its JSON form, in which a control character takes six bytes.
-    pub(super) fn take_text(&mut self, text: &str) -> Result<(), Exhausted> {
+    pub(super) fn charge_text(&mut self, text: &str) -> Result<(), Exhausted> {
         let written = |byte: u8| match byte {
             b'"' | b'\\' | 0x08..=0x0a | 0x0c | 0x0d => 2,
             0x00..=0x1f => 6,
@@ -90,7 +90,7 @@ impl Allowance {
     ///
     /// # Errors
     /// When the budget is exhausted.
-    pub fn take_bytes(&mut self, bytes: usize) -> Result<(), Exhausted> {
+    pub fn charge_bytes(&mut self, bytes: usize) -> Result<(), Exhausted> {
         self.take(bytes)
     }
 
@@ -108,7 +108,7 @@ mod tests {
 
     fn room(value: &Value) -> usize {
         let mut allowance = Allowance::of(1 << 20);
-        allowance.take_for(value).unwrap();
+        allowance.charge(value).unwrap();
         (1 << 20) - allowance.left()
     }
 
@@ -116,15 +116,15 @@ mod tests {
     fn charges_exact_cost() {
         let value = json!({ "a": ["b", 1, null], "c\n": "\u{1}\"" });
         let needed = room(&value);
-        assert!(Allowance::of(needed).take_for(&value).is_ok());
-        assert_eq!(Allowance::of(needed - 1).take_for(&value), Err(Exhausted));
+        assert!(Allowance::of(needed).charge(&value).is_ok());
+        assert_eq!(Allowance::of(needed - 1).charge(&value), Err(Exhausted));
     }
 
     #[test]
     fn limits_nesting_depth() {
         let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
-        assert!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING)).is_ok());
-        assert_eq!(Allowance::of(1 << 20).take_for(&nested(MAX_NESTING + 1)), Err(Exhausted));
+        assert!(Allowance::of(1 << 20).charge(&nested(MAX_NESTING)).is_ok());
+        assert_eq!(Allowance::of(1 << 20).charge(&nested(MAX_NESTING + 1)), Err(Exhausted));
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Value>(&stored.to_string()).unwrap(), stored);
     }
 
-    fn any_value() -> impl Strategy<Value = Value> {
+    fn any_value() -> impl RetrievalStrategy<Value = Value> {
         let leaf = prop_oneof![
             Just(Value::Null),
             any::<bool>().prop_map(Value::from),

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use std::{fmt::Write as _, rc::Rc};
 
 /// The maximum number of reported problems.
-pub(super) const MAX_FINDINGS: usize = 1_000;
+pub(super) const MAX_PROBLEMS: usize = 1_000;
 /// The code of an unknown key.
 pub(super) const UNKNOWN_KEY: &str = "unknown_key";
 
@@ -76,7 +76,7 @@ pub(super) struct Findings(pub(super) Vec<Finding>);
 
 impl Findings {
     pub(super) fn note(&mut self, path: &Path, code: &'static str, message: &'static str) {
-        if self.0.len() < MAX_FINDINGS {
+        if self.0.len() < MAX_PROBLEMS {
             self.0.push(Finding { path: path.segments(), code, message });
         }
     }

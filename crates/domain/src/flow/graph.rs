@@ -17,15 +17,15 @@ use std::{
 
 /// The maximum number of steps with path analysis, which takes quadratic space. It exceeds [`MAX_STEPS`], so that
 /// moderately oversized flows still report their cycles.
-const MAX_CHARTED: usize = 5 * MAX_STEPS;
+const MAX_ANALYZED_STEPS: usize = 5 * MAX_STEPS;
 
-const TARGETS: [&str; 3] = ["next", "on_success", "on_failure"];
+const TARGET_KEYS: [&str; 3] = ["next", "on_success", "on_failure"];
 
 /// Reports all violated rules between the steps of a flow.
 pub(super) fn check(content: &Map<String, Value>, findings: &mut Findings) {
     let Some(list) = content.get("steps").and_then(Value::as_array).filter(|list| !list.is_empty()) else { return };
     let steps = Steps::named(list, findings);
-    let chart = Chart::of(content, &steps, findings);
+    let chart = ControlFlow::of(content, &steps, findings);
     chart.paths(findings);
     let inputs = declared(content);
     for (index, step) in list.iter().enumerate() {
@@ -111,7 +111,7 @@ impl<'c> Steps<'c> {
 
 /// The control flow between steps, as far as it is known.
 #[derive(Default)]
-struct Chart {
+struct ControlFlow {
     entry: Option<usize>,
     /// Edges that exist regardless of the unreadable parts.
     sure: Vec<Vec<usize>>,
@@ -124,7 +124,7 @@ struct Chart {
     widest: Option<Rc<Reach>>,
 }
 
-impl Chart {
+impl ControlFlow {
     /// Builds the control flow, and reports unknown targets and missing returns.
     fn of(content: &Map<String, Value>, steps: &Steps<'_>, findings: &mut Findings) -> Self {
         let mut chart = Self::default();
@@ -134,7 +134,7 @@ impl Chart {
         for (index, step) in steps.list.iter().enumerate() {
             chart.step(index, step, steps, findings);
         }
-        if steps.list.len() <= MAX_CHARTED {
+        if steps.list.len() <= MAX_ANALYZED_STEPS {
             chart.reach = Rc::new(Reach::of(&chart.sure));
             if chart.perhaps.iter().all(Vec::is_empty) {
                 chart.widest = (!chart.open).then(|| Rc::clone(&chart.reach));
@@ -156,7 +156,7 @@ impl Chart {
         let form = form(step);
         if form != Some(StepType::Return) {
             let mut successors = Vec::new();
-            for key in TARGETS {
+            for key in TARGET_KEYS {
                 let Some(value) = step.get(key) else { continue };
                 let found = steps.target(value, &at(index).key(key), findings);
                 self.open |= found.is_none();
@@ -196,7 +196,7 @@ impl Chart {
     }
 
     /// Whether the first step can never run before the second, for any correction of the unreadable parts.
-    fn never_before(&self, first: usize, second: usize) -> bool {
+    fn cannot_precede(&self, first: usize, second: usize) -> bool {
         let disconnected = self.widest.as_ref().is_some_and(|widest| !widest.leads(first, second));
         disconnected || (self.reach.leads(second, first) && !self.reach.leads(first, second))
     }
@@ -233,7 +233,7 @@ impl Reach {
 /// A step with the scope of its references.
 struct Scene<'c> {
     steps: &'c Steps<'c>,
-    chart: &'c Chart,
+    chart: &'c ControlFlow,
     inputs: Option<&'c BTreeSet<&'c str>>,
     index: usize,
     step: &'c Value,
@@ -284,7 +284,7 @@ impl Scene<'_> {
                 Named::Nothing => findings.note(path, "unknown_step", "a reference names a step that does not exist"),
                 Named::Step(position) => {
                     let own = position == self.index;
-                    if (own && !sees_own) || (!own && self.chart.never_before(position, self.index)) {
+                    if (own && !sees_own) || (!own && self.chart.cannot_precede(position, self.index)) {
                         findings.note(path, "step_not_earlier", "a reference names a step that has not run yet");
                     }
                 }

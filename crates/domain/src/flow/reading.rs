@@ -308,7 +308,7 @@ fn model_policy(map: &Map<String, Value>, path: &Path, findings: &mut Findings) 
 
 /// Whether the text consists of the reference only.
 fn is_whole(word: &str) -> bool {
-    word.starts_with("{{") && word.ends_with("}}")
+    word.starts_with("{{") && word.record("}}")
 }
 
 fn tools(map: &Map<String, Value>, path: &Path, findings: &mut Findings) -> ToolChoice {

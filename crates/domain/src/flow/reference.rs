@@ -74,7 +74,7 @@ impl ReferenceRefusal {
 
 /// The reason a text or template cannot be resolved.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Unresolvable {
+pub enum ResolveError {
     /// A reference without a value.
     #[error("a referenced value is missing")]
     Missing(Reference),
@@ -89,8 +89,8 @@ pub trait ReferenceScope {
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>>;
 }
 
-fn find<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, Unresolvable> {
-    scope.value(reference).ok_or_else(|| Unresolvable::Missing(reference.clone()))
+fn find<'s>(scope: &'s dyn ReferenceScope, reference: &Reference) -> Result<Cow<'s, Value>, ResolveError> {
+    scope.value(reference).ok_or_else(|| ResolveError::Missing(reference.clone()))
 }
 
 /// A text with references.
@@ -169,13 +169,13 @@ impl Text {
         &self,
         scope: &dyn ReferenceScope,
         (allowance, above): (&mut Allowance, usize),
-    ) -> Result<Value, Unresolvable> {
+    ) -> Result<Value, ResolveError> {
         if let [Part::Reference(only)] = self.parts.as_slice() {
             let value = find(scope, only)?;
-            allowance.take_at(&value, above)?;
+            allowance.charge_at(&value, above)?;
             return Ok(value.into_owned());
         }
-        allowance.take_level(above)?;
+        allowance.charge_level(above)?;
         let mut written = Writing { text: String::new(), allowance };
         for part in &self.parts {
             match part {
@@ -202,7 +202,7 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     fn push(&mut self, text: &str) -> Result<(), Exhausted> {
-        self.allowance.take_text(text)?;
+        self.allowance.charge_text(text)?;
         self.text.push_str(text);
         Ok(())
     }
@@ -262,7 +262,7 @@ impl Template {
     ///
     /// # Errors
     /// When a referenced value is missing, or the value exceeds the budget.
-    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<Value, Unresolvable> {
+    pub fn resolve(&self, scope: &dyn ReferenceScope, allowance: &mut Allowance) -> Result<Value, ResolveError> {
         self.resolve_at(scope, (allowance, 0))
     }
 
@@ -270,22 +270,22 @@ impl Template {
         &self,
         scope: &dyn ReferenceScope,
         (allowance, above): (&mut Allowance, usize),
-    ) -> Result<Value, Unresolvable> {
+    ) -> Result<Value, ResolveError> {
         match self {
             Self::Plain(value) => {
-                allowance.take_at(value, above)?;
+                allowance.charge_at(value, above)?;
                 Ok(value.clone())
             }
             Self::Text(text) => text.resolve(scope, (allowance, above)),
             Self::List(items) => {
-                allowance.take_level(above)?;
+                allowance.charge_level(above)?;
                 items.iter().map(|item| item.resolve_at(scope, (&mut *allowance, above + 1))).collect()
             }
             Self::Object(members) => {
-                allowance.take_level(above)?;
+                allowance.charge_level(above)?;
                 let mut resolved = Map::new();
                 for (key, member) in members {
-                    allowance.take_key(key)?;
+                    allowance.charge_key(key)?;
                     resolved.insert(key.clone(), member.resolve_at(scope, (&mut *allowance, above + 1))?);
                 }
                 Ok(Value::Object(resolved))
@@ -306,7 +306,7 @@ impl Template {
 
     /// Whether the template contributes literal content besides its references.
     #[must_use]
-    pub fn has_words(&self) -> bool {
+    pub fn has_literals(&self) -> bool {
         match self {
             Self::Text(text) => text.parts.iter().any(|part| matches!(part, Part::Literal(_))),
             Self::Plain(_) | Self::List(_) | Self::Object(_) => true,
@@ -347,11 +347,11 @@ mod tests {
         }
     }
 
-    fn within(template: &Template, bytes: usize) -> Result<Value, Unresolvable> {
+    fn within(template: &Template, bytes: usize) -> Result<Value, ResolveError> {
         template.resolve(&Scope, &mut Allowance::of(bytes))
     }
 
-    fn resolve(text: &str) -> Result<Value, Unresolvable> {
+    fn resolve(text: &str) -> Result<Value, ResolveError> {
         within(&Template::Text(Text::parse(text).unwrap()), 1 << 20)
     }
 
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn reports_missing_reference() {
         let missing = resolve("x {{trigger.gone}}").unwrap_err();
-        assert_eq!(missing, Unresolvable::Missing(Reference::Trigger { input: "gone".to_owned() }));
+        assert_eq!(missing, ResolveError::Missing(Reference::Trigger { input: "gone".to_owned() }));
     }
 
     #[test]
@@ -400,11 +400,11 @@ mod tests {
             (keyed("k"), keyed(&"k".repeat(50_000))),
         ] {
             assert!(within(&short, 10_000).is_ok(), "{short:?}");
-            assert_eq!(within(&long, 10_000), Err(Unresolvable::TooLarge(Exhausted)), "{:?}", long.source());
+            assert_eq!(within(&long, 10_000), Err(ResolveError::TooLarge(Exhausted)), "{:?}", long.source());
         }
         let deep = |levels: usize| (1..levels).fold(Template::Plain(json!(1)), |inner, _| Template::List(vec![inner]));
         assert!(within(&deep(MAX_NESTING), 1 << 20).is_ok());
-        assert_eq!(within(&deep(MAX_NESTING + 1), 1 << 20), Err(Unresolvable::TooLarge(Exhausted)));
+        assert_eq!(within(&deep(MAX_NESTING + 1), 1 << 20), Err(ResolveError::TooLarge(Exhausted)));
     }
 
     #[test]

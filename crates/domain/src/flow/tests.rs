@@ -1,6 +1,6 @@
 use super::{
     allowance::Allowance,
-    reference::{ReferenceScope, Unresolvable},
+    reference::{ReferenceScope, ResolveError},
     *,
 };
 use proptest::prelude::*;
@@ -398,8 +398,8 @@ fn kept(flow: &Flow, bytes: usize) -> (Outputs, bool) {
         };
         match template.resolve(&outputs, &mut allowance) {
             Ok(value) => outputs.0.insert(step.id.clone(), value),
-            Err(Unresolvable::TooLarge(_)) => return (outputs, false),
-            Err(Unresolvable::Missing(missing)) => panic!("{missing}"),
+            Err(ResolveError::TooLarge(_)) => return (outputs, false),
+            Err(ResolveError::Missing(missing)) => panic!("{missing}"),
         };
     }
     (outputs, true)

@@ -7,10 +7,10 @@ mod scalar;
 
 use super::{
     FlowProblem,
-    finding::{MAX_FINDINGS, Segment},
+    finding::{MAX_PROBLEMS, Segment},
     reading::MAX_VALUES,
 };
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, LoadDuration, StrInput};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashMap, btree_map::Entry},
@@ -35,11 +35,11 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn of(span: Span) -> Self {
+    fn of(span: LoadDuration) -> Self {
         Self::at(span.start.line(), span.start.col())
     }
 
-    fn of_error(error: &ScanError) -> Self {
+    fn from_error(error: &ScanError) -> Self {
         Self::at(error.marker().line(), error.marker().col())
     }
 
@@ -92,7 +92,7 @@ impl Fault {
         }
     }
 
-    fn found_at(self, place: Place) -> FlowProblem {
+    fn at(self, place: Place) -> FlowProblem {
         FlowProblem {
             line: Some(place.line),
             column: Some(place.column),
@@ -145,10 +145,10 @@ pub(super) enum Part {
 /// With all problems found so far, when the text is too long, is not one YAML document, or expands too far.
 pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     if text.len() > MAX_TEXT {
-        return Err(vec![Fault::TooLarge.found_at(Place::at(1, 0))]);
+        return Err(vec![Fault::TooLarge.at(Place::at(1, 0))]);
     }
-    if let Some(place) = beyond_indicators(text) {
-        return Err(vec![Fault::Expansion.found_at(place)]);
+    if let Some(place) = find_excess_indicator(text) {
+        return Err(vec![Fault::Expansion.at(place)]);
     }
     let mut composer = Composer {
         events: Parser::new_from_str(text),
@@ -160,8 +160,8 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
     match composer.document() {
         Ok(root) => Ok(Document { root, problems: composer.problems }),
         Err((fault, place)) => {
-            composer.problems.truncate(MAX_FINDINGS - 1);
-            composer.problems.push(fault.found_at(place));
+            composer.problems.truncate(MAX_PROBLEMS - 1);
+            composer.problems.push(fault.at(place));
             Err(composer.problems)
         }
     }
@@ -169,12 +169,12 @@ pub(super) fn parse(text: &str) -> Result<Document, Vec<FlowProblem>> {
 
 /// The position of the first flow indicator beyond the maximum. The braces of references such as `{{trigger.q}}` are
 /// exempt: they are usually quoted, and they contain too much text to serve an attack.
-fn beyond_indicators(text: &str) -> Option<Place> {
+fn find_excess_indicator(text: &str) -> Option<Place> {
     let indicator = |byte: u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',' | b':');
     let (mut count, mut rest) = (0_usize, text);
     while let Some(at) = rest.bytes().position(indicator) {
         let (before, from) = rest.split_at_checked(at)?;
-        if let Some(after) = behind_reference(from) {
+        if let Some(after) = strip_reference(from) {
             rest = after;
             continue;
         }
@@ -190,7 +190,7 @@ fn beyond_indicators(text: &str) -> Option<Place> {
 }
 
 /// The text after a leading reference, if there is one.
-fn behind_reference(text: &str) -> Option<&str> {
+fn strip_reference(text: &str) -> Option<&str> {
     let inside = text.strip_prefix("{{")?.trim_start_matches(' ');
     let named = ["trigger.", "release.", "steps."].iter().find_map(|root| inside.strip_prefix(root))?;
     let part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.');
@@ -249,8 +249,8 @@ struct Composer<'t> {
 impl<'t> Composer<'t> {
     /// Reports a recoverable problem.
     fn note(&mut self, fault: Fault, place: Place) {
-        if self.problems.len() < MAX_FINDINGS {
-            self.problems.push(fault.found_at(place));
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(fault.at(place));
         }
     }
 
@@ -268,15 +268,15 @@ impl<'t> Composer<'t> {
         }
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Span), Refused> {
+    fn next(&mut self) -> Result<(Event<'t>, LoadDuration), Refused> {
         match self.events.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err((Fault::Syntax, Place::of_error(&error))),
+            Some(Err(error)) => Err((Fault::Syntax, Place::from_error(&error))),
             None => Err((Fault::Syntax, Place::at(1, 0))),
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Rc<Node>, Refused> {
+    fn node(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Rc<Node>, Refused> {
         let place = Place::of(span);
         if depth > MAX_DEPTH {
             return Err((Fault::TooDeep, place));
@@ -412,7 +412,7 @@ impl<'t> Composer<'t> {
 
     /// Reads a key. Only literal strings are keys: not numbers, collections or aliases, which would hide the key.
     /// `None` for an invalid key, which is reported.
-    fn key(&mut self, event: Event<'t>, span: Span, depth: usize) -> Result<Option<(String, Place)>, Refused> {
+    fn key(&mut self, event: Event<'t>, span: LoadDuration, depth: usize) -> Result<Option<(String, Place)>, Refused> {
         let place = Place::of(span);
         if let Event::Alias(_) = event {
             self.note(Fault::KeyNoText, place);

@@ -4,7 +4,7 @@
 //! the end of the text, all searches take quadratic time: `.*[^A-Z]|[A-Z]` reads 64 KiB of capitals 64 Ki times. The
 //! steps of each search are therefore subtracted from a budget.
 
-use super::detector::{Blind, Budget};
+use super::detector::{DetectorError, Budget};
 use crate::asset::content::{PATTERN_CACHE, PATTERN_SIZE, linear, pattern};
 use regex::Regex;
 use regex_automata::{
@@ -37,7 +37,7 @@ impl CountedPattern {
     /// Compiles a pattern with linear time and bounded memory; `None` for an invalid one.
     pub(super) fn of(text: &str) -> Option<Self> {
         let regex = linear(text)?;
-        let reads = match pattern::longest_match(text) {
+        let reads = match pattern::max_match_len(text) {
             Some(longest) => Reads::Bounded(longest),
             None => automaton(text).map_or(Reads::Unknown, |automaton| Reads::Counted(Box::new(automaton))),
         };
@@ -45,12 +45,12 @@ impl CountedPattern {
     }
 
     /// Starts searches within a budget.
-    pub(super) fn searching<'s>(&'s self, budget: &'s mut Budget) -> Searching<'s> {
+    pub(super) fn searching<'s>(&'s self, budget: &'s mut Budget) -> Search<'s> {
         let cache = match &self.reads {
             Reads::Counted(automaton) => Some(automaton.create_cache()),
             Reads::Bounded(_) | Reads::Unknown => None,
         };
-        Searching { pattern: self, budget, cache }
+        Search { pattern: self, budget, cache }
     }
 }
 
@@ -70,22 +70,22 @@ fn automaton(text: &str) -> Option<DFA> {
 }
 
 /// Searches of one check.
-pub(super) struct Searching<'s> {
+pub(super) struct Search<'s> {
     pattern: &'s CountedPattern,
     budget: &'s mut Budget,
     cache: Option<Cache>,
 }
 
-impl Searching<'_> {
+impl Search<'_> {
     /// Replaces and counts the matches. The result has at most `room` bytes.
-    pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), Blind> {
+    pub(super) fn replace(&mut self, text: &str, mask: &str, room: usize) -> Result<(u64, String), DetectorError> {
         let (mut without, mut done, mut count, mut at) = (String::new(), 0_usize, 0_u64, 0_usize);
         if let Reads::Bounded(_) = self.pattern.reads {
             // All searches together read the text once, besides the bytes beyond each match.
             self.pay(text.len())?;
         }
         while at <= text.len() {
-            self.pay_search(text, at)?;
+            self.charge_search(text, at)?;
             let Some(found) = self.pattern.regex.find_at(text, at) else { break };
             // An empty match masks nothing.
             if found.is_empty() {
@@ -98,15 +98,15 @@ impl Searching<'_> {
             (done, at) = (found.end(), found.end());
             count = count.saturating_add(1);
             if without.len() > room {
-                return Err(Blind::NoRoom);
+                return Err(DetectorError::NoRoom);
             }
         }
         without.push_str(text.get(done..).unwrap_or_default());
-        if without.len() > room { Err(Blind::NoRoom) } else { Ok((count, without)) }
+        if without.len() > room { Err(DetectorError::NoRoom) } else { Ok((count, without)) }
     }
 
     /// Subtracts the bytes that a search from `at` reads.
-    fn pay_search(&mut self, text: &str, at: usize) -> Result<(), Blind> {
+    fn charge_search(&mut self, text: &str, at: usize) -> Result<(), DetectorError> {
         let rest = text.len().saturating_sub(at);
         let bytes = match (&self.pattern.reads, &mut self.cache) {
             (Reads::Bounded(longest), _) => rest.min(*longest),
@@ -119,7 +119,7 @@ impl Searching<'_> {
         self.pay(bytes)
     }
 
-    fn pay(&mut self, bytes: usize) -> Result<(), Blind> {
+    fn pay(&mut self, bytes: usize) -> Result<(), DetectorError> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.budget.take(bytes.saturating_mul(self.pattern.weight))
     }
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     /// The masked text or the error, and the evaluations taken from `budget`.
-    fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), Blind>, u64) {
+    fn masked(pattern: &str, text: &str, budget: u64) -> (Result<(u64, String), DetectorError>, u64) {
         let (pattern, mut left) = (CountedPattern::of(pattern).unwrap(), Budget(budget));
         let done = pattern.searching(&mut left).replace(text, "#", usize::MAX);
         (done, budget - left.0)
@@ -183,8 +183,8 @@ mod tests {
         let capitals = "A".repeat(1_000);
         let (done, taken) = masked(".*[^A-Z]|[A-Z]", &capitals, 1_000_000);
         assert_eq!((done.unwrap().0, taken), (1_000, 500_500));
-        assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
-        assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(Blind::BudgetExceeded));
+        assert_eq!(masked(".*[^A-Z]|[A-Z]", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
+        assert_eq!(masked("(?:A.*z)?", &capitals, 500_000).0, Err(DetectorError::BudgetExceeded));
         // A search that reads a bounded number of bytes further pays only for these.
         let (done, taken) = masked("A{6}z|A", &capitals, 100_000);
         assert_eq!(done.unwrap().0, 1_000);

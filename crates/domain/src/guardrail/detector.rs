@@ -51,7 +51,7 @@ pub(super) struct Found {
 
 /// Why a detector fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Blind {
+pub(super) enum DetectorError {
     /// This server does not support the detector.
     Unavailable,
     /// The check exceeds the remaining [`Budget`].
@@ -66,13 +66,13 @@ pub(super) struct Budget(pub(super) u64);
 
 impl Budget {
     /// Subtracts evaluations, before or after they are done.
-    pub(super) fn take(&mut self, evaluations: u64) -> Result<(), Blind> {
-        self.0 = self.0.checked_sub(evaluations).ok_or(Blind::BudgetExceeded)?;
+    pub(super) fn take(&mut self, evaluations: u64) -> Result<(), DetectorError> {
+        self.0 = self.0.checked_sub(evaluations).ok_or(DetectorError::BudgetExceeded)?;
         Ok(())
     }
 }
 
-impl Blind {
+impl DetectorError {
     /// The error code in evidence; only an exceeded budget has one.
     pub(super) const fn code(self) -> Option<&'static str> {
         match self {
@@ -130,7 +130,7 @@ impl Detector {
         action: Action,
         (room, budget): (usize, &mut Budget),
         redactor: &Redactor,
-    ) -> Result<Found, Blind> {
+    ) -> Result<Found, DetectorError> {
         let actions_of = |count: u64| if count > 0 { vec![action] } else { Vec::new() };
         match self {
             Self::Pii(actions) => Ok(personal((value, context), actions, redactor)),
@@ -158,7 +158,7 @@ impl Detector {
                 let count = u64::from(is_mismatch(schema, value, budget)?);
                 Ok(Found { count, classes: Vec::new(), actions: actions_of(count), masked: None })
             }
-            Self::Unavailable { .. } => Err(Blind::Unavailable),
+            Self::Unavailable { .. } => Err(DetectorError::Unavailable),
         }
     }
 }
@@ -178,12 +178,12 @@ fn personal((value, context): (&Value, &Value), actions: &BTreeMap<Class, Action
 }
 
 /// Whether a value violates a schema. A text is parsed as JSON first, within the limits of [`json::read`].
-fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, Blind> {
+fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> Result<bool, DetectorError> {
     let read = match value {
         Value::String(text) => match json::read(text.as_bytes()) {
             Ok(read) => Cow::Owned(read),
             Err(JsonRefusal::Malformed) => return Ok(true),
-            Err(JsonRefusal::TooLarge) => return Err(Blind::BudgetExceeded),
+            Err(JsonRefusal::TooLarge) => return Err(DetectorError::BudgetExceeded),
         },
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Cow::Borrowed(value),
     };
@@ -191,6 +191,6 @@ fn is_mismatch(schema: &EmbeddedSchema, value: &Value, budget: &mut Budget) -> R
     match schema.check(&read) {
         Ok(()) => Ok(false),
         Err(SchemaRejection::Mismatch) => Ok(true),
-        Err(SchemaRejection::BudgetExceeded) => Err(Blind::BudgetExceeded),
+        Err(SchemaRejection::BudgetExceeded) => Err(DetectorError::BudgetExceeded),
     }
 }

@@ -1,8 +1,8 @@
 //! Evaluation of all guardrails of a stage: pure and self-contained, so it can run on another thread.
 
 use super::{
-    Action, Effect, Guardrails, OnError, Rail, Stage,
-    detector::{Blind, Budget, Found},
+    Action, Effect, Guardrails, OnError, Guardrail, Stage,
+    detector::{DetectorError, Budget, Found},
     texts,
 };
 use crate::{
@@ -85,17 +85,17 @@ pub struct Finding {
     detector: &'static str,
     effect: Effect,
     reason_code: Option<String>,
-    what: What,
+    what: FindingKind,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum What {
+enum FindingKind {
     Found { count: u64, classes: Vec<(Class, u64)>, action: Action },
     CouldNotLook { on_error: OnError, error_code: Option<&'static str> },
 }
 
 impl Finding {
-    fn of(rail: &Rail, what: What) -> Self {
+    fn of(rail: &Guardrail, what: FindingKind) -> Self {
         Self {
             asset: Arc::clone(&rail.asset),
             id: rail.id.clone(),
@@ -120,7 +120,7 @@ impl Finding {
         };
         document.insert("effect".to_owned(), json!(effect));
         match &self.what {
-            What::Found { count, classes, action } => {
+            FindingKind::Found { count, classes, action } => {
                 document.insert("action".to_owned(), json!(action.as_str()));
                 document.insert("found".to_owned(), json!(count));
                 if !classes.is_empty() {
@@ -128,7 +128,7 @@ impl Finding {
                     document.insert("entities".to_owned(), Value::Object(classes.collect()));
                 }
             }
-            What::CouldNotLook { on_error, error_code } => {
+            FindingKind::CouldNotLook { on_error, error_code } => {
                 let on_error = match on_error {
                     OnError::FailClosed => "fail_closed",
                     OnError::FailOpen => "fail_open",
@@ -166,18 +166,18 @@ impl Looking {
     /// ends the check.
     #[must_use]
     pub fn look(self, redactor: &Redactor) -> Looked {
-        self.look_within(MAX_EVALUATIONS, redactor)
+        self.run_within(MAX_EVALUATIONS, redactor)
     }
 
     /// Runs within the evaluations of a request thread; `None` when the check needs more.
     #[must_use]
     pub fn look_briefly(&self, redactor: &Redactor) -> Option<Looked> {
-        let result = self.clone().look_within(BRIEF_EVALUATIONS, redactor);
-        let is_cut_short = |finding: &Finding| matches!(finding.what, What::CouldNotLook { error_code: Some(_), .. });
+        let result = self.clone().run_within(BRIEF_EVALUATIONS, redactor);
+        let is_cut_short = |finding: &Finding| matches!(finding.what, FindingKind::CouldNotLook { error_code: Some(_), .. });
         (!result.findings.iter().any(is_cut_short)).then_some(result)
     }
 
-    fn look_within(self, evaluations: u64, redactor: &Redactor) -> Looked {
+    fn run_within(self, evaluations: u64, redactor: &Redactor) -> Looked {
         let mut budget = Budget(evaluations);
         let Self { guardrails, stage, value, beside, left, room } = self;
         let mut result = Looked {
@@ -191,7 +191,7 @@ impl Looking {
             left,
         };
         for rail in guardrails.at(stage) {
-            result.look_with(rail, (room, &mut budget), redactor);
+            result.apply(rail, (room, &mut budget), redactor);
             if result.verdict != Verdict::Passes {
                 break;
             }
@@ -201,37 +201,37 @@ impl Looking {
 }
 
 impl Looked {
-    fn look_with(&mut self, rail: &Rail, within: (usize, &mut Budget), redactor: &Redactor) {
+    fn apply(&mut self, rail: &Guardrail, within: (usize, &mut Budget), redactor: &Redactor) {
         let bytes = texts::bytes(&self.value).saturating_add(texts::bytes(&self.beside));
         let found = match self.left.checked_sub(bytes) {
             Some(left) => {
                 self.left = left;
                 rail.detector.find((&self.value, &self.beside), rail.action, within, redactor)
             }
-            None => Err(Blind::Unavailable),
+            None => Err(DetectorError::Unavailable),
         };
         match (found, rail.effect) {
             (Ok(found), _) if found.count == 0 => {}
             (Ok(found), effect) => self.take(rail, effect, found),
-            (Err(Blind::NoRoom), Effect::Acts) => self.verdict = Verdict::NoRoom,
-            (Err(blind @ (Blind::Unavailable | Blind::BudgetExceeded)), Effect::Acts) => {
+            (Err(DetectorError::NoRoom), Effect::Acts) => self.verdict = Verdict::NoRoom,
+            (Err(blind @ (DetectorError::Unavailable | DetectorError::BudgetExceeded)), Effect::Acts) => {
                 if rail.on_error == OnError::FailClosed {
                     self.verdict = Verdict::Unavailable;
                 }
-                let what = What::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
+                let what = FindingKind::CouldNotLook { on_error: rail.on_error, error_code: blind.code() };
                 self.findings.push(Finding::of(rail, what));
             }
             // A logging-only guardrail never stops the run, even when it fails.
             (Err(blind), Effect::Watches) => {
-                let what = What::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
+                let what = FindingKind::CouldNotLook { on_error: OnError::FailOpen, error_code: blind.code() };
                 self.findings.push(Finding::of(rail, what));
             }
         }
     }
 
-    fn take(&mut self, rail: &Rail, effect: Effect, found: Found) {
+    fn take(&mut self, rail: &Guardrail, effect: Effect, found: Found) {
         let action = found.actions.iter().copied().max().unwrap_or(rail.action);
-        let what = What::Found { count: found.count, classes: found.classes, action };
+        let what = FindingKind::Found { count: found.count, classes: found.classes, action };
         self.findings.push(Finding::of(rail, what));
         if effect == Effect::Watches {
             return;

@@ -20,12 +20,12 @@ fn rail(detector: &str, action: &str, more: Value) -> Value {
     one
 }
 
-fn look_within(rails: Value, value: Value, room: usize) -> Looked {
-    Looking::at(guardrails(rails), Stage::Output, value, LOOK_BYTES, room).look(&Redactor::default())
+fn run_within(rails: Value, value: Value, room: usize) -> Looked {
+    Looking::at(guardrails(rails), Stage::Output, value, MAX_INSPECTED_BYTES, room).look(&Redactor::default())
 }
 
 fn look(rails: Value, value: Value) -> Looked {
-    look_within(rails, value, 1 << 20)
+    run_within(rails, value, 1 << 20)
 }
 
 fn masked(pattern: &str, value: Value) -> Value {
@@ -51,8 +51,8 @@ fn regex_ignores_empty_matches() {
 #[test]
 fn masking_fails_beyond_the_memory_limit() {
     let rails = json!([rail("regex", "mask", json!({ "pattern": "." }))]);
-    assert_eq!(look_within(rails.clone(), json!("aaaa"), 32).verdict, Verdict::Passes);
-    assert_eq!(look_within(rails, json!("aaaa"), 31).verdict, Verdict::NoRoom);
+    assert_eq!(run_within(rails.clone(), json!("aaaa"), 32).verdict, Verdict::Passes);
+    assert_eq!(run_within(rails, json!("aaaa"), 31).verdict, Verdict::NoRoom);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn pii_applies_the_action_of_each_entity_alias() {
     assert_eq!(looked.value, json!({ "a@example.com": "a@example.com from 10.0.0.1 by [card]" }));
     assert!(looked.asks_review && looked.is_changed);
     assert_eq!(looked.findings[0].told()["entities"], json!({ "email": 2, "ip": 1, "card": 1 }));
-    let beside = Looking::at(guardrails(rails), Stage::Output, json!("x"), LOOK_BYTES, 1 << 20);
+    let beside = Looking::at(guardrails(rails), Stage::Output, json!("x"), MAX_INSPECTED_BYTES, 1 << 20);
     let looked = beside.with(json!({ "trace": "4111 1111 1111 1111" })).look(&Redactor::default());
     assert_eq!((looked.value, looked.beside), (json!("x"), json!({ "trace": "[card]" })));
 }
@@ -109,7 +109,7 @@ fn fails_beyond_the_inspected_bytes_of_a_run() {
 
 #[test]
 fn buffers_responses_that_guardrails_may_change() {
-    let holds = |rail: Value| guardrails(json!([rail])).hold_answers_back();
+    let holds = |rail: Value| guardrails(json!([rail])).requires_buffering();
     let open = json!({ "on_error": "fail_open" });
     for (rail, expected) in [
         (rail("pii", "block", open.clone()), true),
@@ -156,7 +156,7 @@ fn reports_unsupported_parts_and_fails_closed() {
 fn brief_checks_depend_on_evaluations_not_bytes() {
     let redactor = Redactor::default();
     let looking =
-        |rails: Value, value: Value| Looking::at(guardrails(json!([rails])), Stage::Output, value, LOOK_BYTES, 1 << 20);
+        |rails: Value, value: Value| Looking::at(guardrails(json!([rails])), Stage::Output, value, MAX_INSPECTED_BYTES, 1 << 20);
     let backwards = || rail("regex", "block", json!({ "pattern": ".*[^A-Z]|[A-Z]" }));
     let (short, long) = ("A".repeat(300), "A".repeat(1_000));
     let brief = looking(backwards(), json!(short)).look_briefly(&redactor).unwrap();

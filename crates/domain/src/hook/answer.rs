@@ -1,7 +1,7 @@
 //! Responses of hooks.
 
 use crate::{
-    execution::outward::OutwardError,
+    execution::outward::HttpCallError,
     policy::{self, Obligation, PolicyDecision},
 };
 use serde::Deserialize;
@@ -39,7 +39,7 @@ impl Decision {
 
 /// Validated response of a hook.
 #[derive(Clone, PartialEq, Debug)]
-pub struct HookAnswer {
+pub struct HookResponse {
     /// Decision.
     pub decision: Decision,
     /// Reason code.
@@ -55,7 +55,7 @@ pub struct HookAnswer {
 pub enum HookError {
     /// The call failed.
     #[error(transparent)]
-    Call(OutwardError),
+    Call(HttpCallError),
     /// The response is malformed.
     #[error("the hook's response is malformed")]
     Malformed,
@@ -92,7 +92,7 @@ struct Wire {
     modified: Option<Value>,
 }
 
-impl HookAnswer {
+impl HookResponse {
     /// Parses the body of a response.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl HookAnswer {
 
     /// Converts a policy decision to a response.
     #[must_use]
-    pub fn of_policy(decision: PolicyDecision) -> Self {
+    pub fn from_policy(decision: PolicyDecision) -> Self {
         let verdict = match decision.outcome {
             policy::Outcome::Allow | policy::Outcome::AllowWithObligations => Decision::Allow,
             policy::Outcome::Deny => Decision::Deny,

@@ -9,7 +9,7 @@ fn hook(more: Value) -> Hook {
 
 #[test]
 fn rejects_malformed_responses() {
-    let read = |answer: Value| HookAnswer::read(answer);
+    let read = |answer: Value| HookResponse::read(answer);
     let allowed = read(json!({ "decision": "allow", "reason_code": "fine.1", "and": "more" })).unwrap();
     assert_eq!((allowed.decision, allowed.reason_code.as_deref()), (Decision::Allow, Some("fine.1")));
     assert_eq!(read(json!({ "decision": "modify", "modified": [] })).unwrap().modified, Some(json!([])));
@@ -92,7 +92,7 @@ fn reports_unsupported_parts() {
     assert_eq!(named(content.clone()), ["/matcher", "/if"]);
     let read = Hook::of("hook", &content, None).unwrap();
     assert!(read.fits("anything"), "an unreadable matcher matches every subject");
-    assert_eq!(read.applies(|_| panic!("an unreadable condition is not evaluated")), Applies::Unknown);
+    assert_eq!(read.applies(|_| panic!("an unreadable condition is not evaluated")), Applicability::Unknown);
     assert!(matches!(read.handler, Handler::Unavailable));
 }
 
@@ -105,7 +105,7 @@ fn converts_policy_decisions_to_responses() {
         matched_rules: Vec::new(),
     };
     use crate::policy::{Outcome, PolicyDecision};
-    let answer = HookAnswer::of_policy(decision(Outcome::AllowWithObligations));
+    let answer = HookResponse::from_policy(decision(Outcome::AllowWithObligations));
     assert_eq!((answer.decision, answer.obligations), (Decision::Allow, vec![Obligation::NotifyOwner]));
-    assert_eq!(HookAnswer::of_policy(decision(Outcome::Deny)).decision, Decision::Deny);
+    assert_eq!(HookResponse::from_policy(decision(Outcome::Deny)).decision, Decision::Deny);
 }

@@ -3,7 +3,7 @@
 //! A body reader reserves memory before it parses. One pass over the bytes counts the parser's allocations, so the
 //! bound costs a fraction of the parsing and allocates nothing.
 
-use super::{MOST_ROOM, NODE, NODE_MEMBERS, PIECE, VALUE};
+use super::{MAX_HEAP_BYTES, MAP_NODE_BYTES, MAP_NODE_MEMBERS, ALLOCATION_BYTES, VALUE};
 
 /// Maximum memory that [`read_measured`](super::read_measured) takes for these bytes, in bytes.
 ///
@@ -28,7 +28,7 @@ pub fn max_heap_bytes(bytes: &[u8]) -> usize {
             counts.structure(*byte);
         }
     }
-    counts.heap_bytes().min(MOST_ROOM)
+    counts.heap_bytes().min(MAX_HEAP_BYTES)
 }
 
 #[derive(Debug, Default)]
@@ -62,9 +62,9 @@ impl Counts {
         // A container with n values has n - 1 commas, so its opening bracket counts for the remaining value.
         let values = self.opened_and_separated.saturating_add(1).saturating_mul(VALUE);
         // An object of n members has at most (n + 5) / 6 map nodes.
-        let sixths = self.filled_objects.saturating_mul(NODE_MEMBERS - 1).saturating_add(self.members);
-        let nodes = sixths.div_ceil(NODE_MEMBERS).saturating_mul(NODE);
-        let strings = self.strings.saturating_mul(PIECE).saturating_add(self.text);
+        let sixths = self.filled_objects.saturating_mul(MAP_NODE_MEMBERS - 1).saturating_add(self.members);
+        let nodes = sixths.div_ceil(MAP_NODE_MEMBERS).saturating_mul(MAP_NODE_BYTES);
+        let strings = self.strings.saturating_mul(ALLOCATION_BYTES).saturating_add(self.text);
         values.saturating_add(nodes).saturating_add(strings)
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// Maximum number of entries of one list.
-const MOST_ENTRIES: usize = 1_000;
+const MAX_LIST_ENTRIES: usize = 1_000;
 
 /// Permitted fields of a contract.
 const FIELDS: [&str; 10] = [
@@ -96,7 +96,7 @@ pub struct Asked<'a> {
 
 /// Recorded state of a contract, apart from the content of the evaluated version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ContractStanding {
+pub enum ContractState {
     /// The contract belongs to the knowledge base and is not revoked.
     InForce,
     /// Another version of the knowledge base or an explicit revocation ended the contract.
@@ -281,14 +281,14 @@ impl AccessContract {
 
     /// Decides an access request and gives every reason.
     #[must_use]
-    pub fn decide(&self, request: &Asked<'_>, state: ContractStanding) -> ContractDecision {
+    pub fn decide(&self, request: &Asked<'_>, state: ContractState) -> ContractDecision {
         use ContractReason as Reason;
         let mut reasons = Vec::new();
         match state {
-            ContractStanding::InForce if self.revoked => reasons.push(Reason::Revoked),
-            ContractStanding::InForce => {}
-            ContractStanding::Revoked => reasons.push(Reason::Revoked),
-            ContractStanding::Unknown => reasons.push(Reason::Unknown),
+            ContractState::InForce if self.revoked => reasons.push(Reason::Revoked),
+            ContractState::InForce => {}
+            ContractState::Revoked => reasons.push(Reason::Revoked),
+            ContractState::Unknown => reasons.push(Reason::Unknown),
         }
         let by_name = request.principals.iter().any(|principal| self.principals.contains(principal));
         let by_group = request.principals.iter().any(|principal| self.groups.contains(principal));
@@ -345,7 +345,7 @@ fn set<T: Ord>(
     let Some(value) = members.get(field) else {
         return if needed == Needed::Yes { Err(malformed) } else { Ok(BTreeSet::new()) };
     };
-    let items = value.as_array().filter(|items| items.len() <= MOST_ENTRIES).ok_or(malformed)?;
+    let items = value.as_array().filter(|items| items.len() <= MAX_LIST_ENTRIES).ok_or(malformed)?;
     let texts: BTreeSet<&str> = items.iter().map(|item| item.as_str().ok_or(malformed)).collect::<Result<_, _>>()?;
     if texts.len() != items.len() {
         return Err(malformed);

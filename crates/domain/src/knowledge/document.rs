@@ -25,15 +25,15 @@ pub const MAX_DOCUMENTS: usize = 100;
 /// Maximum length of a document's text, in bytes.
 pub const MAX_TEXT: usize = 1 << 20;
 /// Maximum total length of the texts of one ingest, in bytes.
-pub const MAX_TEXTS: usize = 8 << 20;
+pub const MAX_INGEST_BYTES: usize = 8 << 20;
 /// Maximum length of a title, in characters.
-pub const MAX_TITLE: usize = 300;
+pub const MAX_TITLE_CHARS: usize = 300;
 /// Maximum length of a source reference, in bytes.
-pub const MAX_SOURCE_REF: usize = 2_000;
+pub const MAX_SOURCE_REF_BYTES: usize = 2_000;
 /// Maximum number of metadata members of a document.
-pub const MAX_METADATA: usize = 50;
+pub const MAX_METADATA_MEMBERS: usize = 50;
 /// Maximum length of metadata, in bytes of its canonical form.
-pub const LONGEST_METADATA: usize = 8 << 10;
+pub const MAX_METADATA_BYTES: usize = 8 << 10;
 /// Maximum number of chunks of one ingest or one re-embedding.
 pub const MAX_CHUNKS: usize = 2_000;
 
@@ -277,7 +277,7 @@ pub struct Ingest {
 
 /// Result of an ingest.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ingested {
+pub struct IngestResult {
     /// Identifier.
     pub ingest_id: IngestId,
     /// Index revision that it created.
@@ -359,10 +359,10 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
         if !seen.insert(id.clone()) {
             return Err(refused(DocumentFault::Twice));
         }
-        if draft.title.as_deref().is_some_and(|title| !is_name(title, MAX_TITLE)) {
+        if draft.title.as_deref().is_some_and(|title| !is_name(title, MAX_TITLE_CHARS)) {
             return Err(refused(DocumentFault::Title));
         }
-        if !is_metadata(&draft.metadata) {
+        if !is_valid_metadata(&draft.metadata) {
             return Err(refused(DocumentFault::Metadata));
         }
         match (from, &draft.source) {
@@ -372,7 +372,7 @@ pub fn judge(drafts: &[DocumentDraft], from: SourceType) -> Result<Vec<DocumentI
                 return Err(refused(DocumentFault::SourceExpected));
             }
             (SourceType::Artifact | SourceType::Http, DocumentSource::Ref(source)) => {
-                if !(1..=MAX_SOURCE_REF).contains(&source.len()) {
+                if !(1..=MAX_SOURCE_REF_BYTES).contains(&source.len()) {
                     return Err(refused(DocumentFault::NoSuchSource));
                 }
             }
@@ -398,9 +398,9 @@ pub fn judge_text(text: &str) -> Result<(), DocumentFault> {
     }
 }
 
-fn is_metadata(metadata: &Map<String, Value>) -> bool {
+fn is_valid_metadata(metadata: &Map<String, Value>) -> bool {
     let canonical = || Canonical::of(&Value::Object(metadata.clone()));
-    metadata.len() <= MAX_METADATA && canonical().is_ok_and(|canonical| canonical.bytes().len() <= LONGEST_METADATA)
+    metadata.len() <= MAX_METADATA_MEMBERS && canonical().is_ok_and(|canonical| canonical.bytes().len() <= MAX_METADATA_BYTES)
 }
 
 /// Hashes of the metadata members: 32 hexadecimal digits each, equal for equal names and values in any spelling. A

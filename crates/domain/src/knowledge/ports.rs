@@ -2,9 +2,9 @@
 
 use super::{
     Chunking, IndexRevision,
-    contract::ContractStanding,
-    document::{Document, Ingest, Ingested},
-    reembedding::{Reembedded, Reembedding, StaleChunk},
+    contract::ContractState,
+    document::{Document, Ingest, IngestResult},
+    reembedding::{ReembeddingResult, Reembedding, StaleChunk},
     retrieval::{EmbeddingModel, Found, IndexEmbedding, RetrievedChunk, VectorCoverage},
     revocation::ContractRevocation,
 };
@@ -12,7 +12,7 @@ use crate::{
     id::{AssetId, ChunkId, IngestId, ReleaseId},
     idempotency::KeyedOutcome,
     search::Words,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
@@ -45,7 +45,7 @@ pub struct Pin {
 
 /// A range of revisions with the same documents. Only the vectors of their chunks may differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SameDocuments {
+pub struct RevisionRange {
     /// First revision, which added documents.
     pub first: IndexRevision,
     /// Last revision.
@@ -70,14 +70,14 @@ pub trait KnowledgeStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
-    ) -> Result<Option<Ingested>, StoreError>;
+    ) -> Result<Option<IngestResult>, StoreError>;
     /// Lists a knowledge base's documents, newest first, superseded ones included.
     async fn list_documents(
         &self,
         scope: TenantScope,
         asset: AssetId,
-        page: Paging,
-    ) -> Result<Listed<Document>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Document>, StoreError>;
     /// Current revision of the index.
     async fn present_revision(&self, scope: TenantScope, asset: AssetId) -> Result<IndexRevision, StoreError>;
     /// States of contracts, in the order of the arguments.
@@ -85,7 +85,7 @@ pub trait KnowledgeStore: Send + Sync {
         &self,
         scope: TenantScope,
         contracts: &[(AssetId, String)],
-    ) -> Result<Vec<ContractStanding>, StoreError>;
+    ) -> Result<Vec<ContractState>, StoreError>;
     /// Revokes a contract. Stale when it is already revoked, or the knowledge base has no contract of that id.
     async fn commit_revocation(
         &self,
@@ -115,7 +115,7 @@ pub trait KnowledgeStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         revision: IndexRevision,
-    ) -> Result<SameDocuments, StoreError>;
+    ) -> Result<RevisionRange, StoreError>;
     /// Share of the searchable chunks that a vector search compares.
     async fn vector_coverage(&self, scope: TenantScope, within: &Within) -> Result<VectorCoverage, StoreError>;
     /// Chunks of the current revision without a vector of this model, oldest first: at most `limit`, and at most the
@@ -142,7 +142,7 @@ pub trait KnowledgeStore: Send + Sync {
         scope: TenantScope,
         asset: AssetId,
         id: IngestId,
-    ) -> Result<Option<Reembedded>, StoreError>;
+    ) -> Result<Option<ReembeddingResult>, StoreError>;
     /// Chunks with the nearest vectors; `vector` has length one. If there are more chunks than one search compares, it
     /// compares the oldest.
     async fn by_meaning(&self, scope: TenantScope, within: &Within, vector: &[f32]) -> Result<Found, StoreError>;
@@ -169,7 +169,7 @@ pub struct Piece {
 }
 
 /// Splits texts into chunks.
-pub trait Splitter: Send + Sync + Debug {
+pub trait Chunker: Send + Sync + Debug {
     /// Ranges in order, without overlap. Blank text between two chunks belongs to neither.
     fn split(&self, text: &str, chunking: Chunking) -> Vec<Piece>;
 }
@@ -190,7 +190,7 @@ pub enum FetchError {
 
 /// Fetches texts from URLs.
 #[async_trait]
-pub trait Fetcher: Send + Sync + Debug {
+pub trait DocumentFetcher: Send + Sync + Debug {
     /// Fetches the text at a URL, at most `limit` bytes.
     async fn fetch(&self, url: &str, limit: usize) -> Result<String, FetchError>;
 }

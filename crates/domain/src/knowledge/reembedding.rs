@@ -81,7 +81,7 @@ pub struct Reembedding {
 
 /// Result of a re-embedding.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reembedded {
+pub struct ReembeddingResult {
     /// Identifier.
     pub ingest_id: IngestId,
     /// Index revision that it created.

@@ -12,17 +12,17 @@ use crate::{
 use std::{cmp::Ordering, collections::HashMap, time::Duration};
 
 /// Maximum length of a query, in bytes; the rest is ignored.
-pub const MAX_QUERY: usize = 32 << 10;
+pub const MAX_QUERY_BYTES: usize = 32 << 10;
 /// Maximum number of words of a query; of more, the rarest count.
-pub const MOST_WORDS: usize = 32;
+pub const MAX_QUERY_WORDS: usize = 32;
 /// Maximum number of candidates of one index lookup.
-pub const CANDIDATES: u32 = 500;
+pub const MAX_CANDIDATES: u32 = 500;
 /// Maximum number of vectors that one query compares.
 pub const COMPARED: u32 = 20_000;
 /// Maximum bytes of vectors that one query compares; all of them are in memory at once.
-pub const COMPARED_BYTES: usize = 16 << 20;
+pub const MAX_COMPARED_BYTES: usize = 16 << 20;
 /// Constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
-const FUSION: f64 = 60.0;
+const RANK_FUSION_CONSTANT: f64 = 60.0;
 
 /// Embedding model: an account and its model. Vectors of different models are not comparable.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -127,7 +127,7 @@ pub struct Embedded {
 
 /// A word of a query with its weight.
 #[derive(Clone, PartialEq, Debug)]
-pub struct WeighedWord {
+pub struct WeightedWord {
     /// The word; letters and digits only.
     pub word: String,
     /// Share of the score; the shares of a query sum to one.
@@ -138,7 +138,7 @@ pub struct WeighedWord {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Looks {
     /// Every word that counts, including words that no chunk contains.
-    pub words: Vec<WeighedWord>,
+    pub words: Vec<WeightedWord>,
     /// Lookups: each returns chunks that contain all of these words, at most [`MAX_CANDIDATES`].
     pub looks: Vec<Vec<String>>,
     /// Whether some matching chunks are not ranked.
@@ -154,7 +154,7 @@ impl Looks {
     #[must_use]
     pub fn plan(mut words: Vec<(String, u64)>, total: u64) -> Self {
         words.sort_by(|(one, few), (other, many)| few.cmp(many).then_with(|| one.cmp(other)));
-        words.truncate(MOST_WORDS);
+        words.truncate(MAX_QUERY_WORDS);
         let weights: Vec<f64> = words.iter().map(|(_, chunks)| rarity(*chunks, total)).collect();
         let sum: f64 = weights.iter().sum();
         let present: Vec<&(String, u64)> = words.iter().filter(|(_, chunks)| *chunks > 0).collect();
@@ -163,7 +163,7 @@ impl Looks {
         for (index, (word, chunks)) in present.iter().enumerate() {
             lookups.push(vec![word.clone()]);
             candidates = candidates.saturating_add(*chunks);
-            if candidates >= u64::from(CANDIDATES) {
+            if candidates >= u64::from(MAX_CANDIDATES) {
                 frequent = present.get(index..).unwrap_or_default();
                 break;
             }
@@ -175,8 +175,8 @@ impl Looks {
                 lookups.push(words_of(frequent));
             }
         }
-        let capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(CANDIDATES));
-        let weighted = |((word, _), weight): ((String, u64), f64)| WeighedWord { word, weight: weight / sum };
+        let capped = frequent.len() > 1 || frequent.iter().any(|(_, chunks)| *chunks > u64::from(MAX_CANDIDATES));
+        let weighted = |((word, _), weight): ((String, u64), f64)| WeightedWord { word, weight: weight / sum };
         Self { words: words.into_iter().zip(weights).map(weighted).collect(), looks: lookups, capped }
     }
 }
@@ -224,10 +224,10 @@ impl Found {
     pub fn fused(text_results: &Self, vector_results: &Self, vector_weight: f64) -> Self {
         let mut scores: HashMap<ChunkId, f64> = HashMap::new();
         for (found, weight) in [(text_results, 1.0 - vector_weight), (vector_results, vector_weight)] {
-            let mut rank = FUSION;
+            let mut rank = RANK_FUSION_CONSTANT;
             for hit in &found.hits {
                 rank += 1.0;
-                *scores.entry(hit.chunk_id).or_default() += weight * (FUSION + 1.0) / rank;
+                *scores.entry(hit.chunk_id).or_default() += weight * (RANK_FUSION_CONSTANT + 1.0) / rank;
             }
         }
         let hits = scores.into_iter().map(|(chunk_id, score)| Hit { chunk_id, score }).collect();
@@ -263,7 +263,7 @@ pub struct RetrievedChunk {
 #[must_use]
 pub fn comparable(parts: usize) -> u32 {
     let bytes = parts.saturating_mul(size_of::<f32>()).max(1);
-    u32::try_from(COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
+    u32::try_from(MAX_COMPARED_BYTES / bytes).map_or(COMPARED, |vectors| vectors.min(COMPARED))
 }
 
 /// Selects the chunks with a sufficient score, up to the token limit. The first chunk is selected regardless of its
@@ -285,7 +285,7 @@ pub fn used(chunks: Vec<RetrievedChunk>, settings: &RetrievalSettings) -> Vec<Re
 /// Truncates a query to the maximum length, at a character boundary.
 #[must_use]
 pub fn readable(query: &str) -> &str {
-    let end = query.floor_char_boundary(MAX_QUERY);
+    let end = query.floor_char_boundary(MAX_QUERY_BYTES);
     query.get(..end).unwrap_or(query)
 }
 

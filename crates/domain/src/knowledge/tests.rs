@@ -14,7 +14,7 @@ fn applies_defaults() {
     let base = KnowledgeBase::parse(&content()).unwrap();
     assert_eq!(base.chunking, Chunking { strategy: ChunkStrategy::Sentence, chunk_tokens: 512 });
     let expected = RetrievalSettings {
-        strategy: Strategy::Lexical,
+        strategy: RetrievalStrategy::Lexical,
         top_k: 5,
         score_threshold: 0.0,
         filters: Map::new(),
@@ -45,7 +45,7 @@ fn reads_explicit_settings() {
     {
         let mut wrong = content_with_values.clone();
         wrong["retrieval"][field] = value;
-        assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedBase), "{field}");
+        assert_eq!(KnowledgeBase::parse(&wrong), Err(MalformedKnowledgeBase), "{field}");
     }
 }
 
@@ -56,7 +56,7 @@ fn spellings_match_the_schema() {
     assert_eq!(of("/properties/source_type"), json!(SourceType::ALL.map(SourceType::as_str)));
     assert_eq!(of("/properties/chunk_strategy"), json!(ChunkStrategy::ALL.map(ChunkStrategy::as_str)));
     let retrieval = "/properties/retrieval/properties";
-    assert_eq!(of(&format!("{retrieval}/strategy")), json!(Strategy::ALL.map(Strategy::as_str)));
+    assert_eq!(of(&format!("{retrieval}/strategy")), json!(RetrievalStrategy::ALL.map(RetrievalStrategy::as_str)));
     let modes = "/properties/access_contract/properties/allowed_access_modes/items";
     assert_eq!(of(modes), json!(contract::AccessMode::ALL.map(contract::AccessMode::as_str)));
 }

@@ -1,6 +1,6 @@
 //! Storage port of chat memory.
 
-use super::{Erasure, KeptTurn, MemoryPlace, PersonalData, Recalled, Scope};
+use super::{Erasure, StoredTurn, MemoryPlace, PersonalData, RecalledTurns, Scope};
 use crate::{
     id::AssetId,
     store::{CommitError, StoreError},
@@ -27,9 +27,9 @@ pub struct Wanted {
 #[async_trait]
 pub trait MemoryStore: Send + Sync {
     /// Earlier turns for a run, by the database's clock, within the byte limit of a replay.
-    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<Recalled, StoreError>;
+    async fn recall(&self, scope: TenantScope, place: &MemoryPlace, wanted: &Wanted) -> Result<RecalledTurns, StoreError>;
     /// Every unexpired turn of a conversation, oldest first.
-    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<KeptTurn>, StoreError>;
+    async fn turns(&self, scope: TenantScope, place: &MemoryPlace) -> Result<Vec<StoredTurn>, StoreError>;
     /// Erases a conversation; active runs that started before the erasure write no turn. Stale when the number of turns
     /// has changed.
     async fn commit_erasure(&self, scope: TenantScope, erasure: &Erasure) -> Result<(), CommitError>;

@@ -31,8 +31,8 @@ fn anonymous_callers_own_no_conversation() {
 
 #[test]
 fn applies_cautious_defaults_and_bounds() {
-    let read = Remembering::read(&json!({ "scope": "session", "type": "buffer" })).unwrap();
-    let expected = Remembering {
+    let read = MemoryConfig::read(&json!({ "scope": "session", "type": "buffer" })).unwrap();
+    let expected = MemoryConfig {
         scope: Scope::Session,
         most: DEFAULT_TURNS,
         days: DEFAULT_DAYS,
@@ -43,15 +43,15 @@ fn applies_cautious_defaults_and_bounds() {
     assert_eq!(read, expected);
     let all = json!({ "scope": "user", "type": "buffer", "max_items": 1_000_000, "ttl_days": 2, "write_policy": "off",
         "pii": "allow", "erase_on_revoke": true, "consent_required": false, "description": "x" });
-    let expected = Remembering {
+    let expected = MemoryConfig {
         scope: Scope::User,
-        most: MOST_TURNS,
+        most: MAX_TURNS,
         days: 2,
         write_policy: WritePolicy::Off,
         personal_data: PersonalData::Allow,
         on_revoke: OnRevoke::Erase,
     };
-    assert_eq!(Remembering::read(&all).unwrap(), expected);
+    assert_eq!(MemoryConfig::read(&all).unwrap(), expected);
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn reports_unsupported_settings() {
     ] {
         let mut content = json!({ "scope": "session", "type": "buffer" });
         content[field] = value;
-        assert_eq!(Remembering::read(&content), Err(vec![format!("/{field}").leak() as &str]), "{content}");
+        assert_eq!(MemoryConfig::read(&content), Err(vec![format!("/{field}").leak() as &str]), "{content}");
     }
-    assert_eq!(Remembering::read(&json!({})), Err(vec!["/scope", "/type"]));
+    assert_eq!(MemoryConfig::read(&json!({})), Err(vec!["/scope", "/type"]));
 }
 
 #[test]

@@ -88,15 +88,15 @@ impl CompiledPolicy {
         let rules = content.get("rules").and_then(Value::as_array).into_iter().flatten();
         let parts: Vec<RuleParts<'_>> = rules.take(MAX_RULES).map(RuleParts::of_value).collect();
         let (rules, _) = judged(&parts, &mut problems);
-        problems.extend(never_boolean(rules.iter().map(|(index, rule)| (*index, rule))));
+        problems.extend(never_boolean_problems(rules.iter().map(|(index, rule)| (*index, rule))));
         problems
     }
 
     /// The checks for new bundles, which existing ones are exempt from: each condition can be true or false, and the
     /// tests pass.
     #[must_use]
-    pub fn problems_when_made(&self, content: &Value) -> Vec<ContentProblem> {
-        let mut problems: Vec<ContentProblem> = never_boolean(self.rules.iter().enumerate()).collect();
+    pub fn new_version_problems(&self, content: &Value) -> Vec<ContentProblem> {
+        let mut problems: Vec<ContentProblem> = never_boolean_problems(self.rules.iter().enumerate()).collect();
         problems.extend(self.pass_tests(content).err().unwrap_or_default());
         problems
     }
@@ -156,7 +156,7 @@ impl<'c> RuleParts<'c> {
     }
 }
 
-fn never_boolean<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Iterator<Item = ContentProblem> {
+fn never_boolean_problems<'r>(rules: impl Iterator<Item = (usize, &'r Rule)>) -> impl Iterator<Item = ContentProblem> {
     let refused = |index: usize| ConditionRefusal::NotBoolean.at(&format!("/rules/{index}"));
     rules.filter(|(_, rule)| rule.condition.is_never_boolean()).map(move |(index, _)| refused(index))
 }

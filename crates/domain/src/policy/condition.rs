@@ -18,18 +18,18 @@ use cel::{
 };
 
 /// The maximum source length, in bytes.
-pub(super) const MAX_SOURCE: usize = 4 << 10;
+pub(super) const MAX_SOURCE_BYTES: usize = 4 << 10;
 /// The maximum expression depth.
 pub(super) const MAX_DEPTH: usize = 32;
 /// The maximum number of expression nodes, including macro expansions.
 pub(super) const MAX_NODES: usize = 500;
 /// The maximum number of macros around a macro.
-pub(super) const MAX_NESTED: usize = 1;
+pub(super) const MAX_MACRO_NESTING: usize = 1;
 /// The maximum number of source tokens; longer sources exceed the other bounds anyway.
 const MAX_TOKENS: usize = 1_500;
 
 /// Callable functions, as `name(...)` and as `value.name(...)`. Unknown functions would fail in every run.
-const GLOBAL: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
+const GLOBAL_FUNCTIONS: [&str; 9] = ["size", "int", "uint", "double", "string", "bool", "timestamp", "duration", "dyn"];
 const MEMBER: [&str; 15] = [
     "matches",
     "size",
@@ -71,7 +71,7 @@ const OPERATORS: [&str; 19] = [
 ];
 
 /// Operators and functions that return numbers, texts, times or lists.
-const NUMBERS_AND_TEXTS: [&str; 13] =
+const NON_BOOLEAN_FUNCTIONS: [&str; 13] =
     ["_-_", "_+_", "_*_", "_/_", "_%_", "-_", "size", "int", "uint", "double", "string", "timestamp", "duration"];
 
 /// The condition of a rule.
@@ -134,7 +134,7 @@ impl ConditionRefusal {
 
     pub(super) fn message(self) -> String {
         match self {
-            Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE} bytes"),
+            Self::SourceTooLong => format!("a condition has at most {MAX_SOURCE_BYTES} bytes"),
             Self::Syntax { line, column } => format!("the condition is not valid CEL at line {line}, column {column}"),
             Self::TooDeep => format!("a condition is at most {MAX_DEPTH} levels deep"),
             Self::TooManyNodes => format!("a condition has at most {MAX_NODES} nodes"),
@@ -161,7 +161,7 @@ impl Condition {
             "never" => return Ok(Self::Never),
             _ => {}
         }
-        if source.len() > MAX_SOURCE {
+        if source.len() > MAX_SOURCE_BYTES {
             return Err(ConditionRefusal::SourceTooLong);
         }
         within_parser_bounds(source)?;
@@ -171,7 +171,7 @@ impl Condition {
         let mut walk = Walk { source, patterns, nodes: 0, bound: Vec::new() };
         walk.visit(&expression, 1, 0)?;
         // Patterns cost one step per byte here, because existing versions contain slow patterns for short texts.
-        if cost::steps(&expression, Data::ASSUMED, &Patterns::default()) > cost::MAX_STATIC {
+        if cost::steps(&expression, Data::ASSUMED, &Patterns::default()) > cost::MAX_ESTIMATED_STEPS {
             return Err(ConditionRefusal::TooCostly);
         }
         Ok(Self::Expression(Box::new(expression)))
@@ -209,7 +209,7 @@ fn is_never_boolean(node: &IdedExpr) -> bool {
             ("_?_:_", [_, one, other]) => is_never_boolean(one) && is_never_boolean(other),
             ("!_", [inner]) => is_never_boolean(inner),
             ("_&&_" | "_||_", [one, other]) => is_never_boolean(one) && is_never_boolean(other),
-            (name, _) => NUMBERS_AND_TEXTS.contains(&name) || name.starts_with("get"),
+            (name, _) => NON_BOOLEAN_FUNCTIONS.contains(&name) || name.starts_with("get"),
         },
         // `map` and `filter` accumulate a list, `all` and `exists` start from a boolean, `exists_one` ends in a
         // comparison.
@@ -321,7 +321,7 @@ impl<'e> Walk<'e> {
                 EntryExpr::StructField(_) => Err(ConditionRefusal::Unsupported),
             }),
             Expr::Comprehension(comprehension) => {
-                if macros > MAX_NESTED {
+                if macros > MAX_MACRO_NESTING {
                     return Err(ConditionRefusal::NestedMacros);
                 }
                 // A macro variable that shadows a root variable would make the field checks ambiguous.
@@ -408,7 +408,7 @@ impl<'e> Walk<'e> {
 
     fn function(&self, name: &str, member: bool) -> Result<(), ConditionRefusal> {
         let is_known =
-            if member { MEMBER.contains(&name) } else { GLOBAL.contains(&name) || OPERATORS.contains(&name) };
+            if member { MEMBER.contains(&name) } else { GLOBAL_FUNCTIONS.contains(&name) || OPERATORS.contains(&name) };
         if is_known {
             return Ok(());
         }

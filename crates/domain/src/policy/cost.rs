@@ -10,7 +10,7 @@ use cel::{
 };
 
 /// The maximum estimated steps of a condition over data of the assumed size, checked when the version is created.
-pub(super) const MAX_STATIC: u64 = 500_000;
+pub(super) const MAX_ESTIMATED_STEPS: u64 = 500_000;
 /// Text bytes per step.
 const BYTES_PER_STEP: u64 = 32;
 

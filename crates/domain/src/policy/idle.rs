@@ -31,7 +31,7 @@ impl CompiledPolicy {
             let later = self.rules.iter().skip(place.saturating_add(1)).map(|other| (other, false));
             let shadow = earlier
                 .chain(later)
-                .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.holds_only_beside(other));
+                .find(|(other, is_before)| rule.yields_to(other, *is_before) && rule.is_covered_by(other));
             (rule.id.as_str(), shadow.map(|(other, _)| Idle::ShadowedBy(other.id.clone())))
         });
         results.collect()
@@ -50,7 +50,7 @@ impl Rule {
     }
 
     /// Whether the other rule takes effect whenever this one holds or fails.
-    fn holds_only_beside(&self, other: &Self) -> bool {
+    fn is_covered_by(&self, other: &Self) -> bool {
         // An equal condition holds and fails together with this one.
         self.condition == other.condition
             || other.condition.is_constantly(true)
@@ -92,14 +92,14 @@ mod tests {
 
     type Written = (&'static str, &'static str, &'static [&'static str]);
 
-    const OWED: &str = "allow_with_obligations";
+    const WITH_OBLIGATIONS: &str = "allow_with_obligations";
 
     fn compiled(rules: &[Written]) -> CompiledPolicy {
         let rules = rules.iter().enumerate().map(|(place, (condition, outcome, obligations))| {
             let mut rule = json!({
                 "id": format!("r{place}"), "condition": condition, "outcome": outcome, "reason_code": format!("c{place}"),
             });
-            if *outcome == OWED {
+            if *outcome == WITH_OBLIGATIONS {
                 rule["obligations"] = json!(obligations);
             }
             rule
@@ -140,12 +140,12 @@ mod tests {
             (vec![("always", "allow", &[]), (here, "allow", &[])], vec!["", "r0"]),
             (vec![("true", "allow", &[]), ("false", "deny", &[])], vec!["", "unreachable"]),
             (vec![("never", "allow", &[]), (here, "allow", &[])], vec!["unreachable", ""]),
-            (vec![(here, OWED, &["notify_owner"]), (here, OWED, &["human_review"])], vec!["", ""]),
+            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, WITH_OBLIGATIONS, &["human_review"])], vec!["", ""]),
             (
-                vec![(here, OWED, &["notify_owner", "human_review"]), ("lane==\"guided\" ", OWED, &["human_review"])],
+                vec![(here, WITH_OBLIGATIONS, &["notify_owner", "human_review"]), ("lane==\"guided\" ", WITH_OBLIGATIONS, &["human_review"])],
                 vec!["", "r0"],
             ),
-            (vec![(here, OWED, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
+            (vec![(here, WITH_OBLIGATIONS, &["notify_owner"]), (here, "allow", &[])], vec!["", "r0"]),
         ] {
             assert_eq!(idle(&rules), expected, "{rules:?}");
         }
@@ -158,11 +158,11 @@ mod tests {
         let nothing = Map::new();
         assert_eq!(decide(&compiled(&rules), ("", &nothing)).outcome, Outcome::Deny);
         assert_eq!(decide(&compiled(&rules[..1]), ("", &nothing)).outcome, Outcome::Allow);
-        assert_eq!(idle(&[("always", OWED, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]), ["", ""]);
+        assert_eq!(idle(&[("always", WITH_OBLIGATIONS, &["notify_owner"]), ("inputs.n == \"x\"", "allow", &[])]), ["", ""]);
         assert_eq!(idle(&[("always", "allow", &[]), ("lane == \"guided\" && inputs.on", "allow", &[])]), ["", ""]);
     }
 
-    fn rule() -> impl Strategy<Value = Written> {
+    fn rule() -> impl RetrievalStrategy<Value = Written> {
         let conditions = [
             "always",
             "never",
@@ -178,10 +178,10 @@ mod tests {
             "size(inputs.n) > 1",
         ];
         let obligations: [&[&str]; 3] = [&["notify_owner"], &["human_review"], &["human_review", "notify_owner"]];
-        (select(conditions.to_vec()), select(vec!["allow", "deny", OWED]), select(obligations.to_vec()))
+        (select(conditions.to_vec()), select(vec!["allow", "deny", WITH_OBLIGATIONS]), select(obligations.to_vec()))
     }
 
-    fn situation() -> impl Strategy<Value = (&'static str, Map<String, Value>)> {
+    fn situation() -> impl RetrievalStrategy<Value = (&'static str, Map<String, Value>)> {
         let n = prop::option::of(select(vec![json!(1), json!(7), json!("x"), json!(["a", "b"]), Value::Null]));
         let on = prop::option::of(select(vec![json!(true), json!(false), json!("yes")]));
         (select(vec!["guided", "standard", ""]), n, on).prop_map(|(lane, n, on)| {

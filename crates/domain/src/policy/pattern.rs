@@ -14,8 +14,8 @@ pub(super) const MAX_PATTERN: usize = 256;
 /// The maximum number of distinct patterns of a bundle.
 pub(super) const MAX_PATTERNS: usize = 50;
 /// The memory limits of a compiled pattern and of its lazy DFA cache, in bytes.
-const SIZE: usize = 64 << 10;
-const CACHE: usize = 256 << 10;
+const MAX_COMPILED_BYTES: usize = 64 << 10;
+const MAX_CACHE_BYTES: usize = 256 << 10;
 
 /// The compiled patterns of a bundle, by source text.
 #[derive(Clone, Default, Debug)]
@@ -44,7 +44,7 @@ impl Patterns {
         if pattern.len() > MAX_PATTERN || self.0.len() >= MAX_PATTERNS {
             return Err(ConditionRefusal::Pattern);
         }
-        let regex = RegexBuilder::new(pattern).size_limit(SIZE).dfa_size_limit(CACHE).build();
+        let regex = RegexBuilder::new(pattern).size_limit(MAX_COMPILED_BYTES).dfa_size_limit(MAX_CACHE_BYTES).build();
         let regex = regex.map_err(|_| ConditionRefusal::Pattern)?;
         let compiled = Pattern { regex, weight: pattern::weight(pattern) };
         Arc::make_mut(&mut self.0).insert(pattern.to_owned(), compiled);
@@ -58,7 +58,7 @@ impl Patterns {
 
     /// The maximum memory of the compiled patterns, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.0.len().saturating_mul(SIZE + CACHE)
+        self.0.len().saturating_mul(MAX_COMPILED_BYTES + MAX_CACHE_BYTES)
     }
 
     /// Registers `text.matches(pattern)` in an evaluation, if any rule uses it.

@@ -22,7 +22,7 @@ pub(super) enum Plain {
     Either(Box<Self>, Box<Self>),
     Not(Box<Self>),
     Truth(Read),
-    Compare(Read, Relation, Literal),
+    Compare(Read, Comparison, Literal),
     Among(Read, Vec<Literal>),
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Literal {
 
 /// A comparison operator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Relation {
+pub(super) enum Comparison {
     Equal,
     Unequal,
     Less,
@@ -69,7 +69,7 @@ pub(super) enum Relation {
     AtLeast,
 }
 
-impl Relation {
+impl Comparison {
     fn parse(function: &str) -> Option<Self> {
         match function {
             "_==_" => Some(Self::Equal),
@@ -138,7 +138,7 @@ impl Plain {
                 Some(Self::Among(read(item)?, literals?))
             }
             (function, [left, right]) => {
-                let relation = Relation::parse(function)?;
+                let relation = Comparison::parse(function)?;
                 match (read(left), literal(right)) {
                     (Some(read), Some(literal)) => Some(Self::Compare(read, relation, literal)),
                     _ => Some(Self::Compare(read(right)?, relation.turned(), literal(left)?)),

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 pub struct Scenario {
     name: String,
     #[serde(default)]
-    input: Situation,
+    input: ScenarioInput,
     expect: Expectation,
 }
 
@@ -35,7 +35,7 @@ struct Expectation {
 /// The variables of the input; omitted ones are empty.
 #[derive(Clone, PartialEq, Default, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Situation {
+struct ScenarioInput {
     actor: Actor,
     workload: Workload,
     release: Release,
@@ -131,7 +131,7 @@ impl Scenario {
 
     /// Decides within the remaining steps and deducts those used; `left` becomes 0 when the limit is exceeded.
     pub(super) fn decide_within(&self, policy: &CompiledPolicy, left: &mut u64) -> PolicyDecision {
-        let Situation { actor, workload, release, inputs, environment, lane, now } = &self.input;
+        let ScenarioInput { actor, workload, release, inputs, environment, lane, now } = &self.input;
         // `5` and `5.0` are the same input but different CEL types.
         let mut inputs = inputs.clone();
         inputs.values_mut().for_each(number::settle);

@@ -172,7 +172,7 @@ fn refuses_unknown_names_with_position() {
 
 #[test]
 fn enforces_every_condition_bound() {
-    let long = format!("lane == '{}'", "x".repeat(condition::MAX_SOURCE));
+    let long = format!("lane == '{}'", "x".repeat(condition::MAX_SOURCE_BYTES));
     assert_eq!(refusal(&long), ConditionRefusal::SourceTooLong.code());
 
     let sum = |count: usize| format!("{} == 3", vec!["1"; count].join(" + "));

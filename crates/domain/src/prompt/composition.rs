@@ -4,7 +4,7 @@
 //! become a token of the enclosing template.
 
 use super::{
-    AssetReference, MAX_RENDERED, PromptRefusal, PromptTemplate, Variable, VariableKind,
+    AssetReference, MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, Variable, VariableKind,
     grammar::{self, Piece},
 };
 use crate::asset::{
@@ -24,14 +24,14 @@ pub struct Body {
 
 /// Why an asset cannot be included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BodyRefusal {
+pub enum IncludeRefusal {
     /// Its kind has no body, or its content is malformed.
     NotComposable,
     /// Its body contains a reference.
     Nested,
 }
 
-impl BodyRefusal {
+impl IncludeRefusal {
     /// Converts to a refusal of the template, at the token that starts at `offset`.
     #[must_use]
     pub const fn at(self, offset: usize) -> PromptRefusal {
@@ -47,20 +47,20 @@ impl Body {
     ///
     /// # Errors
     /// Returns a refusal when the content has no body, or the body includes another asset.
-    pub fn of(kind: AssetKind, content: &Value) -> Result<Self, BodyRefusal> {
+    pub fn of(kind: AssetKind, content: &Value) -> Result<Self, IncludeRefusal> {
         let (parts, bytes) = match kind {
             AssetKind::PromptTemplate => {
-                let template = PromptTemplate::parse(content).map_err(|_| BodyRefusal::NotComposable)?;
+                let template = PromptTemplate::parse(content).map_err(|_| IncludeRefusal::NotComposable)?;
                 if template.references().next().is_some() {
-                    return Err(BodyRefusal::Nested);
+                    return Err(IncludeRefusal::Nested);
                 }
                 let bytes = template.bytes;
                 (parts(template.pieces, &template.variables, |_| None), bytes)
             }
             AssetKind::Skill => {
-                let text = content.get("body").and_then(Value::as_str).ok_or(BodyRefusal::NotComposable)?;
-                if grammar::mentions_asset(text) {
-                    return Err(BodyRefusal::Nested);
+                let text = content.get("body").and_then(Value::as_str).ok_or(IncludeRefusal::NotComposable)?;
+                if grammar::contains_asset_reference(text) {
+                    return Err(IncludeRefusal::Nested);
                 }
                 (vec![Part::Literal(text.to_owned())], text.len())
             }
@@ -80,7 +80,7 @@ impl Body {
             | AssetKind::SovereigntyProfile
             | AssetKind::WorkloadProfile
             | AssetKind::SandboxProfile
-            | AssetKind::WorkloadHarness => return Err(BodyRefusal::NotComposable),
+            | AssetKind::WorkloadHarness => return Err(IncludeRefusal::NotComposable),
         };
         Ok(Self { parts, bytes })
     }
@@ -159,7 +159,7 @@ impl PromptTemplate {
             }
             let found = body(reference).ok_or(PromptRefusal::UnknownAsset { offset })?;
             bytes = bytes.saturating_add(found.bytes);
-            if bytes > MAX_RENDERED {
+            if bytes > MAX_RENDERED_BYTES {
                 return Err(PromptRefusal::TooLarge { offset });
             }
             indexes.insert(reference.clone(), bodies.len());
@@ -225,7 +225,7 @@ impl ComposedPrompt {
     ///
     /// # Errors
     /// Returns a rejection when the response does not satisfy the schema or is too large to check.
-    pub fn check_answer(&self, answer: &str) -> Result<(), SchemaRejection> {
+    pub fn check_response(&self, answer: &str) -> Result<(), SchemaRejection> {
         match &self.answers {
             Answers::All => Ok(()),
             Answers::Fitting(schema) => schema.check_text(answer),
@@ -271,7 +271,7 @@ impl ComposedPrompt {
                 .map_or(0, |body| body.parts.iter().map(argument_bytes).fold(0, usize::saturating_add)),
             Part::Literal(_) | Part::Argument { .. } | Part::Placeholder { .. } => argument_bytes(part),
         };
-        self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED)
+        self.parts.iter().map(body).fold(self.length(), usize::saturating_add).min(MAX_RENDERED_BYTES)
     }
 
     /// Estimated length of the rendering, in bytes.
@@ -281,7 +281,7 @@ impl ComposedPrompt {
             Part::Body { index, .. } => self.bodies.get(*index).map_or(0, Body::bytes),
             Part::Argument { .. } | Part::Placeholder { .. } => 32,
         };
-        self.parts.iter().map(part_bytes).fold(0_usize, usize::saturating_add).min(MAX_RENDERED)
+        self.parts.iter().map(part_bytes).fold(0_usize, usize::saturating_add).min(MAX_RENDERED_BYTES)
     }
 }
 
@@ -320,6 +320,6 @@ impl Writing<'_> {
 
     /// Checks the length limit; a short template can repeat a long value many times.
     const fn check(&self, offset: usize) -> Result<(), PromptRefusal> {
-        if self.text.len() > MAX_RENDERED { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
+        if self.text.len() > MAX_RENDERED_BYTES { Err(PromptRefusal::TooLarge { offset }) } else { Ok(()) }
     }
 }

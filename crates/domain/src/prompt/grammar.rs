@@ -14,7 +14,7 @@ pub const MAX_TOKENS: usize = 10_000;
 /// Maximum length of a variable name, in characters.
 pub const MAX_NAME: usize = 63;
 /// Maximum length of a version label, in characters.
-const MAX_LABEL: usize = 64;
+const MAX_LABEL_CHARS: usize = 64;
 
 /// A segment of a template.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,7 +75,7 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
         };
         literal.push_str(rest.get(..gap).unwrap_or_default());
         at += gap;
-        match token_at(text, at)? {
+        match scan_token(text, at)? {
             Found::Nothing => {
                 literal.push_str(text.get(at..=at).unwrap_or_default());
                 at += 1;
@@ -101,14 +101,14 @@ pub fn scan(text: &str) -> Result<Vec<Piece>, PromptRefusal> {
 
 /// Whether a text contains an asset reference, well formed or not.
 #[must_use]
-pub fn mentions_asset(text: &str) -> bool {
+pub fn contains_asset_reference(text: &str) -> bool {
     text.match_indices('@').any(|(at, _)| match keyword(text, at + 1, "asset-ref:") {
         Keyword::Whole(_) | Keyword::Disguised => true,
         Keyword::Absent => false,
     })
 }
 
-fn token_at(text: &str, at: usize) -> Result<Found, PromptRefusal> {
+fn scan_token(text: &str, at: usize) -> Result<Found, PromptRefusal> {
     let malformed = PromptRefusal::MalformedToken { offset: at };
     let (word, sigil) = match text.as_bytes().get(at) {
         Some(b'@') => ("asset-ref:", '@'),
@@ -127,7 +127,7 @@ fn token_at(text: &str, at: usize) -> Result<Found, PromptRefusal> {
         _ => name(text, start).map(|(name, end)| (Piece::Argument { name, offset: at }, end)),
     };
     let (piece, end) = found.ok_or(malformed)?;
-    if ends_cleanly(text, end) { Ok(Found::Token(piece, end)) } else { Err(malformed) }
+    if is_token_end(text, end) { Ok(Found::Token(piece, end)) } else { Err(malformed) }
 }
 
 fn asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
@@ -138,7 +138,7 @@ fn asset(text: &str, at: usize, start: usize) -> Option<(Piece, usize)> {
     let run = run(text, end + 1, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
     // A full stop after a label ends the sentence; a label cannot end with one here.
     let label = run.trim_end_matches('.');
-    if label.is_empty() || label.len() > MAX_LABEL {
+    if label.is_empty() || label.len() > MAX_LABEL_CHARS {
         return None;
     }
     let reference = AssetReference { slug, label: Some(label.to_owned()) };
@@ -170,17 +170,17 @@ fn placeholder(text: &str, at: usize) -> Result<Found, PromptRefusal> {
         return Err(malformed);
     }
     let Some((name, end)) = name(text, start) else {
-        return if disguised_name(inner) { Err(malformed) } else { Ok(Found::Nothing) };
+        return if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(Found::Nothing) };
     };
     let tail = text.get(end..).unwrap_or_default();
     if let Some(after) = tail.trim_start_matches(' ').strip_prefix("}}") {
         return Ok(Found::Token(Piece::Placeholder { name, offset: at }, text.len() - after.len()));
     }
-    if disguised_name(inner) { Err(malformed) } else { Ok(Found::Nothing) }
+    if is_disguised_placeholder(inner) { Err(malformed) } else { Ok(Found::Nothing) }
 }
 
 /// Whether the text is `name}}` apart from invisible characters.
-fn disguised_name(inner: &str) -> bool {
+fn is_disguised_placeholder(inner: &str) -> bool {
     let mut hidden = false;
     let mut length = 0_usize;
     for letter in inner.chars() {
@@ -213,18 +213,18 @@ fn keyword(text: &str, start: usize, word: &str) -> Keyword {
     if rest.starts_with(word) {
         return Keyword::Whole(start + word.len());
     }
-    if looks_like(rest, word) { Keyword::Disguised } else { Keyword::Absent }
+    if is_confusable(rest, word) { Keyword::Disguised } else { Keyword::Absent }
 }
 
 /// Whether the start of a text looks like an ASCII word. Some letters are confusable in one case only, so the
 /// upper-case form is compared too. The comparison stops at the first difference, because a token character may occur
 /// at every byte.
-fn looks_like(text: &str, word: &str) -> bool {
+fn is_confusable(text: &str, word: &str) -> bool {
     let visible = || text.chars().filter(|letter| !invisible(*letter));
-    begins_like(visible(), word) || begins_like(visible().flat_map(char::to_uppercase), word)
+    starts_confusably(visible(), word) || starts_confusably(visible().flat_map(char::to_uppercase), word)
 }
 
-fn begins_like(letters: impl Iterator<Item = char>, word: &str) -> bool {
+fn starts_confusably(letters: impl Iterator<Item = char>, word: &str) -> bool {
     let mut seen = letters.flat_map(drawn).flat_map(simplest);
     word.chars().flat_map(simplest).all(|letter| seen.next() == Some(letter))
 }
@@ -247,7 +247,7 @@ fn simplest(letter: char) -> impl Iterator<Item = char> {
 }
 
 /// Whether the token ends here: punctuation or space may follow, but no character that could belong to its name.
-fn ends_cleanly(text: &str, end: usize) -> bool {
+fn is_token_end(text: &str, end: usize) -> bool {
     let next = text.get(end..).and_then(|rest| rest.chars().next());
     // A combining mark changes the last letter, as if it had been written precomposed.
     next.is_none_or(|letter| {
@@ -371,9 +371,9 @@ mod tests {
 
     #[test]
     fn detects_references_in_bodies() {
-        assert!(mentions_asset("a @asset-ref:b"));
-        assert!(mentions_asset("a @asset-ref:???"));
-        assert!(mentions_asset("a @ASSET-REF:b"));
-        assert!(!mentions_asset("me@example.org asset-ref:b"));
+        assert!(contains_asset_reference("a @asset-ref:b"));
+        assert!(contains_asset_reference("a @asset-ref:???"));
+        assert!(contains_asset_reference("a @ASSET-REF:b"));
+        assert!(!contains_asset_reference("me@example.org asset-ref:b"));
     }
 }

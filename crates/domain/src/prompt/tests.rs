@@ -26,7 +26,7 @@ fn body(reference: &AssetReference) -> Option<Body> {
         "tone" => text(&format!("be kind{}", reference.label.as_deref().unwrap_or_default())),
         "raw" => text("{{topic}} $arg:topic !command:rm"),
         "header" => Body::of(AssetKind::PromptTemplate, &content("[$arg:topic|{{free}}|!command:summarize]")).ok(),
-        "long" => text(&"x".repeat(MAX_RENDERED)),
+        "long" => text(&"x".repeat(MAX_RENDERED_BYTES)),
         _ => None,
     }
 }
@@ -119,7 +119,7 @@ fn limits_rendered_length_and_included_assets() {
     let refusal = render(&"$arg:topic".repeat(5), json!({"topic": "x".repeat(1 << 20)})).unwrap_err();
     assert_eq!(refusal.code(), "prompt_too_large");
     assert_eq!(render("@asset-ref:long", json!({})).unwrap_err().code(), "prompt_too_large");
-    let many: String = (0..=MAX_INCLUDED).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
+    let many: String = (0..=MAX_INCLUDED_ASSETS).map(|index| format!("@asset-ref:tone@v{index} ")).collect();
     assert_eq!(template(&many).unwrap_err().code(), "prompt_too_large");
     // Repeated references include one asset; its text counts at each occurrence.
     assert!(render(&"@asset-ref:tone ".repeat(1_000), json!({})).is_ok());
@@ -140,18 +140,18 @@ fn rejects_responses_that_violate_the_output_schema() {
     };
     let mismatch = Err(SchemaRejection::Mismatch);
     let free = composed(None);
-    assert!(free.check_answer("anything").is_ok() && free.schema_bytes() == 0);
+    assert!(free.check_response("anything").is_ok() && free.schema_bytes() == 0);
     let plain = composed(Some(json!({"type": "object", "required": ["a"]})));
-    assert!(plain.check_answer("{\"a\": 1}").is_ok());
+    assert!(plain.check_response("{\"a\": 1}").is_ok());
     // Parsers that take the first or the last of two equal names would check different responses.
     for wrong in ["{}", "a", "{\"a\": 1, \"a\": 2}"] {
-        assert_eq!(plain.check_answer(wrong), mismatch, "{wrong}");
+        assert_eq!(plain.check_response(wrong), mismatch, "{wrong}");
     }
     let matched = composed(Some(json!({"type": "string", "pattern": "^a+$"})));
-    assert!(matched.check_answer("\"aa\"").is_ok() && matched.check_answer("\"b\"") == mismatch);
+    assert!(matched.check_response("\"aa\"").is_ok() && matched.check_response("\"b\"") == mismatch);
     assert!(plain.schema_bytes() > 0 && matched.schema_bytes() > plain.schema_bytes() + (64 << 10));
     // A schema that does not compile refuses every response.
-    assert!(composed(Some(json!({"type": "sting"}))).check_answer("1") == mismatch);
+    assert!(composed(Some(json!({"type": "sting"}))).check_response("1") == mismatch);
 }
 
 #[test]

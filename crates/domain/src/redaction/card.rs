@@ -2,7 +2,7 @@
 
 use super::place::Place;
 
-const SHORTEST: usize = 13;
+const MIN_DIGITS: usize = 13;
 const LONGEST: usize = 19;
 /// Digit groups as printed on cards or commonly written.
 const LAYOUTS: [&[usize]; 7] =
@@ -11,11 +11,11 @@ const LAYOUTS: [&[usize]; 7] =
 /// End of a card number that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     // Digits after a decimal point are a fraction.
-    if !place.begins_word() || place.before() == Some('.') {
+    if !place.starts_word() || place.before() == Some('.') {
         return None;
     }
     let first = place.digits(place.at(), LONGEST)?;
-    if first.digits.len() >= SHORTEST {
+    if first.digits.len() >= MIN_DIGITS {
         return (is_card(first.digits) && place.ends_word(first.end)).then_some(first.end);
     }
     let is_printed = LAYOUTS.iter().any(|layout| layout.starts_with(&[first.digits.len()]));
@@ -37,7 +37,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
 }
 
 fn is_card(digits: &str) -> bool {
-    (SHORTEST..=LONGEST).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
+    (MIN_DIGITS..=LONGEST).contains(&digits.len()) && is_issued(digits) && luhn3::valid(digits.as_bytes())
 }
 
 /// Whether cards are issued in this range. One number in ten passes Luhn, so the range excludes years and millisecond

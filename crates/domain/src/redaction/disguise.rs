@@ -7,7 +7,7 @@
 use std::{borrow::Cow, ops::Range};
 
 /// The zero of each script whose digits people use; the other nine digits follow it.
-const ZEROS: [char; 16] = [
+const SCRIPT_ZEROS: [char; 16] = [
     '\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}', '\u{be6}', '\u{c66}', '\u{ce6}',
     '\u{d66}', '\u{e50}', '\u{ed0}', '\u{f20}', '\u{1040}', '\u{17e0}',
 ];
@@ -44,7 +44,7 @@ fn ascii(code: u32) -> Option<char> {
 
 fn digit(character: char) -> Option<char> {
     let value =
-        ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
+        SCRIPT_ZEROS.iter().find_map(|zero| u32::from(character).checked_sub(u32::from(*zero)).filter(|value| *value < 10))?;
     char::from_digit(value, 10)
 }
 
@@ -58,7 +58,7 @@ pub(super) fn undisguised(text: &str) -> Cow<'_, str> {
 }
 
 /// Replaces matches of the normalized text in the original text.
-pub(super) struct Rewriting<'t> {
+pub(super) struct Replacer<'t> {
     text: &'t str,
     seen: &'t str,
     /// Offset up to which the original text is written.
@@ -68,7 +68,7 @@ pub(super) struct Rewriting<'t> {
     written: String,
 }
 
-impl<'t> Rewriting<'t> {
+impl<'t> Replacer<'t> {
     /// Starts with an empty output. Both texts are identical when nothing is disguised.
     pub(super) fn of(text: &'t str, seen: &'t str) -> Self {
         Self { text, seen, at: 0, seen_at: 0, written: String::with_capacity(text.len()) }

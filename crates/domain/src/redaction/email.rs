@@ -45,7 +45,7 @@ fn end(text: &str) -> Option<usize> {
             _ => break,
         }
         let word_ends = !characters.peek().is_some_and(|(_, next)| next.is_alphanumeric());
-        if labels > 0 && word_ends && label.may_be_last() {
+        if labels > 0 && word_ends && label.is_top_level() {
             latest = Some(at + character.len_utf8());
         }
     }
@@ -72,7 +72,7 @@ impl Label {
         }
     }
 
-    fn may_be_last(&self) -> bool {
+    fn is_top_level(&self) -> bool {
         self.length >= 2 && (self.others == 0 || (self.encoded == 4 && self.length > 4))
     }
 }

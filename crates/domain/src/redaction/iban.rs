@@ -5,14 +5,14 @@ use iban::Iban;
 
 const LONGEST: usize = 34;
 /// Digits of a printed group; the last group may have fewer.
-const GROUP: usize = 4;
+const GROUP_LEN: usize = 4;
 
 /// End of an IBAN that starts at this position, unseparated or in groups of four.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
     let head = place.rest().as_bytes();
     let [country, letter, check, digit, ..] = head else { return None };
     let is_head = country.is_ascii_alphabetic() && letter.is_ascii_alphabetic();
-    if !is_head || !check.is_ascii_digit() || !digit.is_ascii_digit() || !place.begins_word() {
+    if !is_head || !check.is_ascii_digit() || !digit.is_ascii_digit() || !place.starts_word() {
         return None;
     }
     let (mut written, mut end, mut longest) = (String::with_capacity(LONGEST), place.at(), None);
@@ -23,7 +23,7 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
         if place.ends_word(end) && written.parse::<Iban>().is_ok() {
             longest = Some(end);
         }
-        let whole = written.len() % GROUP == 0 && group.len() == GROUP && written.len() < LONGEST;
+        let whole = written.len() % GROUP_LEN == 0 && group.len() == GROUP_LEN && written.len() < LONGEST;
         let next = place.gap(end).filter(|next| whole && word(place, *next, 1).is_some());
         let Some(next) = next else { return longest };
         end = next;

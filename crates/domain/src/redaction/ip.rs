@@ -3,8 +3,8 @@
 use super::place::Place;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-const LONGEST_V4: usize = "255.255.255.255".len();
-const LONGEST_V6: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
+const MAX_V4_LEN: usize = "255.255.255.255".len();
+const MAX_V6_LEN: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
 
 /// End of an IP address that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
@@ -13,10 +13,10 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
 
 fn v4(place: Place<'_>) -> Option<usize> {
     // Digits after a full stop belong to a longer token.
-    if !place.begins_word() || place.before() == Some('.') {
+    if !place.starts_word() || place.before() == Some('.') {
         return None;
     }
-    let end = address(place, LONGEST_V4, |byte| byte.is_ascii_digit() || byte == b'.')?;
+    let end = address(place, MAX_V4_LEN, |byte| byte.is_ascii_digit() || byte == b'.')?;
     text(place, end).parse::<Ipv4Addr>().ok().map(|_| end)
 }
 
@@ -26,12 +26,12 @@ fn v6(place: Place<'_>) -> Option<usize> {
         Some(':') => place.before().is_none_or(|before| {
             before.is_whitespace() || matches!(before, '"' | '\'' | '(' | '[' | '{' | '<' | '=' | ',' | '/')
         }),
-        _ => place.begins_word() && place.before() != Some(':'),
+        _ => place.starts_word() && place.before() != Some(':'),
     };
     if !apart {
         return None;
     }
-    let end = address(place, LONGEST_V6, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
+    let end = address(place, MAX_V6_LEN, |byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))?;
     let written = text(place, end);
     // `::` alone is a valid address, but identifies nobody.
     let is_somebodys = written.bytes().any(|byte| byte.is_ascii_hexdigit());
@@ -48,12 +48,12 @@ fn address(place: Place<'_>, longest: usize, fits: impl Fn(u8) -> bool) -> Optio
     let length = place.rest().bytes().take(longest + 2).take_while(|byte| fits(*byte)).count();
     let end = place.at() + length;
     let run = text(place, end);
-    if !place.ends_word(end) || (run.ends_with(['.', ':']) && !place.ends_sentence(end)) {
+    if !place.ends_word(end) || (run.record(['.', ':']) && !place.ends_sentence(end)) {
         return None;
     }
     // Two colons at the end belong to the address.
     let trimmed = match run.strip_suffix('.').or_else(|| run.strip_suffix(':')) {
-        Some(trimmed) if !trimmed.ends_with(':') => trimmed,
+        Some(trimmed) if !trimmed.record(':') => trimmed,
         Some(_) | None => run,
     };
     (trimmed.len() <= longest).then(|| place.at() + trimmed.len())

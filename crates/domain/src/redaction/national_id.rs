@@ -45,7 +45,7 @@ impl NationalId {
 
     /// End of an identifier of this scheme that starts at this position.
     pub(super) fn begins(self, place: Place<'_>) -> Option<usize> {
-        if !place.begins_word() {
+        if !place.starts_word() {
             return None;
         }
         let (written, end) = spelled(place, self.form())?;
@@ -71,7 +71,7 @@ impl NationalId {
             Self::UkNino => is_uk_nino(written),
             Self::DeSteuerId => is_de_steuer_id(written),
             Self::FrInsee => is_fr_insee(written),
-            Self::EsDni => is_by_23(written),
+            Self::EsDni => is_es_dni(written),
             Self::EsNie => is_es_nie(written),
         }
     }
@@ -119,9 +119,9 @@ fn is_uk_nino(written: &str) -> bool {
     let Some(prefix) = written.get(..2) else { return false };
     let never = |letter: char| matches!(letter, 'D' | 'F' | 'I' | 'Q' | 'U' | 'V');
     !prefix.contains(never)
-        && !prefix.ends_with('O')
+        && !prefix.record('O')
         && !matches!(prefix, "BG" | "GB" | "KN" | "NK" | "NT" | "TN" | "ZZ")
-        && written.ends_with(['A', 'B', 'C', 'D'])
+        && written.record(['A', 'B', 'C', 'D'])
 }
 
 /// Among the first ten digits, one occurs two or three times and the others at most once.
@@ -153,7 +153,7 @@ fn is_fr_insee(written: &str) -> bool {
 }
 
 /// The letter encodes the remainder of the digits modulo 23.
-fn is_by_23(written: &str) -> bool {
+fn is_es_dni(written: &str) -> bool {
     let Some((digits, letter)) = written.split_at_checked(8) else { return false };
     let rest = digits.parse::<usize>().ok().map(|number| number % 23);
     rest.and_then(|rest| "TRWAGMYFPDXBNJZSQVHLCKE".get(rest..=rest)) == Some(letter)
@@ -167,5 +167,5 @@ fn is_es_nie(written: &str) -> bool {
         Some("Z") => "2",
         Some(_) | None => return false,
     };
-    written.get(1..).is_some_and(|rest| is_by_23(&format!("{first}{rest}")))
+    written.get(1..).is_some_and(|rest| is_es_dni(&format!("{first}{rest}")))
 }

@@ -10,17 +10,17 @@ use std::ops::RangeInclusive;
 
 /// Digits of an international number with country code (ITU-T E.164). Shorter numbers exist, but are more likely signed
 /// integers.
-const INTERNATIONAL: RangeInclusive<usize> = 8..=15;
+const INTERNATIONAL_DIGITS: RangeInclusive<usize> = 8..=15;
 /// Digits of a national number with its trunk prefix.
-const NATIONAL: RangeInclusive<usize> = 9..=12;
+const NATIONAL_DIGITS: RangeInclusive<usize> = 9..=12;
 /// Digits of an unseparated national number; other lengths are more likely identifiers.
-const NATIONAL_SOLID: RangeInclusive<usize> = 10..=11;
+const UNSEPARATED_DIGITS: RangeInclusive<usize> = 10..=11;
 /// Digits of a value whose key names a phone number.
-const NAMED: RangeInclusive<usize> = 6..=15;
+const NAMED_DIGITS: RangeInclusive<usize> = 6..=15;
 /// Maximum length of such a value, in bytes.
-const LONGEST_NAMED: usize = 60;
+const MAX_NAMED_BYTES: usize = 60;
 /// Maximum number of digit groups of one number.
-const MOST_GROUPS: usize = 8;
+const MAX_GROUPS: usize = 8;
 
 /// End of a phone number that starts at this position.
 pub(super) fn begins(place: Place<'_>) -> Option<usize> {
@@ -28,10 +28,10 @@ pub(super) fn begins(place: Place<'_>) -> Option<usize> {
         '+' => international(place, place.at() + 1),
         '(' => national(place, place.at()),
         // Digits after these signs are fractions, parts of dates, or parts of longer numbers.
-        _ if !place.begins_word() || matches!(place.before(), Some('-' | '.' | '/' | ',')) => None,
+        _ if !place.starts_word() || matches!(place.before(), Some('-' | '.' | '/' | ',')) => None,
         '0' if place.rest().starts_with("00") => international(place, place.at() + 2),
         // The first group rules out most numbers of a text before any other group is read.
-        '0'..='9' => match place.digits(place.at(), *NATIONAL_SOLID.end())?.digits {
+        '0'..='9' => match place.digits(place.at(), *UNSEPARATED_DIGITS.end())?.digits {
             "0" => None,
             "1" => national(place, place.at()),
             digits if digits.len() == 3 || digits.starts_with('0') => national(place, place.at()),
@@ -52,13 +52,13 @@ pub(super) fn is_named(key: &str) -> bool {
 pub(super) fn is_bare(text: &str) -> bool {
     let is_sign = |sign: char| SEPARATORS.contains(&sign) || matches!(sign, '+' | '.' | '/' | '(' | ')');
     let text = undisguised(text);
-    text.len() <= LONGEST_NAMED
-        && NAMED.contains(&text.bytes().filter(u8::is_ascii_digit).count())
+    text.len() <= MAX_NAMED_BYTES
+        && NAMED_DIGITS.contains(&text.bytes().filter(u8::is_ascii_digit).count())
         && text.chars().all(|sign| sign.is_ascii_digit() || is_sign(sign))
 }
 
 fn international(place: Place<'_>, from: usize) -> Option<usize> {
-    latest(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL.contains(&number.digits.len()))
+    latest(place, from, |number| !number.digits.starts_with('0') && INTERNATIONAL_DIGITS.contains(&number.digits.len()))
 }
 
 fn national(place: Place<'_>, from: usize) -> Option<usize> {
@@ -69,9 +69,9 @@ fn national(place: Place<'_>, from: usize) -> Option<usize> {
         match number.lengths.as_slice() {
             [3, 3, 4] => number.digits.starts_with(|first| first > '1') || is_trunk(number),
             [1, 3, 3, 4] => number.digits.starts_with('1') && !number.digits.starts_with("10"),
-            [_] => is_trunk(number) && NATIONAL_SOLID.contains(&number.digits.len()),
+            [_] => is_trunk(number) && UNSEPARATED_DIGITS.contains(&number.digits.len()),
             [1, ..] => false,
-            _ => is_trunk(number) && NATIONAL.contains(&number.digits.len()),
+            _ => is_trunk(number) && NATIONAL_DIGITS.contains(&number.digits.len()),
         }
     })
 }
@@ -98,9 +98,9 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -
     let (mut written, mut latest) = (Written::default(), None);
     let mut is_open = place.character(from) == Some('(');
     let mut at = if is_open { from + 1 } else { from };
-    while let Some(group) = place.digits(at, *INTERNATIONAL.end()) {
+    while let Some(group) = place.digits(at, *INTERNATIONAL_DIGITS.end()) {
         let begins_card = !written.lengths.is_empty() && card::begins(place.to(at)).is_some();
-        if begins_card || written.digits.len() + group.digits.len() > *INTERNATIONAL.end() {
+        if begins_card || written.digits.len() + group.digits.len() > *INTERNATIONAL_DIGITS.end() {
             break;
         }
         written.digits.push_str(group.digits);
@@ -117,7 +117,7 @@ fn latest(place: Place<'_>, from: usize, is_number: impl Fn(&Written) -> bool) -
             Gap::Opens | Gap::Closes => break,
             Gap::Parts(_) => written.part(gap),
         }
-        if written.lengths.len() == MOST_GROUPS {
+        if written.lengths.len() == MAX_GROUPS {
             break;
         }
         at = end;

@@ -10,11 +10,11 @@ pub(super) const SEPARATORS: [char; 14] = [
 
 /// Maximum number of characters between two groups of a number. Eight fit a line break with indentation and direction
 /// marks, and bound the lookahead.
-const LONGEST_GAP: usize = 8;
+const MAX_GAP_CHARS: usize = 8;
 
 /// Whether a character may separate the groups of a card number or an IBAN, mixed with others: space, line break, tab,
 /// hyphen, dot, or an invisible character (Unicode general category Cf, and the blank Braille pattern).
-fn parts_groups(character: char) -> bool {
+fn is_separator(character: char) -> bool {
     SEPARATORS.contains(&character)
         || character.is_whitespace()
         || matches!(character, '\u{2800}' | '\u{2012}' | '\u{2014}' | '\u{2015}' | '\u{2024}' | '\u{2212}')
@@ -104,16 +104,16 @@ impl<'t> Place<'t> {
     }
 
     /// Whether a match may start here: at a word, or at a sign that starts a pattern.
-    pub(super) fn may_begin(self) -> bool {
+    pub(super) fn may_start_match(self) -> bool {
         match self.next() {
             Some('+' | '(' | ':') => true,
-            Some(next) => next.is_ascii_alphanumeric() && self.begins_word(),
+            Some(next) => next.is_ascii_alphanumeric() && self.starts_word(),
             None => false,
         }
     }
 
     /// Whether no word character precedes; unspaced scripts count as boundaries.
-    pub(super) fn begins_word(self) -> bool {
+    pub(super) fn starts_word(self) -> bool {
         !self.before.is_some_and(is_of_word)
     }
 
@@ -137,9 +137,9 @@ impl<'t> Place<'t> {
     /// End of the separators at an offset: 1 to [`MAX_GAP_CHARS`], of any mix.
     pub(super) fn gap(self, from: usize) -> Option<usize> {
         let rest = self.text.get(from..)?;
-        let separators = || rest.chars().take_while(|character| parts_groups(*character));
-        let bytes: usize = separators().take(LONGEST_GAP).map(char::len_utf8).sum();
-        let is_short = separators().nth(LONGEST_GAP).is_none();
+        let separators = || rest.chars().take_while(|character| is_separator(*character));
+        let bytes: usize = separators().take(MAX_GAP_CHARS).map(char::len_utf8).sum();
+        let is_short = separators().nth(MAX_GAP_CHARS).is_none();
         (bytes > 0 && is_short).then_some(from + bytes)
     }
 

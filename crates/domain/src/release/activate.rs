@@ -4,7 +4,7 @@ use super::{
     BindingsDigest, Release, ReleaseRefusal, State,
     lane::{Deployment, DeploymentChange, Lane, LaneMove, MoveReason, Soak},
     review::ApprovalRule,
-    tool::{self, ToolStanding},
+    tool::{self, ToolStatus},
 };
 use crate::{
     asset::kind::AssetKind,
@@ -33,7 +33,7 @@ pub struct Missing {
 
 /// The status of a bound model policy's primary route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RouteStanding {
+pub enum RouteStatus {
     /// The version, the asset and every later version approve it.
     Approved,
     /// One of them does not approve it.
@@ -42,7 +42,7 @@ pub enum RouteStanding {
 
 /// The status of the bound flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FlowStanding {
+pub enum FlowStatus {
     /// No flow is bound: the release runs its prompt in one step.
     Absent,
     /// The flow is not executable.
@@ -64,11 +64,11 @@ pub enum FlowStanding {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// The primary route of the bound model policy, if any.
-    pub primary_route: Option<RouteStanding>,
+    pub primary_route: Option<RouteStatus>,
     /// The bound flow.
-    pub flow: FlowStanding,
+    pub flow: FlowStatus,
     /// The bound tools.
-    pub tools: Vec<ToolStanding>,
+    pub tools: Vec<ToolStatus>,
     /// Obligations that the bound policy can impose and this server cannot fulfil.
     pub unavailable_obligations: Vec<String>,
     /// Features of the bound memory that this server does not support, as text for people.
@@ -92,7 +92,7 @@ impl Standing {
     pub const fn unknown() -> Self {
         Self {
             primary_route: None,
-            flow: FlowStanding::Absent,
+            flow: FlowStatus::Absent,
             tools: Vec::new(),
             unavailable_obligations: Vec::new(),
             unavailable_memory: Vec::new(),
@@ -117,14 +117,14 @@ pub struct UnenforcedControl {
 
 impl UnenforcedControl {
     fn named(&self) -> Missing {
-        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
+        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::from_pointer("content", &self.pointer));
         let message =
             format!("`{path}` of the `{kind}` `{asset}` is declared fail-closed but not enforced by this server");
         missing("controls", "control_not_enforced", message)
     }
 
     fn unavailable(&self) -> Missing {
-        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::of_pointer("content", &self.pointer));
+        let (kind, asset, path) = (self.kind.as_str(), &self.asset, field_path::from_pointer("content", &self.pointer));
         let message = format!("this server does not support `{path}` of the `{kind}` `{asset}`");
         missing("controls", "control_not_enforced", message)
     }
@@ -162,7 +162,7 @@ impl Taking {
 }
 
 /// The parameters of a lane reassignment and its effect on the release's rollout.
-pub(super) struct Redeployment<'a> {
+pub(super) struct LaneReassignment<'a> {
     /// The lanes to reassign.
     pub(super) lanes: &'a [Lane],
     /// The new holder.
@@ -180,7 +180,7 @@ pub(super) struct Redeployment<'a> {
 }
 
 /// The maximum number of individually reported controls.
-const MAX_NAMED_CONTROLS: usize = 50;
+const MAX_LISTED_CONTROLS: usize = 50;
 
 pub(super) fn missing(gate: &'static str, code: &'static str, message: impl Into<String>) -> Missing {
     Missing { gate, code, message: message.into() }
@@ -195,7 +195,7 @@ impl Release {
 
     /// All unmet requirements of an activation.
     #[must_use]
-    pub fn activation_gaps(&self, standing: &Standing) -> Vec<Missing> {
+    pub fn unmet_requirements(&self, standing: &Standing) -> Vec<Missing> {
         let mut gaps = Vec::new();
         match (self.bound_asset(AssetKind::PolicyBundle), self.policy_bundle_id) {
             (None, _) => gaps.push(missing(
@@ -211,12 +211,12 @@ impl Release {
             (Some(_), _) => {}
         }
         let routed = match &standing.flow {
-            FlowStanding::Absent => false,
-            FlowStanding::Broken => {
+            FlowStatus::Absent => false,
+            FlowStatus::Broken => {
                 gaps.push(missing("flow", "flow_invalid", "the bound flow is not executable"));
                 false
             }
-            FlowStanding::Sound { provider_routed, refers_to, unavailable, agents } => {
+            FlowStatus::Sound { provider_routed, refers_to, unavailable, agents } => {
                 for role in refers_to.iter().filter(|role| self.bound_asset(**role).is_none()) {
                     let message = format!("the flow references the role `{}`, which is not bound", role.as_str());
                     gaps.push(missing("references", "reference_unresolved", message));
@@ -239,12 +239,12 @@ impl Release {
                 "model_policy_missing",
                 "the flow calls a provider: bind a version with the role `model_policy`",
             )),
-            Some(RouteStanding::NotApproved) => gaps.push(missing(
+            Some(RouteStatus::NotApproved) => gaps.push(missing(
                 "model_policy",
                 "model_policy_not_approved",
                 "the primary route of the bound model policy is not approved",
             )),
-            None | Some(RouteStanding::Approved) => {}
+            None | Some(RouteStatus::Approved) => {}
         }
         for name in &standing.unavailable_obligations {
             let message = format!("this server cannot fulfil the obligation `{name}`");
@@ -257,10 +257,10 @@ impl Release {
                 format!("this server does not support the bound memory: {wish}"),
             ));
         }
-        gaps.extend(standing.unavailable_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::unavailable));
+        gaps.extend(standing.unavailable_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::unavailable));
         // Other environments permit trial use; version warnings and gates report these controls there.
         if self.is_for_production() {
-            gaps.extend(standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS).map(UnenforcedControl::named));
+            gaps.extend(standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS).map(UnenforcedControl::named));
         }
         gaps
     }
@@ -275,7 +275,7 @@ impl Release {
         }
         // In production they block activation.
         if !self.is_for_production() {
-            let named = standing.unenforced_controls.iter().take(MAX_NAMED_CONTROLS);
+            let named = standing.unenforced_controls.iter().take(MAX_LISTED_CONTROLS);
             warnings.extend(named.map(UnenforcedControl::named));
         }
         warnings
@@ -296,7 +296,7 @@ impl Release {
         let digest = match &self.state {
             State::Approved { digest } | State::Active { digest } => digest.clone(),
             State::Draft | State::ReviewReady { .. } | State::Superseded { .. } | State::Retired => {
-                return Err(self.no_way_from(deployment));
+                return Err(self.invalid_transition(deployment));
             }
         };
         let targets = self.target_lane.lanes();
@@ -304,25 +304,25 @@ impl Release {
         if *taking != Taking::All && Lane::ALL.iter().any(is_untargeted) {
             return Err(ReleaseRefusal::LaneNotTargeted);
         }
-        let left = deployment.lanes_left_for(self);
+        let left = deployment.untaken_lanes(self);
         let taken: Vec<Lane> = left.into_iter().filter(|left| taking.lane().is_none_or(|lane| lane == *left)).collect();
         if taken.is_empty() {
-            return Err(self.no_way_from(deployment));
+            return Err(self.invalid_transition(deployment));
         }
         let planned = match taking {
             Taking::All | Taking::One(_) => None,
-            Taking::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::in_progress) => {
+            Taking::Planned(_) if self.rollout.as_ref().is_some_and(Rollout::is_in_progress) => {
                 return Err(ReleaseRefusal::RolloutInProgress);
             }
             Taking::Planned(plan) => Some(plan),
         };
-        self.check_may_serve(&digest, standing, rule)?;
+        self.check_requirements(&digest, standing, rule)?;
         let mut release = self.moved(State::Active { digest }, stamp);
         release.supersede(&taken, deployment);
         if let Some(plan) = planned {
             release.rollout = Some(Rollout::begin(plan.clone(), deployment.revision.next(), stamp.at));
         }
-        let redeployment = Redeployment {
+        let redeployment = LaneReassignment {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Activation,
@@ -347,13 +347,13 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. } => {}
-            State::Retired => return Err(self.no_way_from(deployment)),
+            State::Retired => return Err(self.invalid_transition(deployment)),
         }
         let held: Vec<Lane> =
             Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(self.release_id)).collect();
         let mut release = self.moved(State::Retired, stamp);
         release.rollout = self.rollout.as_ref().map(Rollout::stopped);
-        let redeployment = Redeployment {
+        let redeployment = LaneReassignment {
             lanes: &held,
             holder: None,
             reason: MoveReason::Retirement,
@@ -370,7 +370,7 @@ impl Release {
     ///
     /// # Errors
     /// When the workload is retired, approvals are missing, or a requirement is unmet.
-    pub(super) fn check_may_serve(
+    pub(super) fn check_requirements(
         &self,
         digest: &BindingsDigest,
         standing: &Standing,
@@ -380,7 +380,7 @@ impl Release {
             return Err(ReleaseRefusal::WorkloadRetired);
         }
         self.check_approvals(digest, rule)?;
-        let gaps = self.activation_gaps(standing);
+        let gaps = self.unmet_requirements(standing);
         if gaps.is_empty() { Ok(()) } else { Err(ReleaseRefusal::ActivationBlocked(gaps)) }
     }
 
@@ -394,21 +394,21 @@ impl Release {
     pub(super) fn redeploy(
         &self,
         release: Self,
-        redeployment: &Redeployment<'_>,
+        redeployment: &LaneReassignment<'_>,
         deployment: &Deployment,
         fact: Fact,
     ) -> DeploymentChange {
-        let Redeployment { lanes, holder, reason, done, begun, soak, only_soaked } = *redeployment;
+        let LaneReassignment { lanes, holder, reason, done, begun, soak, only_soaked } = *redeployment;
         let moves: Vec<LaneMove> =
             lanes.iter().map(|lane| LaneMove { lane: *lane, from: deployment.holder(*lane), to: holder }).collect();
         let mut next = lanes.iter().fold(deployment.clone(), |next, lane| next.with_holder(*lane, holder));
-        next.soaking = deployment.soaking_in(&next, done, begun);
+        next.soaking = deployment.next_soaking(&next, done, begun);
         if !lanes.is_empty() || next.soaking != deployment.soaking {
             next.revision = deployment.revision.next();
         }
-        let mut superseded = deployment.displaced_by(&next);
+        let mut superseded = deployment.superseded_by(&next);
         superseded.retain(|id| *id != self.release_id);
-        let mut stopped = deployment.stopped_by(&next);
+        let mut stopped = deployment.rollouts_stopped_by(&next);
         stopped.retain(|id| *id != self.release_id);
         let names: Vec<&str> = lanes.iter().map(|lane| lane.as_str()).collect();
         let detail = json!({ "lanes": names, "superseded": superseded, "rollouts_stopped": stopped });

@@ -2,13 +2,13 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    activate::{Redeployment, Standing},
+    activate::{LaneReassignment, Standing},
     lane::{Deployment, DeploymentChange, Lane, MoveReason, Soak},
     review::ApprovalRule,
 };
 use crate::{
     audit::{Fact, FactKind, Stamp},
-    rollout::{Hold, LaneRecord, NextLane, Rollout},
+    rollout::{HoldReason, SoakStatus, NextLaneGates, Rollout},
     store::Change,
 };
 use serde_json::json;
@@ -17,9 +17,9 @@ use serde_json::json;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Advance {
     /// A person, at any time.
-    Person(LaneRecord),
+    Person(SoakStatus),
     /// The rollout controller, once the lane has soaked.
-    Pilot(LaneRecord),
+    Pilot(SoakStatus),
 }
 
 impl Release {
@@ -34,13 +34,13 @@ impl Release {
         (standing, rule): (&Standing, ApprovalRule),
         stamp: &Stamp,
     ) -> Result<DeploymentChange, ReleaseRefusal> {
-        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress());
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress());
         let (State::Active { digest }, Some(rollout)) = (&self.state, rollout) else {
             return Err(ReleaseRefusal::RolloutNotInProgress);
         };
         let next = rollout.next_lane();
         if next.is_some() {
-            self.check_may_serve(digest, standing, rule)?;
+            self.check_requirements(digest, standing, rule)?;
         }
         // A lane that the release already holds soaks like any other, but is not transferred.
         let taken: Vec<Lane> =
@@ -53,7 +53,7 @@ impl Release {
             Advance::Person(seen) => (seen, false),
             Advance::Pilot(seen) => (seen, true),
         };
-        let redeployment = Redeployment {
+        let redeployment = LaneReassignment {
             lanes: &taken,
             holder: Some(self.release_id),
             reason: MoveReason::Advance,
@@ -69,11 +69,11 @@ impl Release {
 
     /// Whether the gates permit the next lane of the rollout.
     #[must_use]
-    pub fn next_lane_gates(&self, standing: &Standing, rule: ApprovalRule) -> NextLane {
+    pub fn check_next_lane(&self, standing: &Standing, rule: ApprovalRule) -> NextLaneGates {
         let next = self.rollout.as_ref().and_then(Rollout::next_lane);
         match (next, self.state.digest()) {
-            (Some(_), Some(digest)) if self.check_may_serve(digest, standing, rule).is_err() => NextLane::Blocked,
-            (Some(_) | None, _) => NextLane::Open,
+            (Some(_), Some(digest)) if self.check_requirements(digest, standing, rule).is_err() => NextLaneGates::Blocked,
+            (Some(_) | None, _) => NextLaneGates::Open,
         }
     }
 
@@ -81,8 +81,8 @@ impl Release {
     /// rollout is in progress. The record does not affect decisions of people, so the release's revision stays
     /// unchanged.
     #[must_use]
-    pub fn hold(&self, hold: Hold, stamp: &Stamp) -> Option<Change<Self>> {
-        let rollout = self.rollout.as_ref().filter(|rollout| rollout.in_progress() && !rollout.held.contains(&hold))?;
+    pub fn hold(&self, hold: HoldReason, stamp: &Stamp) -> Option<Change<Self>> {
+        let rollout = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress() && !rollout.held.contains(&hold))?;
         let mut updated = rollout.clone();
         updated.held.push(hold);
         let next = Self { rollout: Some(updated), ..self.clone() };

@@ -51,7 +51,7 @@ pub struct Gate {
 
 /// The inputs of the gates besides the release.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
+pub struct GateContext<'a> {
     /// The deployment.
     pub deployment: &'a Deployment,
     /// The environment's approval rule.
@@ -76,7 +76,7 @@ pub(super) const ACTIVATION_GATES: [(&str, &str); 7] = [
 impl Release {
     /// All gates of all valid next states, in state order.
     #[must_use]
-    pub fn gates(&self, around: &Surroundings<'_>) -> Vec<Gate> {
+    pub fn gates(&self, around: &GateContext<'_>) -> Vec<Gate> {
         let mut gates = Vec::new();
         for to in self.valid_transitions(around.deployment) {
             match to {
@@ -121,7 +121,7 @@ impl Release {
     }
 
     fn activation_gates(&self, standing: &Standing) -> Vec<Gate> {
-        let (gaps, warnings) = (self.activation_gaps(standing), self.activation_warnings(standing));
+        let (gaps, warnings) = (self.unmet_requirements(standing), self.activation_warnings(standing));
         let mut gates = Vec::new();
         for (name, message) in ACTIVATION_GATES {
             let count_before = gates.len();
@@ -170,7 +170,7 @@ fn reference_gates(to: StateName, unresolved: &[UnresolvedReference]) -> Vec<Gat
         return vec![open(to, "references", "every reference is resolved")];
     }
     let blocked = |reference: &UnresolvedReference| {
-        let path = field_path::of_pointer("content", &reference.pointer);
+        let path = field_path::from_pointer("content", &reference.pointer);
         let message = format!("`{path}` of `{}`: {}", reference.asset_slug, reference.message);
         shut(to, "references", reference.code, message)
     };

@@ -155,14 +155,14 @@ impl Deployment {
 
     /// The target lanes of a release that it does not hold.
     #[must_use]
-    pub fn lanes_left_for(&self, release: &Release) -> Vec<Lane> {
+    pub fn untaken_lanes(&self, release: &Release) -> Vec<Lane> {
         let targets = release.target_lane.lanes();
         targets.into_iter().filter(|lane| self.holder(*lane) != Some(release.release_id)).collect()
     }
 
     /// The soaking lanes of the next deployment: those that keep their holder and are not `done`, plus the lane that
     /// starts to soak.
-    pub(super) fn soaking_in(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
+    pub(super) fn next_soaking(&self, next: &Self, done: Option<Lane>, begun: Option<Lane>) -> Vec<Lane> {
         let keeps_soaking = |lane: &Lane| {
             self.soaking.contains(lane) && self.holder(*lane) == next.holder(*lane) && Some(*lane) != done
         };
@@ -170,7 +170,7 @@ impl Deployment {
     }
 
     /// The releases whose rollout ends in `next`, because they lose its current lane.
-    pub(super) fn stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
+    pub(super) fn rollouts_stopped_by(&self, next: &Self) -> Vec<ReleaseId> {
         let lost = self.soaking.iter().filter(|lane| self.holder(**lane) != next.holder(**lane));
         let mut stopped: Vec<ReleaseId> = lost.filter_map(|lane| self.holder(*lane)).collect();
         stopped.sort_unstable();
@@ -187,7 +187,7 @@ impl Deployment {
     }
 
     /// The releases that hold a lane here and none in `next`.
-    pub(super) fn displaced_by(&self, next: &Self) -> Vec<ReleaseId> {
+    pub(super) fn superseded_by(&self, next: &Self) -> Vec<ReleaseId> {
         let mut displaced: Vec<ReleaseId> = Lane::ALL
             .into_iter()
             .filter_map(|lane| self.holder(lane))
@@ -213,7 +213,7 @@ pub struct LaneMove {
 
 /// A lane reassignment in the history.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LaneMoved {
+pub struct LaneHistoryEntry {
     /// The deployment revision of the reassignment.
     pub revision: Revision,
     /// The lane.
@@ -230,7 +230,7 @@ pub struct LaneMoved {
 
 /// A period in which a release held a lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holding {
+pub struct LaneTenure {
     /// The release.
     pub release: ReleaseId,
     /// The start.
@@ -243,12 +243,12 @@ pub struct Holding {
 
 /// The tenures of a lane, newest first, from its history entries, newest first.
 #[must_use]
-pub fn holdings(moves: &[LaneMoved], lane: Lane) -> Vec<Holding> {
+pub fn holdings(moves: &[LaneHistoryEntry], lane: Lane) -> Vec<LaneTenure> {
     let mut until = None;
     let mut holdings = Vec::new();
     for moved in moves.iter().filter(|moved| moved.lane == lane) {
         if let Some(release) = moved.to {
-            holdings.push(Holding { release, from: moved.at, to: until, reason: moved.reason });
+            holdings.push(LaneTenure { release, from: moved.at, to: until, reason: moved.reason });
         }
         until = Some(moved.at);
     }

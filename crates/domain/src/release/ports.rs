@@ -2,7 +2,7 @@
 
 use super::{
     Release, StateName,
-    lane::{Deployment, DeploymentChange, LaneMoved},
+    lane::{Deployment, DeploymentChange, LaneHistoryEntry},
     recommendation::EndedRuns,
     review::{Approval, Reviewed},
     rollback::ReleaseArtifact,
@@ -12,7 +12,7 @@ use crate::{
     id::{ApprovalId, ArtifactId, BindingId, ReleaseId, TenantId, WorkloadId, WorkspaceId},
     idempotency::KeyedOutcome,
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, Revision, StoreError},
+    store::{Change, CommitError, Page, PageRequest, Revision, StoreError},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -20,25 +20,25 @@ use async_trait::async_trait;
 
 /// A release with its deployment, read together.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PlacedRelease {
+pub struct ReleaseWithDeployment {
     /// The release.
     pub release: Release,
     /// The lane holders of its workload in its environment.
     pub deployment: Deployment,
 }
 
-impl PlacedRelease {
+impl ReleaseWithDeployment {
     /// Sets the soak start of the rollout's current lane, as reported by the store.
     #[must_use]
-    pub fn soaking_since(mut self, moment: Option<Timestamp>) -> Self {
-        self.release.rollout = self.release.rollout.map(|rollout| rollout.soaking_since(moment));
+    pub fn with_soak_start(mut self, moment: Option<Timestamp>) -> Self {
+        self.release.rollout = self.release.rollout.map(|rollout| rollout.with_soak_start(moment));
         self
     }
 }
 
 /// A release with its tenant, for jobs that span tenants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct ReleaseOfTenant {
+pub struct TenantRelease {
     /// The tenant.
     pub tenant: TenantId,
     /// The release.
@@ -62,7 +62,7 @@ pub struct ReleaseFilter {
 
 /// The revisions that a cached deployment view must match.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DeploymentPulse {
+pub struct Revisions {
     /// The deployment's revision.
     pub deployment: Revision,
     /// The tenant's access revision.
@@ -73,7 +73,7 @@ pub struct DeploymentPulse {
 #[async_trait]
 pub trait ReleaseStore: Send + Sync {
     /// Finds a release with its bindings, verdicts (without notes) and deployment.
-    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<PlacedRelease>, StoreError>;
+    async fn find(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<ReleaseWithDeployment>, StoreError>;
     /// The workspace and workload of a release.
     async fn home(&self, scope: TenantScope, id: ReleaseId) -> Result<Option<(WorkspaceId, WorkloadId)>, StoreError>;
     /// A page of releases without bindings or verdicts, newest first.
@@ -81,15 +81,15 @@ pub trait ReleaseStore: Send + Sync {
         &self,
         scope: TenantScope,
         filter: &ReleaseFilter,
-        page: Paging,
-    ) -> Result<Listed<Release>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Release>, StoreError>;
     /// A page of a release's verdicts with notes, newest first.
     async fn approvals(
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<Approval>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Approval>, StoreError>;
     /// A verdict on a release, with its note.
     async fn approval(
         &self,
@@ -111,14 +111,14 @@ pub trait ReleaseStore: Send + Sync {
         workload: WorkloadId,
         environment: &Slug,
         most: u32,
-    ) -> Result<Vec<LaneMoved>, StoreError>;
+    ) -> Result<Vec<LaneHistoryEntry>, StoreError>;
     /// The revisions of a deployment and of the tenant's access rules, in one point read.
     async fn pulse(
         &self,
         scope: TenantScope,
         workload: WorkloadId,
         environment: &Slug,
-    ) -> Result<Option<DeploymentPulse>, StoreError>;
+    ) -> Result<Option<Revisions>, StoreError>;
     /// Stores a draft, and an empty deployment if none exists. Stale when the workload is retired.
     async fn commit_new(
         &self,
@@ -166,12 +166,12 @@ pub trait ReleaseStore: Send + Sync {
         &self,
         scope: TenantScope,
         release: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<ReleaseArtifact>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<ReleaseArtifact>, StoreError>;
     /// The number of failures among the newest ended runs of a release.
     async fn ended_runs(&self, scope: TenantScope, release: ReleaseId, newest: u32) -> Result<EndedRuns, StoreError>;
     /// A page of releases that hold lanes, across tenants, in stable order after the given one.
-    async fn serving(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
+    async fn serving(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Claims the periodic recommendation job; true for one process per interval.
     async fn claim_advice(&self) -> Result<bool, StoreError>;
     /// Stores a changed recommendation.

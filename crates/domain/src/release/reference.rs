@@ -62,7 +62,7 @@ pub const REFERENCE_UNRESOLVED: &str = "reference_unresolved";
 
 /// The version to which a reference in a binding's content resolves.
 #[must_use]
-pub fn meant_by<'r>(
+pub fn resolve<'r>(
     frozen: &'r [FrozenReference],
     binding: &Binding,
     slug: &Slug,

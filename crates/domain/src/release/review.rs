@@ -143,7 +143,7 @@ impl ApprovalRule {
 
     /// The requirements of a workload profile (`approval_policy`); omitted members add none.
     #[must_use]
-    pub fn of_profile(profile: &Value) -> Self {
+    pub fn from_profile(profile: &Value) -> Self {
         let policy = profile.get("approval_policy");
         let whole =
             |name| policy.and_then(|policy| policy.get(name)).and_then(Value::as_number).and_then(number::whole);
@@ -187,12 +187,12 @@ impl Release {
         rule: ApprovalRule,
         stamp: &Stamp,
     ) -> Result<Change<Reviewed>, ReleaseRefusal> {
-        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.was_made_by(&stamp.actor)
+        if rule.self_approval == SelfApproval::Refused && verdict == Verdict::Approved && self.is_author(&stamp.actor)
         {
             return Err(ReleaseRefusal::SelfApproval);
         }
         let subject_digest = self.bindings_digest();
-        self.check_room(verdict, &subject_digest, &stamp.actor)?;
+        self.check_verdict_limits(verdict, &subject_digest, &stamp.actor)?;
         let state = match (verdict, &self.state) {
             (Verdict::ChangesRequested, State::ReviewReady { .. }) => State::Draft,
             (Verdict::Approved | Verdict::Rejected | Verdict::ChangesRequested, state) => state.clone(),
@@ -212,7 +212,7 @@ impl Release {
         Ok(Change::replacing(Reviewed { release, approval }, self.revision, fact))
     }
 
-    fn check_room(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
+    fn check_verdict_limits(&self, verdict: Verdict, digest: &BindingsDigest, by: &ActorRef) -> Result<(), ReleaseRefusal> {
         let own_verdicts = || self.approvals.iter().filter(|approval| approval.by == *by);
         let is_within_limits = own_verdicts().count() < MAX_VERDICTS && self.approvals.len() < MAX_RELEASE_VERDICTS;
         let is_new_objection = || {
@@ -227,7 +227,7 @@ impl Release {
 
     /// The fact of a refused approval by an author.
     #[must_use]
-    pub fn self_approval_refused(&self, stamp: &Stamp) -> Fact {
+    pub fn self_approval_refused_fact(&self, stamp: &Stamp) -> Fact {
         let detail = json!({
             "workload_id": self.workload_id,
             "environment": self.environment.as_str(),
@@ -254,7 +254,7 @@ impl Release {
             | State::Approved { .. }
             | State::Active { .. }
             | State::Superseded { .. }
-            | State::Retired => return Err(self.no_way_from(deployment)),
+            | State::Retired => return Err(self.invalid_transition(deployment)),
         };
         self.check_approvals(&digest, rule)?;
         Ok(self.transition(State::Approved { digest }, stamp))
@@ -266,7 +266,7 @@ impl Release {
         for approval in &self.approvals {
             match approval.verdict {
                 Verdict::Approved if approval.subject_digest == *digest => {
-                    let is_own = rule.self_approval == SelfApproval::Refused && self.was_made_by(&approval.by);
+                    let is_own = rule.self_approval == SelfApproval::Refused && self.is_author(&approval.by);
                     // An approval that does not count does not override an objection either.
                     if is_own || !rule.counts(approval) {
                         continue;
@@ -287,7 +287,7 @@ impl Release {
         Ok(())
     }
 
-    fn was_made_by(&self, actor: &ActorRef) -> bool {
+    fn is_author(&self, actor: &ActorRef) -> bool {
         self.created_by == *actor || self.bindings.iter().any(|binding| binding.created_by == *actor)
     }
 }

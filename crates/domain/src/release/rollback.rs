@@ -2,7 +2,7 @@
 
 use super::{
     Release, ReleaseRefusal, State,
-    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneMoved, MoveReason, Soak},
+    lane::{Deployment, DeploymentChange, Lane, LaneMove, LaneHistoryEntry, MoveReason, Soak},
 };
 use crate::{
     access::ActorRef,
@@ -68,7 +68,7 @@ impl ReleaseArtifact {
 
 /// A lane that returns to an earlier holder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct LaneReturned {
+pub struct ReturnedLane {
     /// The lane.
     pub lane: Lane,
     /// The reinstated holder.
@@ -83,13 +83,13 @@ pub struct RollbackRecord {
     /// The stated reason.
     pub reason: String,
     /// The lanes, most recently taken first.
-    pub lanes: Vec<LaneReturned>,
+    pub lanes: Vec<ReturnedLane>,
 }
 
 /// The earlier holders of a lane, latest first, without the current holder and releases that were rolled back from it.
 /// `moves` are newest first.
 #[must_use]
-pub fn earlier_holders(moves: &[LaneMoved], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
+pub fn earlier_holders(moves: &[LaneHistoryEntry], lane: Lane, holder: ReleaseId) -> Vec<ReleaseId> {
     let of_lane = || moves.iter().filter(|moved| moved.lane == lane);
     let mut passed_over: BTreeSet<ReleaseId> =
         of_lane().filter(|moved| moved.reason == MoveReason::Rollback).filter_map(|moved| moved.from).collect();
@@ -108,7 +108,7 @@ pub fn check_reason(reason: &str) -> Result<(), ReleaseRefusal> {
 /// The lanes that a release holds, most recently taken first; lanes taken together are ordered from the most general.
 /// `moves` are newest first.
 #[must_use]
-pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
+pub fn lanes_by_recency(moves: &[LaneHistoryEntry], deployment: &Deployment, release: ReleaseId) -> Vec<Lane> {
     let taken = |lane: Lane| moves.iter().find(|moved| moved.lane == lane && moved.to == Some(release));
     let mut held: Vec<Lane> = Lane::ALL.into_iter().filter(|lane| deployment.holder(*lane) == Some(release)).collect();
     held.sort_by_key(|lane| Reverse((taken(*lane).map(|moved| moved.revision), *lane)));
@@ -116,7 +116,7 @@ pub fn lanes_by_age(moves: &[LaneMoved], deployment: &Deployment, release: Relea
 }
 
 /// A lane and the earlier holder to which it returns.
-pub type WayBack<'a> = (Lane, &'a Release);
+pub type LaneRollback<'a> = (Lane, &'a Release);
 
 impl Release {
     /// Whether a lane can return to this release: it held lanes and is not retired.
@@ -134,7 +134,7 @@ impl Release {
     /// When the release holds no lanes, an earlier holder is not eligible, or the reason is invalid.
     pub fn roll_back(
         &self,
-        ways: &[WayBack<'_>],
+        ways: &[LaneRollback<'_>],
         deployment: &Deployment,
         (artifact_id, reason): (ArtifactId, &str),
         stamp: &Stamp,
@@ -145,26 +145,26 @@ impl Release {
             | State::ReviewReady { .. }
             | State::Approved { .. }
             | State::Superseded { .. }
-            | State::Retired => return Err(self.no_way_from(deployment)),
+            | State::Retired => return Err(self.invalid_transition(deployment)),
         };
-        let possible = |(lane, to): &WayBack<'_>| {
+        let possible = |(lane, to): &LaneRollback<'_>| {
             deployment.holder(*lane) == Some(self.release_id) && to.can_hold_again() && to.release_id != self.release_id
         };
         if ways.is_empty() || !ways.iter().all(possible) {
             return Err(ReleaseRefusal::NoPreviousRelease);
         }
-        let lanes: Vec<LaneReturned> =
-            ways.iter().map(|(lane, to)| LaneReturned { lane: *lane, rolled_back_to: to.release_id }).collect();
+        let lanes: Vec<ReturnedLane> =
+            ways.iter().map(|(lane, to)| ReturnedLane { lane: *lane, rolled_back_to: to.release_id }).collect();
         let returned: BTreeSet<ReleaseId> = ways
             .iter()
             .filter(|(_, to)| matches!(to.state, State::Superseded { .. }))
             .map(|(_, to)| to.release_id)
             .collect();
         check_reason(reason)?;
-        let holders = |next: Deployment, back: &LaneReturned| next.with_holder(back.lane, Some(back.rolled_back_to));
+        let holders = |next: Deployment, back: &ReturnedLane| next.with_holder(back.lane, Some(back.rolled_back_to));
         let mut next = lanes.iter().fold(deployment.clone(), holders);
-        let done = self.rollout.as_ref().filter(|rollout| rollout.in_progress()).map(Rollout::current_lane);
-        next.soaking = deployment.soaking_in(&next, done, None);
+        let done = self.rollout.as_ref().filter(|rollout| rollout.is_in_progress()).map(Rollout::current_lane);
+        next.soaking = deployment.next_soaking(&next, done, None);
         next.revision = deployment.revision.next();
         let state =
             if next.is_held_by(self.release_id) { State::Active { digest } } else { State::Superseded { digest } };
@@ -238,9 +238,9 @@ mod tests {
     type Move = (u128, u128, bool);
 
     /// The history of one lane, from entries oldest first.
-    fn history(moves: &[Move]) -> Vec<LaneMoved> {
+    fn history(moves: &[Move]) -> Vec<LaneHistoryEntry> {
         let holder = |number| (number != 0).then(|| release(number));
-        let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneMoved {
+        let entries = moves.iter().zip(2..).map(|((from, to, back), revision)| LaneHistoryEntry {
             revision: Revision::new(revision),
             lane: Lane::Guided,
             from: holder(*from),
@@ -248,7 +248,7 @@ mod tests {
             reason: if *back { MoveReason::Rollback } else { MoveReason::Activation },
             at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH),
         });
-        let mut entries: Vec<LaneMoved> = entries.collect();
+        let mut entries: Vec<LaneHistoryEntry> = entries.collect();
         entries.reverse();
         entries
     }
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn orders_lanes_most_recently_taken_first() {
-        let moved = |revision, lane| LaneMoved {
+        let moved = |revision, lane| LaneHistoryEntry {
             revision: Revision::new(revision),
             lane,
             from: None,
@@ -293,9 +293,9 @@ mod tests {
             revision: Revision::new(9),
         };
         let one_by_one = [moved(5, Lane::Restricted), moved(4, Lane::Guided), moved(3, Lane::Restricted)];
-        assert_eq!(lanes_by_age(&one_by_one, &deployment, release(1)), [Lane::Restricted, Lane::Guided]);
+        assert_eq!(lanes_by_recency(&one_by_one, &deployment, release(1)), [Lane::Restricted, Lane::Guided]);
         let at_once = [moved(4, Lane::Restricted), moved(4, Lane::Guided)];
-        assert_eq!(lanes_by_age(&at_once, &deployment, release(1)), [Lane::Guided, Lane::Restricted]);
-        assert!(lanes_by_age(&at_once, &deployment, release(3)).is_empty());
+        assert_eq!(lanes_by_recency(&at_once, &deployment, release(1)), [Lane::Guided, Lane::Restricted]);
+        assert!(lanes_by_recency(&at_once, &deployment, release(3)).is_empty());
     }
 }

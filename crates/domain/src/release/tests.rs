@@ -2,9 +2,9 @@ mod bindings;
 mod verdicts;
 
 use super::{
-    activate::{FlowStanding, RouteStanding, Standing, Taking, UnenforcedControl},
+    activate::{FlowStatus, RouteStatus, Standing, Taking, UnenforcedControl},
     advance::Advance,
-    gate::{GateVerdict, Surroundings},
+    gate::{GateVerdict, GateContext},
     lane::{DeploymentChange, Lane},
     recommendation::EndedRuns,
     reference::REFERENCE_UNRESOLVED,
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     id::RequestId,
-    rollout::{LaneRecord, Pace, RolloutPlan},
+    rollout::{SoakStatus, Pace, RolloutPlan},
 };
 use ::time::{OffsetDateTime, macros::datetime};
 use uuid::Uuid;
@@ -86,7 +86,7 @@ fn review(release: &Release, who: &str, verdict: Verdict) -> Release {
 fn sound() -> Standing {
     Standing {
         primary_route: None,
-        flow: FlowStanding::Absent,
+        flow: FlowStatus::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_memory: Vec::new(),
@@ -97,7 +97,7 @@ fn sound() -> Standing {
     }
 }
 
-fn in_state(name: StateName) -> (Release, Deployment) {
+fn release_in_state(name: StateName) -> (Release, Deployment) {
     let ready = bind(&draft(1), AssetKind::PolicyBundle, 20)
         .unwrap()
         .submit(Ok(Vec::new()), &empty(), &stamp("user:ada"))
@@ -131,14 +131,14 @@ fn earlier() -> Release {
 
 /// Tries every transition from a state; returns the resulting state or the refusal.
 fn tried(from: StateName) -> [(StateName, &'static str, Result<StateName, ReleaseRefusal>); 7] {
-    let (release, deployment) = in_state(from);
+    let (release, deployment) = release_in_state(from);
     assert_eq!(release.state.name(), from);
     let by = stamp("user:ops");
     let approvable = review(&release, "user:bob", Verdict::Approved);
     let (earlier, reason) = (earlier(), (Uuid::from_u128(40).into(), "It answers in riddles."));
     let ways = Lane::ALL.map(|lane| (lane, &earlier));
     let rolling = Release { rollout: Some(begun()), ..release.clone() };
-    let seen = Advance::Person(LaneRecord { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
+    let seen = Advance::Person(SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } });
     let plain = |change: Change<Release>| change.next.state.name();
     let lanes = |change: DeploymentChange| change.release.state.name();
     [
@@ -178,7 +178,7 @@ fn tabulates_every_transition_from_every_state() {
 fn valid_transitions_match_possible_ones() {
     let mut table = String::new();
     for from in StateName::ALL {
-        let (release, deployment) = in_state(from);
+        let (release, deployment) = release_in_state(from);
         let promised = release.valid_transitions(&deployment);
         for (to, name, led) in tried(from) {
             // Transitions without a `to_state` have their own route.
@@ -203,9 +203,9 @@ fn valid_transitions_match_possible_ones() {
 #[test]
 fn gates_agree_with_transitions() {
     for from in StateName::ALL {
-        let (release, deployment) = in_state(from);
+        let (release, deployment) = release_in_state(from);
         let approvable = review(&release, "user:bob", Verdict::Approved);
-        let around = Surroundings { deployment: &deployment, rule: RULE, standing: &sound(), unresolved: &[] };
+        let around = GateContext { deployment: &deployment, rule: RULE, standing: &sound(), unresolved: &[] };
         let (gates, promised) = (approvable.gates(&around), approvable.valid_transitions(&deployment));
         for (to, name, led) in tried(from).into_iter().filter(|(_, name, _)| StateName::parse(name).is_some()) {
             let of_move = || gates.iter().filter(|gate| gate.to == to);
@@ -260,7 +260,7 @@ fn holder_of_another_lane_is_not_superseded() {
 
 #[test]
 fn refuses_binding_outside_drafts() {
-    let (ready, _) = in_state(StateName::ReviewReady);
+    let (ready, _) = release_in_state(StateName::ReviewReady);
     let refusal = bind(&ready, AssetKind::ModelPolicy, 21);
     assert_eq!(refusal, Err(ReleaseRefusal::NotEditable { state: StateName::ReviewReady }));
 }
@@ -288,13 +288,13 @@ fn reads_min_approvals_in_any_number_notation() {
     for spelling in ["2", "2.0", "2e0", "20e-1"] {
         let profile =
             serde_json::from_str(&format!(r#"{{"approval_policy": {{"min_approvals": {spelling}}}}}"#)).unwrap();
-        assert_eq!(ApprovalRule::of_profile(&profile).min_approvals, 2, "{spelling}");
+        assert_eq!(ApprovalRule::from_profile(&profile).min_approvals, 2, "{spelling}");
     }
 }
 
 #[test]
 fn approvals_count_only_for_reviewed_digest() {
-    let (ready, _) = in_state(StateName::ReviewReady);
+    let (ready, _) = release_in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
     let none = ready.approve(RULE, &empty(), &by).map(|_| ());
     assert_eq!(none, Err(ReleaseRefusal::ApprovalRequired { counted: 0, needed: 1, refused: false }));
@@ -314,7 +314,7 @@ fn approvals_count_only_for_reviewed_digest() {
 
 #[test]
 fn refuses_approval_by_authors() {
-    let (ready, _) = in_state(StateName::ReviewReady);
+    let (ready, _) = release_in_state(StateName::ReviewReady);
     let strict = ApprovalRule { self_approval: SelfApproval::Refused, ..RULE };
     let own = ready.review(Uuid::from_u128(9).into(), (Verdict::Approved, None), strict, &stamp("user:ada"));
     assert_eq!(own.map(|_| ()).unwrap_err(), ReleaseRefusal::SelfApproval);
@@ -324,9 +324,9 @@ fn refuses_approval_by_authors() {
 
 #[test]
 fn changes_requested_returns_release_to_draft() {
-    let (ready, _) = in_state(StateName::ReviewReady);
+    let (ready, _) = release_in_state(StateName::ReviewReady);
     assert_eq!(review(&ready, "user:bob", Verdict::ChangesRequested).state, State::Draft);
-    let (active, _) = in_state(StateName::Active);
+    let (active, _) = release_in_state(StateName::Active);
     assert_eq!(review(&active, "user:bob", Verdict::ChangesRequested).state.name(), StateName::Active);
 }
 
@@ -336,7 +336,7 @@ fn reports_all_unmet_requirements_at_once() {
     release.policy_bundle_id = Some(Uuid::from_u128(999).into());
     let standing = Standing {
         primary_route: None,
-        flow: FlowStanding::Sound {
+        flow: FlowStatus::Sound {
             provider_routed: true,
             refers_to: vec![AssetKind::PromptTemplate],
             unavailable: vec!["agent".to_owned()],
@@ -354,7 +354,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         is_workload_retired: false,
     };
-    let codes: Vec<_> = release.activation_gaps(&standing).into_iter().map(|gap| gap.code).collect();
+    let codes: Vec<_> = release.unmet_requirements(&standing).into_iter().map(|gap| gap.code).collect();
     insta::assert_debug_snapshot!(codes, @r#"
     [
         "policy_bundle_mismatch",
@@ -367,8 +367,8 @@ fn reports_all_unmet_requirements_at_once() {
     ]
     "#);
     let broken = Standing {
-        primary_route: Some(RouteStanding::NotApproved),
-        flow: FlowStanding::Broken,
+        primary_route: Some(RouteStatus::NotApproved),
+        flow: FlowStatus::Broken,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_memory: Vec::new(),
@@ -377,7 +377,7 @@ fn reports_all_unmet_requirements_at_once() {
         has_no_route: false,
         is_workload_retired: false,
     };
-    let codes: Vec<_> = draft(1).activation_gaps(&broken).into_iter().map(|gap| gap.code).collect();
+    let codes: Vec<_> = draft(1).unmet_requirements(&broken).into_iter().map(|gap| gap.code).collect();
     assert_eq!(codes, ["policy_bundle_missing", "flow_invalid", "model_policy_not_approved"]);
 }
 
@@ -390,9 +390,9 @@ fn production_refuses_unenforced_controls() {
     };
     let standing = Standing { unenforced_controls: vec![control], ..sound() };
     let mut release = approved(1);
-    assert!(release.activation_gaps(&standing).is_empty(), "other environments permit it");
+    assert!(release.unmet_requirements(&standing).is_empty(), "other environments permit it");
     release.environment = Slug::parse("production").unwrap();
-    let gaps = release.activation_gaps(&standing);
+    let gaps = release.unmet_requirements(&standing);
     assert_eq!(gaps.len(), 1);
     assert_eq!(gaps[0].code, "control_not_enforced");
     assert!(gaps[0].message.contains("`content.on_drift`") && gaps[0].message.contains("`mcp_server` `tickets`"));
@@ -463,14 +463,14 @@ fn unresolved_reference_blocks_submission() {
     );
     assert_eq!(refusal.unwrap_err().code(), "prompt_unknown_asset");
     // The invalid state takes precedence over unresolved references.
-    let retired = in_state(StateName::Retired).0;
+    let retired = release_in_state(StateName::Retired).0;
     let refusal = retired.submit(Err(vec![unresolved(REFERENCE_UNRESOLVED)]), &empty(), &stamp("user:ada"));
     assert_eq!(refusal.unwrap_err().code(), "invalid_transition");
 }
 
 #[test]
 fn expired_approval_keeps_rejection_and_verdicts_are_limited() {
-    let (ready, _) = in_state(StateName::ReviewReady);
+    let (ready, _) = release_in_state(StateName::ReviewReady);
     let by = stamp("user:ops");
     let hours = ApprovalRule { lasts_hours: Some(1), ..RULE };
     let refused = review(&ready, "user:eve", Verdict::Rejected);

@@ -5,7 +5,7 @@ use crate::flow::ToolChoice;
 
 /// The status of a bound tool.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ToolStanding {
+pub struct ToolStatus {
     /// The asset's slug.
     pub slug: String,
     /// Its model-facing name.
@@ -15,18 +15,18 @@ pub struct ToolStanding {
 }
 
 /// The unmet tool requirements of the agents.
-pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<Missing> {
+pub(super) fn gaps(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<Missing> {
     let mut gaps = Vec::new();
     for name in agents.iter().flat_map(named) {
-        if !bound.iter().any(|tool| is_called(tool, name)) {
+        if !bound.iter().any(|tool| matches_name(tool, name)) {
             let message = format!("an agent uses the tool `{name}`, which is not bound");
             gaps.push(missing("references", "reference_unresolved", message));
         }
     }
-    let is_used = |tool: &ToolStanding| {
+    let is_used = |tool: &ToolStatus| {
         agents.iter().any(|choice| match choice {
             ToolChoice::All => true,
-            ToolChoice::Named(names) => names.iter().any(|name| is_called(tool, name)),
+            ToolChoice::Named(names) => names.iter().any(|name| matches_name(tool, name)),
         })
     };
     for (index, tool) in bound.iter().enumerate().filter(|(_, tool)| is_used(tool)) {
@@ -51,7 +51,7 @@ fn named(choice: &ToolChoice) -> &[String] {
     }
 }
 
-fn is_called(tool: &ToolStanding, name: &str) -> bool {
+fn matches_name(tool: &ToolStatus, name: &str) -> bool {
     tool.name == name || tool.slug == name
 }
 
@@ -59,11 +59,11 @@ fn is_called(tool: &ToolStanding, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn tool(slug: &str, name: &str, is_available: bool) -> ToolStanding {
-        ToolStanding { slug: slug.to_owned(), name: name.to_owned(), is_available }
+    fn tool(slug: &str, name: &str, is_available: bool) -> ToolStatus {
+        ToolStatus { slug: slug.to_owned(), name: name.to_owned(), is_available }
     }
 
-    fn codes(agents: &[ToolChoice], bound: &[ToolStanding]) -> Vec<&'static str> {
+    fn codes(agents: &[ToolChoice], bound: &[ToolStatus]) -> Vec<&'static str> {
         gaps(agents, bound).into_iter().map(|gap| gap.code).collect()
     }
 

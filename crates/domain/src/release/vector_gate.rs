@@ -9,18 +9,18 @@ use crate::knowledge::retrieval::{EmbeddingModel, IndexWarning};
 
 /// The status of a bound knowledge base at the served revision.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct VectorStanding {
+pub struct VectorIndexStatus {
     /// Its name.
     pub slug: String,
     /// Whether queries can be embedded.
-    pub embedding: EmbeddingStanding,
+    pub embedding: EmbeddingStatus,
     /// The number of chunks that a search compares, if it is capped.
     pub capped_at: Option<u32>,
 }
 
 /// Whether queries can be embedded with the model of the index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum EmbeddingStanding {
+pub enum EmbeddingStatus {
     /// They can.
     Searchable,
     /// Its chunks have vectors of several models, or some have none.
@@ -33,7 +33,7 @@ pub enum EmbeddingStanding {
 
 /// The gates; empty without a bound vector knowledge base.
 #[must_use]
-pub fn vector_gates(standings: &[VectorStanding]) -> Vec<Gate> {
+pub fn vector_gates(standings: &[VectorIndexStatus]) -> Vec<Gate> {
     if standings.is_empty() {
         return Vec::new();
     }
@@ -45,7 +45,7 @@ pub fn vector_gates(standings: &[VectorStanding]) -> Vec<Gate> {
         gates.push(gate("embedding", GateVerdict::Pass, "embedding", message.to_owned()));
     }
     let before = gates.len();
-    let capped = |standing: &VectorStanding| {
+    let capped = |standing: &VectorIndexStatus| {
         let warning = IndexWarning::VectorSearchCapped { limit: standing.capped_at? };
         let message = format!("`{}`: {}", standing.slug, warning.message());
         Some(gate("vector_search", GateVerdict::Warn, warning.code(), message))
@@ -58,11 +58,11 @@ pub fn vector_gates(standings: &[VectorStanding]) -> Vec<Gate> {
     gates
 }
 
-fn embedding_gate(standing: &VectorStanding) -> Option<Gate> {
+fn embedding_gate(standing: &VectorIndexStatus) -> Option<Gate> {
     let slug = &standing.slug;
     let (code, message) = match &standing.embedding {
-        EmbeddingStanding::Searchable | EmbeddingStanding::NoRoute => return None,
-        EmbeddingStanding::Partial => (
+        EmbeddingStatus::Searchable | EmbeddingStatus::NoRoute => return None,
+        EmbeddingStatus::Partial => (
             "embedding_mismatch",
             format!(
                 "`{slug}`: some chunks that the release serves have vectors of another embedding model, or none, so \
@@ -70,7 +70,7 @@ fn embedding_gate(standing: &VectorStanding) -> Option<Gate> {
                  since this one was approved"
             ),
         ),
-        EmbeddingStanding::NoAccount(EmbeddingModel { account, model }) => (
+        EmbeddingStatus::NoAccount(EmbeddingModel { account, model }) => (
             "embedding_account_missing",
             format!(
                 "`{slug}`: the chunks that the release serves have vectors of `{model}`, and its account `{account}` is not \
@@ -90,19 +90,19 @@ fn gate(name: &'static str, verdict: GateVerdict, code: &'static str, message: S
 mod tests {
     use super::*;
 
-    fn codes(standings: &[VectorStanding]) -> Vec<(&'static str, &'static str)> {
+    fn codes(standings: &[VectorIndexStatus]) -> Vec<(&'static str, &'static str)> {
         vector_gates(standings).iter().map(|gate| (gate.verdict.as_str(), gate.code)).collect()
     }
 
     #[test]
     fn warns_of_partially_searchable_knowledge_bases() {
-        let standing = |embedding, capped_at| VectorStanding { slug: "handbook".to_owned(), embedding, capped_at };
+        let standing = |embedding, capped_at| VectorIndexStatus { slug: "handbook".to_owned(), embedding, capped_at };
         assert_eq!(codes(&[]), []);
-        let sound = standing(EmbeddingStanding::Searchable, None);
+        let sound = standing(EmbeddingStatus::Searchable, None);
         assert_eq!(codes(std::slice::from_ref(&sound)), [("pass", "embedding"), ("pass", "vector_search")]);
         let model = EmbeddingModel { account: "old".to_owned(), model: "m".to_owned() };
-        let gone = standing(EmbeddingStanding::NoAccount(model), Some(20_000));
-        let mixed = standing(EmbeddingStanding::Partial, None);
+        let gone = standing(EmbeddingStatus::NoAccount(model), Some(20_000));
+        let mixed = standing(EmbeddingStatus::Partial, None);
         assert_eq!(
             codes(&[sound, gone.clone(), mixed]),
             [("warn", "embedding_account_missing"), ("warn", "embedding_mismatch"), ("warn", "vector_search_capped")]

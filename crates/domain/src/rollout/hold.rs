@@ -7,11 +7,11 @@ use crate::{
 };
 
 /// The minimum number of runs on a lane, unless the workload's sample size is smaller.
-const FEWEST_RUNS: u32 = 5;
+const MIN_RUNS: u32 = 5;
 
 /// The reason the rollout controller holds after the soak.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
+pub enum HoldReason {
     /// A rollback is recommended for the release.
     RollbackRecommended,
     /// Too few runs have ended on the lane since its soak started.
@@ -24,7 +24,7 @@ pub enum Hold {
     WorkloadStopped,
 }
 
-impl Hold {
+impl HoldReason {
     /// Every reason.
     pub const ALL: [Self; 5] =
         [Self::RollbackRecommended, Self::TooFewRuns, Self::ErrorRate, Self::GateBlocked, Self::WorkloadStopped];
@@ -50,7 +50,7 @@ impl Hold {
 
 /// Whether the gates permit the next lane of a rollout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NextLane {
+pub enum NextLaneGates {
     /// They permit it, or there is no next lane.
     Open,
     /// Verdicts or requirements are missing.
@@ -59,7 +59,7 @@ pub enum NextLane {
 
 /// The soak status of a rollout's current lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LaneRecord {
+pub struct SoakStatus {
     /// The remaining soak, in whole seconds by the database's clock, rounded up.
     pub soak_left: u64,
     /// The latest runs of the release on the lane that were accepted and ended since the soak started.
@@ -68,64 +68,64 @@ pub struct LaneRecord {
 
 /// The inputs of the rollout controller's decision.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Observed {
+pub struct LaneMetrics {
     /// The soak status of the lane.
-    pub lane: LaneRecord,
+    pub lane: SoakStatus,
     /// The recommendation from all runs of the release.
     pub recommendation: Recommendation,
     /// Whether the gates permit the next lane.
-    pub next: NextLane,
+    pub next: NextLaneGates,
     /// The workload's status.
     pub workload: Status,
     /// The number of runs that must have ended on the lane.
     pub needed: u32,
 }
 
-impl Observed {
+impl LaneMetrics {
     /// Combines the inputs with the workload's rollout configuration.
     #[must_use]
     pub fn new(
-        lane: LaneRecord,
+        lane: SoakStatus,
         recommendation: Recommendation,
-        (next, workload): (NextLane, Status),
+        (next, workload): (NextLaneGates, Status),
         config: &RolloutConfig,
     ) -> Self {
-        Self { lane, recommendation, next, workload, needed: config.sample_size().min(FEWEST_RUNS) }
+        Self { lane, recommendation, next, workload, needed: config.sample_size().min(MIN_RUNS) }
     }
 }
 
 impl Rollout {
     /// Whether the rollout controller advances now.
     #[must_use]
-    pub fn is_due(&self, observed: &Observed) -> bool {
+    pub fn is_due(&self, observed: &LaneMetrics) -> bool {
         self.automatic() && observed.lane.soak_left == 0 && self.hold(observed).is_none()
     }
 
     /// The hold reason; `None` while the lane soaks, or when a person advances the rollout.
     #[must_use]
-    pub fn hold(&self, observed: &Observed) -> Option<Hold> {
+    pub fn hold(&self, observed: &LaneMetrics) -> Option<HoldReason> {
         if !self.automatic() || observed.lane.soak_left > 0 {
             return None;
         }
-        let Observed { lane, recommendation, next, workload, needed } = observed;
+        let LaneMetrics { lane, recommendation, next, workload, needed } = observed;
         if *workload != Status::Registered {
-            return Some(Hold::WorkloadStopped);
+            return Some(HoldReason::WorkloadStopped);
         }
         if recommendation.recommended {
-            return Some(Hold::RollbackRecommended);
+            return Some(HoldReason::RollbackRecommended);
         }
         if lane.runs.ended < *needed {
-            return Some(Hold::TooFewRuns);
+            return Some(HoldReason::TooFewRuns);
         }
         if lane.runs.error_rate() > recommendation.threshold {
-            return Some(Hold::ErrorRate);
+            return Some(HoldReason::ErrorRate);
         }
-        (*next == NextLane::Blocked).then_some(Hold::GateBlocked)
+        (*next == NextLaneGates::Blocked).then_some(HoldReason::GateBlocked)
     }
 
     fn automatic(&self) -> bool {
         match self.plan.pace() {
-            Pace::Automatic => self.in_progress(),
+            Pace::Automatic => self.is_in_progress(),
             Pace::Manual => false,
         }
     }
@@ -141,10 +141,10 @@ mod tests {
         Rollout::begin(plan, Revision::FIRST, Timestamp::new(::time::OffsetDateTime::UNIX_EPOCH))
     }
 
-    fn observed(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> Observed {
+    fn observed(soak_left: u64, (ended, failed): (u32, u32), recommended: bool) -> LaneMetrics {
         let recommendation = Recommendation { recommended, error_rate: 0.0, sample_size: 20, threshold: 0.3 };
-        let lane = LaneRecord { soak_left, runs: EndedRuns { ended, failed } };
-        Observed { lane, recommendation, next: NextLane::Open, workload: Status::Registered, needed: 5 }
+        let lane = SoakStatus { soak_left, runs: EndedRuns { ended, failed } };
+        LaneMetrics { lane, recommendation, next: NextLaneGates::Open, workload: Status::Registered, needed: 5 }
     }
 
     #[test]
@@ -152,17 +152,17 @@ mod tests {
         let cases = [
             (observed(0, (5, 1), false), true, None),
             (observed(1, (5, 0), false), false, None),
-            (observed(0, (4, 0), false), false, Some(Hold::TooFewRuns)),
-            (observed(0, (10, 4), false), false, Some(Hold::ErrorRate)),
+            (observed(0, (4, 0), false), false, Some(HoldReason::TooFewRuns)),
+            (observed(0, (10, 4), false), false, Some(HoldReason::ErrorRate)),
             // An error rate equal to the threshold is acceptable.
             (observed(0, (10, 3), false), true, None),
-            (observed(0, (10, 0), true), false, Some(Hold::RollbackRecommended)),
+            (observed(0, (10, 0), true), false, Some(HoldReason::RollbackRecommended)),
             (
-                Observed { workload: Status::Suspended, ..observed(0, (10, 0), false) },
+                LaneMetrics { workload: Status::Suspended, ..observed(0, (10, 0), false) },
                 false,
-                Some(Hold::WorkloadStopped),
+                Some(HoldReason::WorkloadStopped),
             ),
-            (Observed { next: NextLane::Blocked, ..observed(0, (10, 0), false) }, false, Some(Hold::GateBlocked)),
+            (LaneMetrics { next: NextLaneGates::Blocked, ..observed(0, (10, 0), false) }, false, Some(HoldReason::GateBlocked)),
         ];
         for (observed, due, hold) in cases {
             let automatic = rollout(Pace::Automatic);
@@ -176,12 +176,12 @@ mod tests {
 
     #[test]
     fn small_sample_size_lowers_required_runs() {
-        let lane = LaneRecord { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
+        let lane = SoakStatus { soak_left: 0, runs: EndedRuns { ended: 0, failed: 0 } };
         let needed = |sample_size: u32| {
             let config: RolloutConfig =
                 serde_json::from_value(serde_json::json!({ "sample_size": sample_size })).unwrap();
             let runs = EndedRuns { ended: 0, failed: 0 };
-            Observed::new(lane, runs.judge(&config), (NextLane::Open, Status::Registered), &config).needed
+            LaneMetrics::new(lane, runs.judge(&config), (NextLaneGates::Open, Status::Registered), &config).needed
         };
         assert_eq!((needed(20), needed(5), needed(2)), (5, 5, 2));
     }

@@ -1,9 +1,9 @@
 //! The rollout store port.
 
-use super::LaneRecord;
+use super::SoakStatus;
 use crate::{
     id::ReleaseId,
-    release::{Release, ports::ReleaseOfTenant},
+    release::{Release, ports::TenantRelease},
     store::{Change, CommitError, StoreError},
     tenant::TenantScope,
 };
@@ -19,10 +19,10 @@ pub trait RolloutStore: Send + Sync {
         scope: TenantScope,
         release: ReleaseId,
         newest: u32,
-    ) -> Result<Option<LaneRecord>, StoreError>;
+    ) -> Result<Option<SoakStatus>, StoreError>;
     /// A page of releases with automatic rollouts whose lane has soaked, across tenants, in stable order after the
     /// given one.
-    async fn soaked(&self, after: Option<ReleaseOfTenant>, most: u32) -> Result<Vec<ReleaseOfTenant>, StoreError>;
+    async fn soaked(&self, after: Option<TenantRelease>, most: u32) -> Result<Vec<TenantRelease>, StoreError>;
     /// Stores a hold with its reason.
     async fn commit_hold(&self, scope: TenantScope, change: Change<Release>) -> Result<(), CommitError>;
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// The prefix of a share link's token.
 const SHARE: &str = "fws_";
 /// The prefix of a result token.
-const RESULT: &str = "fwr_";
+const RESULT_TOKEN_PREFIX: &str = "fwr_";
 /// The length of a tenant identifier, in hex digits.
 const TENANT: usize = 32;
 
@@ -109,7 +109,7 @@ impl ResultToken {
     /// Creates a token from 32 unpredictable bytes.
     #[must_use]
     pub fn of(secret: [u8; 32]) -> Self {
-        Self(format!("{RESULT}{}", URL_SAFE_NO_PAD.encode(secret)))
+        Self(format!("{RESULT_TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(secret)))
     }
 
     /// The hash of a received text. An invalid token's hash matches no stored one.

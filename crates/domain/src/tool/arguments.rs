@@ -1,6 +1,6 @@
 //! Arguments of tool calls.
 
-use super::BuiltIn;
+use super::BuiltinTool;
 use crate::{
     asset::content::ContentProblem,
     id::{ExecutionId, WorkspaceId},
@@ -46,13 +46,13 @@ pub enum ToolCall {
         /// Run.
         execution: ExecutionId,
         /// Representation.
-        form: EvidenceForm,
+        form: EvidenceFormat,
     },
 }
 
 /// Representation of evidence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum EvidenceForm {
+pub enum EvidenceFormat {
     /// Sections.
     Flat,
     /// Nodes and edges.
@@ -64,13 +64,13 @@ impl ToolCall {
     ///
     /// # Errors
     /// Returns every violation of the tool's schema, with pointers from the arguments.
-    pub fn read(tool: BuiltIn, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
+    pub fn read(tool: BuiltinTool, mut arguments: Map<String, Value>) -> Result<Self, Vec<ContentProblem>> {
         let problems = tool.problems(&arguments);
         if !problems.is_empty() {
             return Err(problems);
         }
         match tool {
-            BuiltIn::ExecuteFlow => Ok(Self::ExecuteFlow {
+            BuiltinTool::ExecuteFlow => Ok(Self::ExecuteFlow {
                 workload: slug(&arguments, "workload_slug")?,
                 environment: slug(&arguments, "environment")?,
                 inputs: match arguments.remove("inputs") {
@@ -79,7 +79,7 @@ impl ToolCall {
                     | None => Map::new(),
                 },
             }),
-            BuiltIn::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {
+            BuiltinTool::QueryKnowledgeBase => Ok(Self::QueryKnowledgeBase {
                 base: slug(&arguments, "knowledge_base_slug")?,
                 query: text(&arguments, "query").to_owned(),
                 top_k: arguments.get("top_k").and_then(Value::as_u64).and_then(|limit| u32::try_from(limit).ok()),
@@ -88,9 +88,9 @@ impl ToolCall {
                     None => None,
                 },
             }),
-            BuiltIn::InspectEvidence => Ok(Self::InspectEvidence {
+            BuiltinTool::InspectEvidence => Ok(Self::InspectEvidence {
                 execution: identifier(&arguments, "execution_id")?.into(),
-                form: if text(&arguments, "format") == "graph" { EvidenceForm::Graph } else { EvidenceForm::Flat },
+                form: if text(&arguments, "format") == "graph" { EvidenceFormat::Graph } else { EvidenceFormat::Flat },
             }),
         }
     }

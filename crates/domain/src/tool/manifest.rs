@@ -1,6 +1,6 @@
 //! Tool descriptions for agents.
 
-use super::{BuiltIn, Effect};
+use super::{BuiltinTool, Effect};
 use crate::{slug::Slug, workload::Workload};
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ pub struct ToolDescription {
     pub effect: Effect,
 }
 
-impl BuiltIn {
+impl BuiltinTool {
     /// The description of the tool.
     #[must_use]
     pub fn description(self) -> ToolDescription {

@@ -7,56 +7,56 @@ fn arguments(value: Value) -> Map<String, Value> {
 
 #[test]
 fn every_schema_compiles() {
-    for tool in BuiltIn::ALL {
+    for tool in BuiltinTool::ALL {
         assert!(tool.schema().is_some(), "{tool:?}");
-        assert_eq!(BuiltIn::parse(tool.as_str()), Some(tool));
+        assert_eq!(BuiltinTool::parse(tool.as_str()), Some(tool));
         let described = tool.description();
         assert_eq!(&described.input_schema, tool.input_schema());
         assert!(described.input_schema["properties"].is_object() && !described.title.is_empty());
     }
-    assert_eq!(BuiltIn::parse("Execute_flow"), None);
+    assert_eq!(BuiltinTool::parse("Execute_flow"), None);
 }
 
 #[test]
 fn validates_arguments_against_the_schema() {
     let id = "01a1fdf0-23a9-7303-867c-1c910ca11510";
     for (tool, sent, expected) in [
-        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
-        (BuiltIn::ExecuteFlow, json!({ "workload_slug": "a" }), Some(("/environment", "missing_field"))),
+        (BuiltinTool::ExecuteFlow, json!({ "workload_slug": "a", "environment": "dev" }), None),
+        (BuiltinTool::ExecuteFlow, json!({ "workload_slug": "a" }), Some(("/environment", "missing_field"))),
         (
-            BuiltIn::ExecuteFlow,
+            BuiltinTool::ExecuteFlow,
             json!({ "workload_slug": "A", "environment": "dev" }),
             Some(("/workload_slug", "wrong_form")),
         ),
         (
-            BuiltIn::ExecuteFlow,
+            BuiltinTool::ExecuteFlow,
             json!({ "workload_slug": "a", "environment": "dev", "actor_ref": "user:x" }),
             Some(("/actor_ref", "unknown_field")),
         ),
         (
-            BuiltIn::ExecuteFlow,
+            BuiltinTool::ExecuteFlow,
             json!({ "workload_slug": "a", "environment": "dev", "inputs": [] }),
             Some(("/inputs", "wrong_type")),
         ),
         (
-            BuiltIn::ExecuteFlow,
+            BuiltinTool::ExecuteFlow,
             json!({ "workload_slug": "v1", "environment": "dev" }),
             Some(("/workload_slug", "reserved_slug")),
         ),
-        (BuiltIn::QueryKnowledgeBase, json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 3 }), None),
+        (BuiltinTool::QueryKnowledgeBase, json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 3 }), None),
         (
-            BuiltIn::QueryKnowledgeBase,
+            BuiltinTool::QueryKnowledgeBase,
             json!({ "knowledge_base_slug": "a", "query": "x", "top_k": 0 }),
             Some(("/top_k", "out_of_bounds")),
         ),
         (
-            BuiltIn::QueryKnowledgeBase,
+            BuiltinTool::QueryKnowledgeBase,
             json!({ "knowledge_base_slug": "a", "query": "" }),
             Some(("/query", "out_of_bounds")),
         ),
-        (BuiltIn::InspectEvidence, json!({ "execution_id": id, "format": "graph" }), None),
-        (BuiltIn::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
-        (BuiltIn::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
+        (BuiltinTool::InspectEvidence, json!({ "execution_id": id, "format": "graph" }), None),
+        (BuiltinTool::InspectEvidence, json!({ "execution_id": "x" }), Some(("/execution_id", "wrong_form"))),
+        (BuiltinTool::InspectEvidence, json!({ "execution_id": id, "format": "xml" }), Some(("/format", "not_one_of"))),
     ] {
         let read = ToolCall::read(tool, arguments(sent.clone()));
         let found = read.err().map(|problems| (problems[0].pointer.clone(), problems[0].code));

@@ -10,7 +10,7 @@ mod schema;
 mod theme;
 
 pub use field::{FieldType, InputField};
-pub use finding::{Fault, Finding, MOST_FINDINGS};
+pub use finding::{Fault, Finding, MAX_PROBLEMS};
 pub use theme::Theme;
 
 use crate::text::is_prose;
@@ -19,15 +19,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 /// The maximum number of input fields.
-pub const MOST_FIELDS: usize = 50;
+pub const MAX_FIELDS: usize = 50;
 /// The maximum length of a description, in characters.
-const LONGEST_DESCRIPTION: usize = 2_000;
+const MAX_DESCRIPTION_CHARS: usize = 2_000;
 /// The maximum size of a configuration as JSON, in bytes. Workload lists carry it in each row.
 pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 /// The default number of executions for a rollback recommendation.
-const SAMPLE_SIZE: u32 = 20;
+const DEFAULT_SAMPLE_SIZE: u32 = 20;
 /// The default error rate that triggers a rollback recommendation.
-const ERROR_THRESHOLD: f64 = 0.3;
+const DEFAULT_ERROR_THRESHOLD: f64 = 0.3;
 
 macro_rules! spelled {
     ($(#[$doc:meta])* $name:ident { $($(#[$case_doc:meta])* $case:ident = $text:literal,)* }) => {
@@ -115,13 +115,13 @@ impl RolloutConfig {
     /// The number of executions to evaluate.
     #[must_use]
     pub fn sample_size(&self) -> u32 {
-        self.sample_size.unwrap_or(SAMPLE_SIZE)
+        self.sample_size.unwrap_or(DEFAULT_SAMPLE_SIZE)
     }
 
     /// The maximum acceptable error rate.
     #[must_use]
     pub fn error_threshold(&self) -> f64 {
-        self.error_threshold.as_ref().and_then(Number::as_f64).unwrap_or(ERROR_THRESHOLD)
+        self.error_threshold.as_ref().and_then(Number::as_f64).unwrap_or(DEFAULT_ERROR_THRESHOLD)
     }
 }
 
@@ -195,7 +195,7 @@ impl InterfaceConfig {
 
     /// The configuration with explicit defaults.
     #[must_use]
-    pub fn in_full(&self) -> Self {
+    pub fn with_defaults(&self) -> Self {
         Self {
             presentation_mode: self.presentation_mode,
             description: Some(self.description().to_owned()),
@@ -239,7 +239,7 @@ fn config(document: &Value, findings: &mut Findings) -> Option<InterfaceConfig> 
         presentation_mode.and_then(|value| findings.case("presentation_mode", value, PresentationMode::parse));
     let description = findings.optional(members, "description").and_then(|value| {
         let text = findings.text("description", value)?;
-        let fits = is_prose(text, LONGEST_DESCRIPTION);
+        let fits = is_prose(text, MAX_DESCRIPTION_CHARS);
         findings.hold("description", fits, Fault::Text).then(|| text.to_owned())
     });
     let input_fields =

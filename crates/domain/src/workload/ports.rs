@@ -7,7 +7,7 @@ use crate::{
     idempotency::KeyedOutcome,
     search::Words,
     slug::Slug,
-    store::{Change, CommitError, Listed, Paging, StoreError},
+    store::{Change, CommitError, Page, PageRequest, StoreError},
     tenant::TenantScope,
 };
 use async_trait::async_trait;
@@ -50,15 +50,15 @@ pub trait WorkloadStore: Send + Sync {
         &self,
         scope: TenantScope,
         filter: &RuntimeFilter,
-        page: Paging,
-    ) -> Result<Listed<Workload>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Workload>, StoreError>;
     /// A page of workloads, newest first.
     async fn list(
         &self,
         scope: TenantScope,
         filter: &WorkloadFilter,
-        page: Paging,
-    ) -> Result<Listed<Workload>, StoreError>;
+        page: PageRequest,
+    ) -> Result<Page<Workload>, StoreError>;
     /// Stores a new workload.
     async fn commit_new(
         &self,

@@ -6,7 +6,7 @@
 use crate::{
     is_long,
     memory::{Given, Memory, Stale},
-    model::{Model, Number, Operation, PLACES, Place, Record, Rolling, Taking, difference, unsound},
+    model::{Model, Number, Operation, PLACES, Place, ReleaseRecord, RolloutRecord, Taking, difference, unsound},
 };
 use fairway_domain::release::{StateName, review::Verdict};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -31,10 +31,10 @@ impl Key {
 
     fn under(model: &Model, names: &[Number]) -> Self {
         let renamed = |number: Option<Number>| number.map(|number| names[number]);
-        let release = |(number, record): (Number, &Record)| {
+        let release = |(number, record): (Number, &ReleaseRecord)| {
             // Completed lanes have no effect, nor does the plan of a finished rollout.
             let remaining =
-                |it: &Rolling| if it.status == Rolling::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec();
+                |it: &RolloutRecord| if it.status == RolloutRecord::IN_PROGRESS { &it.plan[it.index..] } else { &[] }.to_vec();
             let rolling = record.rolling.as_ref().map(|it| (it.status, remaining(it)));
             (names[number], (record.state.as_str(), rolling, renamed(record.supersedes), model.is_approved(number)))
         };
@@ -91,7 +91,7 @@ fn plans() -> Vec<Vec<Place>> {
     [one, two, three].concat()
 }
 
-struct Explored {
+struct ExplorationCounts {
     states: usize,
     moves: usize,
     refusals: usize,
@@ -102,7 +102,7 @@ struct Explored {
 ///
 /// # Panics
 /// At the first difference from the model.
-fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> Explored {
+fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> ExplorationCounts {
     let given = Given::new();
     let targets = vec![None; releases];
     let (mut memory, mut model) = (given.memory(&targets), Model::new(&targets));
@@ -115,7 +115,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> Explored {
     let requests: Vec<Operation> = (0..releases).flat_map(|release| requests(release, plans)).collect();
     let mut visited = BTreeSet::from([Key::of(&model)]);
     let mut queue: VecDeque<(Memory, Model, Vec<Operation>)> = VecDeque::from([(memory, model, Vec::new())]);
-    let mut explored = Explored { states: 1, moves: 0, refusals: 0, deepest: 0 };
+    let mut explored = ExplorationCounts { states: 1, moves: 0, refusals: 0, deepest: 0 };
     while let Some((memory, model, path)) = queue.pop_front() {
         explored.deepest = path.len();
         if path.len() == depth {
@@ -145,7 +145,7 @@ fn explore(releases: usize, plans: &[Vec<Place>], depth: usize) -> Explored {
     explored
 }
 
-fn told(releases: usize, Explored { states, moves, refusals, deepest }: &Explored) {
+fn told(releases: usize, ExplorationCounts { states, moves, refusals, deepest }: &ExplorationCounts) {
     println!("{releases} releases: {states} states, {moves} transitions, {refusals} refusals, depth {deepest}");
 }
 

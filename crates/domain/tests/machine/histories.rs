@@ -3,7 +3,7 @@
 use crate::{
     asked, is_long,
     memory::{Given, Memory, Stale},
-    model::{Before, Fate, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
+    model::{Before, RequestOutcome, History, Model, Operation, Step, Taking, difference, seed_of, start_of, unsound},
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -35,19 +35,19 @@ fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> R
     };
     let Step { operation, fate } = step;
     match fate {
-        Fate::Answered => execute(memory, model, operation),
-        Fate::Forgotten => {
+        RequestOutcome::Answered => execute(memory, model, operation),
+        RequestOutcome::Forgotten => {
             let (decided, expected) = (memory.decide(operation, given).map(|_| ()), model.clone().apply(operation));
             if decided != expected {
                 return Err(format!("{operation:?}: expected {expected:?} from the model, got {decided:?}"));
             }
             difference(model, &memory.seen)
         }
-        Fate::AskedAgain => {
+        RequestOutcome::AskedAgain => {
             execute(memory, model, operation)?;
             execute(memory, model, operation)
         }
-        Fate::Overtaken(other) => {
+        RequestOutcome::Overtaken(other) => {
             let (decided, basis) = (memory.decide(operation, given), model.ground(operation));
             execute(memory, model, other)?;
             let Ok(decision) = decided else { return execute(memory, model, operation) };
@@ -65,7 +65,7 @@ fn take(step: &Step, memory: &mut Memory, model: &mut Model, given: &Given) -> R
 }
 
 /// Runs `count` histories on all processors. Returns the number of requests, and the failure with the lowest seed.
-fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
+fn run_histories(start: u64, count: u64) -> (u64, Option<(History, String)>) {
     let (next, requests) = (AtomicU64::new(0), AtomicU64::new(0));
     let run_next = || {
         let given = Given::new();
@@ -94,7 +94,7 @@ fn run_all(start: u64, count: u64) -> (u64, Option<(History, String)>) {
 fn random_histories_conform_to_the_model() {
     let start = start_of(asked("FAIRWAY_TEST_SEED").as_deref());
     let count = if is_long() { LONG } else { SHORT };
-    let (requests, failed) = run_all(start, count);
+    let (requests, failed) = run_histories(start, count);
     if let Some((history, why)) = failed {
         panic!("{why}\n{history}");
     }

@@ -1,6 +1,6 @@
 //! An in-memory store. Like the real store, it rejects a stale decision at commit.
 
-use crate::model::{Decision, Fresh, Model, Operation, Place, Refused, Seen, decide};
+use crate::model::{Decision, DecisionInput, Model, Operation, Place, Refused, Seen, decide};
 use fairway_domain::{
     access::ActorRef,
     asset::{Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind},
@@ -8,7 +8,7 @@ use fairway_domain::{
     id::{ReleaseId, RequestId},
     release::{
         BindableVersion, NewRelease, Release, State,
-        lane::{Deployment, DeploymentChange, Lane, LaneMoved, TargetLane},
+        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, TargetLane},
     },
     rollout::RolloutStatus,
     slug::Slug,
@@ -56,8 +56,8 @@ impl Given {
         Self { stamp, policy: version(AssetKind::PolicyBundle, 10), knowledge: version(AssetKind::KnowledgeBase, 20) }
     }
 
-    fn fresh(&self) -> Fresh<'_> {
-        Fresh { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge }
+    fn fresh(&self) -> DecisionInput<'_> {
+        DecisionInput { stamp: self.stamp.clone(), id: Uuid::from_u128(3), version: &self.knowledge }
     }
 
     /// A store with a draft for each target lane; each draft binds a policy.
@@ -165,7 +165,7 @@ impl Memory {
         for moved in change.moves {
             let revision = change.deployment.revision;
             let (lane, from, to) = (moved.lane, moved.from, moved.to);
-            self.seen.moves.insert(0, LaneMoved { revision, lane, from, to, reason: change.reason, at });
+            self.seen.moves.insert(0, LaneHistoryEntry { revision, lane, from, to, reason: change.reason, at });
         }
         self.seen.deployment = change.deployment;
         Ok(())

@@ -11,8 +11,8 @@ mod product;
 
 use fairway_domain::release::{StateName, lane::MoveReason, review::Verdict};
 use fairway_domain::rollout::RolloutStatus;
-pub(crate) use history::{Fate, History, Operation, Step, Taking, seed_of, start_of};
-pub(crate) use product::{Before, Decision, Fresh, Seen, decide, difference, unsound};
+pub(crate) use history::{RequestOutcome, History, Operation, Step, Taking, seed_of, start_of};
+pub(crate) use product::{Before, Decision, DecisionInput, Seen, decide, difference, unsound};
 use std::collections::BTreeSet;
 
 /// Index of a release in its history.
@@ -36,14 +36,14 @@ impl Refused {
 
 /// The rollout of a release.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Rolling {
+pub(crate) struct RolloutRecord {
     pub(crate) plan: Vec<Place>,
     pub(crate) index: usize,
     /// 0 in progress, 1 completed, 2 rolled back.
     pub(crate) status: u8,
 }
 
-impl Rolling {
+impl RolloutRecord {
     pub(crate) const IN_PROGRESS: u8 = 0;
     const COMPLETED: u8 = 1;
     const ROLLED_BACK: u8 = 2;
@@ -59,11 +59,11 @@ impl Rolling {
 
 /// A release of the model.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct ReleaseRecord {
     pub(crate) state: StateName,
     /// The target lane; `None` targets all lanes.
     pub(crate) target: Option<Place>,
-    pub(crate) rolling: Option<Rolling>,
+    pub(crate) rolling: Option<RolloutRecord>,
     pub(crate) supersedes: Option<Number>,
     /// Incremented by each binding. A verdict applies to one edition.
     edition: u32,
@@ -85,7 +85,7 @@ pub(crate) struct Moved {
 /// All releases of one workload in one environment, and the lanes that they hold.
 #[derive(Clone, Debug)]
 pub(crate) struct Model {
-    pub(crate) releases: Vec<Record>,
+    pub(crate) releases: Vec<ReleaseRecord>,
     pub(crate) holders: [Option<Number>; 3],
     /// Oldest first.
     pub(crate) moves: Vec<Moved>,
@@ -95,7 +95,7 @@ pub(crate) struct Model {
 
 /// The revisions and states that a decision depends on. A concurrent change of one of them makes the decision stale.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct DecisionBasis {
     release: i64,
     lanes: Option<i64>,
     returned: Vec<(Number, StateName)>,
@@ -104,7 +104,7 @@ pub(crate) struct Ground {
 impl Model {
     /// Creates a draft for each target lane, with one binding each.
     pub(crate) fn new(targets: &[Option<Place>]) -> Self {
-        let draft = |target: &Option<Place>| Record {
+        let draft = |target: &Option<Place>| ReleaseRecord {
             state: StateName::Draft,
             target: *target,
             rolling: None,
@@ -141,7 +141,7 @@ impl Model {
     }
 
     /// What a decision of this operation depends on now. A decision is stale once this value differs.
-    pub(crate) fn ground(&self, operation: &Operation) -> Ground {
+    pub(crate) fn ground(&self, operation: &Operation) -> DecisionBasis {
         let (release, lanes, returned) = match operation {
             Operation::Edit(release)
             | Operation::Submit(release)
@@ -154,13 +154,13 @@ impl Model {
             Operation::RollBack(release, lane) => (*release, true, self.ways_back(*release, *lane)),
         };
         let returned = returned.into_iter().map(|(_, to)| (to, self.releases[to].state)).collect();
-        Ground { release: self.releases[release].changes, lanes: lanes.then_some(self.revision), returned }
+        DecisionBasis { release: self.releases[release].changes, lanes: lanes.then_some(self.revision), returned }
     }
 
     /// The current lanes of the rollouts in progress.
     pub(crate) fn soaking(&self) -> BTreeSet<Place> {
         let rolling = self.releases.iter().filter_map(|record| record.rolling.as_ref());
-        rolling.filter(|it| it.status == Rolling::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
+        rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS).map(|it| it.plan[it.index]).collect()
     }
 
     /// Former and current holders of the lane, latest last, without releases that were rolled back from it.
@@ -183,7 +183,7 @@ impl Model {
 
     /// Whether the current bindings are approved and no later verdict is negative.
     pub(crate) fn is_approved(&self, release: Number) -> bool {
-        let Record { edition, verdicts, .. } = &self.releases[release];
+        let ReleaseRecord { edition, verdicts, .. } = &self.releases[release];
         let is_current = |(verdict, of): &&(Verdict, u32)| *verdict != Verdict::Approved || of == edition;
         verdicts.iter().rev().find(is_current).is_some_and(|(verdict, _)| *verdict == Verdict::Approved)
     }
@@ -200,7 +200,7 @@ impl Model {
 
     fn step(&mut self, release: Number, from: StateName, to: StateName) -> Result<(), Refused> {
         if self.releases[release].state != from {
-            return Err(self.no_way(release));
+            return Err(self.invalid_transition(release));
         }
         self.releases[release].state = to;
         self.releases[release].changes += 1;
@@ -228,9 +228,9 @@ impl Model {
     }
 
     fn activate(&mut self, release: Number, taking: &Taking) -> Result<(), Refused> {
-        let Record { state, target, rolling, .. } = &self.releases[release];
+        let ReleaseRecord { state, target, rolling, .. } = &self.releases[release];
         if ![StateName::Approved, StateName::Active].contains(state) {
-            return Err(self.no_way(release));
+            return Err(self.invalid_transition(release));
         }
         let is_targeted = |lane: &Place| target.is_none_or(|target| target == *lane);
         let (named, lanes): (&[Place], Vec<Place>) = match taking {
@@ -243,17 +243,17 @@ impl Model {
         }
         let lanes: Vec<Place> = lanes.into_iter().filter(|lane| self.holders[*lane] != Some(release)).collect();
         if lanes.is_empty() {
-            return Err(self.no_way(release));
+            return Err(self.invalid_transition(release));
         }
         let planned = matches!(taking, Taking::Plan(_));
-        if planned && rolling.as_ref().is_some_and(|it| it.status == Rolling::IN_PROGRESS) {
+        if planned && rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
             return Err(Refused::plain("rollout_in_progress"));
         }
         if !self.is_approved(release) {
             return Err(Refused::plain("approval_required"));
         }
         if let Taking::Plan(plan) = taking {
-            let started = Rolling { plan: plan.clone(), index: 0, status: Rolling::IN_PROGRESS };
+            let started = RolloutRecord { plan: plan.clone(), index: 0, status: RolloutRecord::IN_PROGRESS };
             self.releases[release].rolling = Some(started);
         }
         self.take(release, &lanes, MoveReason::Activation);
@@ -262,11 +262,11 @@ impl Model {
 
     fn advance(&mut self, release: Number) -> Result<(), Refused> {
         let rolling = self.releases[release].rolling.as_ref();
-        let Some(current) = rolling.filter(|it| it.status == Rolling::IN_PROGRESS) else {
+        let Some(current) = rolling.filter(|it| it.status == RolloutRecord::IN_PROGRESS) else {
             return Err(Refused::plain("rollout_not_in_progress"));
         };
         let Some(next) = current.plan.get(current.index + 1).copied() else {
-            self.set_status(release, Rolling::COMPLETED);
+            self.set_status(release, RolloutRecord::COMPLETED);
             self.releases[release].changes += 1;
             return Ok(());
         };
@@ -283,7 +283,7 @@ impl Model {
 
     fn retire(&mut self, release: Number) -> Result<(), Refused> {
         if self.releases[release].state == StateName::Retired {
-            return Err(self.no_way(release));
+            return Err(self.invalid_transition(release));
         }
         for lane in PLACES.into_iter().filter(|lane| self.holders[*lane] == Some(release)).collect::<Vec<_>>() {
             self.move_lane(lane, None, MoveReason::Retirement);
@@ -295,7 +295,7 @@ impl Model {
 
     fn roll_back(&mut self, release: Number, lane: Option<Place>) -> Result<(), Refused> {
         if self.releases[release].state != StateName::Active {
-            return Err(self.no_way(release));
+            return Err(self.invalid_transition(release));
         }
         let rollbacks = self.ways_back(release, lane);
         if rollbacks.is_empty() {
@@ -348,7 +348,7 @@ impl Model {
                 StateName::Active => StateName::Superseded,
                 StateName::Draft | StateName::ReviewReady | StateName::Approved | StateName::Superseded => record.state,
             };
-            let rolling = record.rolling.as_ref().filter(|it| it.status == Rolling::IN_PROGRESS);
+            let rolling = record.rolling.as_ref().filter(|it| it.status == RolloutRecord::IN_PROGRESS);
             let lost = rolling.is_some_and(|it| self.holders[it.plan[it.index]] != Some(number));
             if state != record.state || lost || number == acting {
                 self.releases[number].changes += 1;
@@ -361,8 +361,8 @@ impl Model {
     }
 
     fn stop(&mut self, release: Number) {
-        if self.releases[release].rolling.as_ref().is_some_and(|it| it.status == Rolling::IN_PROGRESS) {
-            self.set_status(release, Rolling::ROLLED_BACK);
+        if self.releases[release].rolling.as_ref().is_some_and(|it| it.status == RolloutRecord::IN_PROGRESS) {
+            self.set_status(release, RolloutRecord::ROLLED_BACK);
         }
     }
 
@@ -372,8 +372,8 @@ impl Model {
         }
     }
 
-    fn no_way(&self, release: Number) -> Refused {
-        let Record { state, target, .. } = &self.releases[release];
+    fn invalid_transition(&self, release: Number) -> Refused {
+        let ReleaseRecord { state, target, .. } = &self.releases[release];
         let is_held = |lane: &Place| self.holders[*lane] == Some(release);
         let holds_all = PLACES.iter().filter(|lane| target.is_none_or(|it| it == **lane)).all(is_held);
         let successors = match state {

@@ -4,7 +4,7 @@ mod transcript;
 
 use crate::{
     file::Scenario,
-    policy::{self, RunAsked},
+    policy::{self, RunRequest},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -18,18 +18,18 @@ use fairway_domain::{
     },
     execution::{
         Payload,
-        outward::OutwardError,
+        outward::HttpCallError,
         plan::{BoundAsset, BoundServer, BoundTool, RunFacts, RunPlan, Source},
         provider::{Completion, ProviderError, ToolCall},
         routing::{Answer as RouteAnswer, Attempt, Question, Routing},
-        run::{Cut, Outside, Recollection, Run, Subject, Turn},
+        run::{Cut, Outside, History, Run, Subject, Turn},
         tool::ToolFailure,
     },
     flow::{Flow, parse_yaml},
     guardrail::Guardrails,
-    hook::{Hook, HookAnswer, HookError, Hooks},
+    hook::{Hook, HookResponse, HookError, Hooks},
     id::{ExecutionId, Ids, WorkloadId},
-    memory::{BoundMemory, KeptTurn, MemoryPlace, Recalled, Remembering, SessionId, digest},
+    memory::{BoundMemory, StoredTurn, MemoryPlace, RecalledTurns, MemoryConfig, SessionId, digest},
     policy::CompiledPolicy,
     prompt::{
         PromptTemplate,
@@ -50,7 +50,7 @@ use std::{
     },
     time::Duration,
 };
-use transcript::{tell_call, tell_end, tell_hook, tell_problem, tell_text, tell_tool};
+use transcript::{write_model_call, tell_end, tell_hook, tell_problem, tell_text, write_tool_call};
 use uuid::Uuid;
 
 /// Longer texts appear in the transcript only by their length in bytes.
@@ -105,7 +105,7 @@ impl Answer {
     }
 }
 
-fn cut_of(name: &str) -> Cut {
+fn parse_interruption(name: &str) -> Cut {
     match name {
         "overdue" => Cut::Overdue,
         "lease_lost" => Cut::LeaseLost,
@@ -115,18 +115,18 @@ fn cut_of(name: &str) -> Cut {
 }
 
 /// A fixed clock and sequential identifiers.
-struct Still {
+struct FixedEnv {
     now: Timestamp,
     count: AtomicU64,
 }
 
-impl Clock for Still {
+impl Clock for FixedEnv {
     fn now(&self) -> Timestamp {
         self.now
     }
 }
 
-impl Ids for Still {
+impl Ids for FixedEnv {
     fn fresh(&self) -> Uuid {
         Uuid::from_u64_pair(0x7000, self.count.fetch_add(1, Ordering::Relaxed))
     }
@@ -141,7 +141,7 @@ impl Ids for Still {
 }
 
 /// Whether a scenario runs a flow, and not only a policy.
-pub(crate) fn is_meant(scenario: &Scenario) -> bool {
+pub(crate) fn has_flow(scenario: &Scenario) -> bool {
     ["flow.yaml", "prompt.json", "model_policy.json", "answers.json"]
         .iter()
         .any(|name| scenario.section(name).is_some())
@@ -267,16 +267,16 @@ fn hooks(scenario: &Scenario) -> Hooks {
 /// The bound memory. With one, every run belongs to a conversation.
 fn memory(scenario: &Scenario) -> Option<BoundMemory> {
     let content: Value = scenario.json("memory.json")?;
-    let remembering = Remembering::read(&content).unwrap();
+    let remembering = MemoryConfig::read(&content).unwrap();
     Some(BoundMemory { asset: Uuid::from_u128(9).into(), slug: "desk-memory".to_owned(), remembering })
 }
 
 /// The history of the conversation: questions with their answers, or unavailable without `recalled.json`.
-fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
+fn recalled(scenario: &Scenario, now: Timestamp) -> History {
     let Some(turns) = scenario.json::<Option<Vec<(String, String)>>>("recalled.json").unwrap_or_default() else {
-        return Recollection::Unavailable;
+        return History::Unavailable;
     };
-    let stored = |(said, answered): (String, String)| KeptTurn {
+    let stored = |(said, answered): (String, String)| StoredTurn {
         execution_id: Uuid::from_u128(8).into(),
         digest: digest(&said, &answered, [7; 16]),
         said,
@@ -284,7 +284,7 @@ fn recalled(scenario: &Scenario, now: Timestamp) -> Recollection {
         remembered_at: now,
         expires_at: now,
     };
-    Recollection::Read(Vec::new(), Recalled { erasure: None, turns: turns.into_iter().map(stored).collect() })
+    History::Read(Vec::new(), RecalledTurns { erasure: None, turns: turns.into_iter().map(stored).collect() })
 }
 
 fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<ComposedPrompt> {
@@ -299,7 +299,7 @@ fn prompt(scenario: &Scenario, content: &Value, refused: &mut String) -> Option<
     composed.map_err(refusal).ok()
 }
 
-fn run(scenario: &Scenario, plan: &RunPlan, request: &RunAsked, out: &mut String) {
+fn run(scenario: &Scenario, plan: &RunPlan, request: &RunRequest, out: &mut String) {
     let facts = RunFacts {
         actor: request.actor.clone(),
         actor_kind: request.kind().to_owned().leak(),
@@ -316,7 +316,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunAsked, out: &mut String
         writeln!(out, "ended: denied before it began").unwrap();
         return;
     }
-    let env = Still { now: request.now, count: AtomicU64::new(0) };
+    let env = FixedEnv { now: request.now, count: AtomicU64::new(0) };
     let payload = Payload { body: Value::Object(request.inputs.clone()).to_string(), salt: [7; 16] };
     let input = Subject {
         execution_id: ExecutionId::from(env.fresh()),
@@ -328,7 +328,7 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunAsked, out: &mut String
     };
     let redactor = Redactor::default();
     let run_env = Outside { clock: &env, ids: &env, redactor: &redactor };
-    let mut run = Run::new(input, decision, run_env).in_conversation();
+    let mut run = Run::new(input, decision, run_env).with_conversation();
     let answers: Vec<Answer> = scenario.json("answers.json").unwrap_or_default();
     let mut answers = answers.into_iter();
     let mut effect = run.start();
@@ -345,30 +345,30 @@ fn run(scenario: &Scenario, plan: &RunPlan, request: &RunAsked, out: &mut String
                 Put::Unanswered => return,
             },
             Turn::Look(looking) => run.looked(Some(looking.look(&redactor))),
-            Turn::CheckSchema(check) => run.schema_checked(check.run()),
+            Turn::CheckSchema(check) => run.on_schema_check(check.run()),
             Turn::Hook(call) => {
                 tell_hook(&call, out);
                 let Some(response) = hook_answers.next() else {
                     writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
-                let failure = response.get("error").and_then(Value::as_str).and_then(OutwardError::of_code);
-                run.hooked(failure.map_or_else(|| HookAnswer::read(response), |error| Err(HookError::Call(error))))
+                let failure = response.get("error").and_then(Value::as_str).and_then(HttpCallError::from_code);
+                run.hooked(failure.map_or_else(|| HookResponse::read(response), |error| Err(HookError::Call(error))))
             }
             Turn::CallTool(request) => {
-                tell_tool(&request, out);
+                write_tool_call(&request, out);
                 let Some(response) = tool_results.next() else {
                     writeln!(out, "(the script has no answer to this)").unwrap();
                     return;
                 };
                 if let Some(cut) = response.get("cut").and_then(Value::as_str) {
                     writeln!(out, "stopped: {cut}").unwrap();
-                    return tell_end(&run.conclude(Some(cut_of(cut))), out);
+                    return tell_end(&run.conclude(Some(parse_interruption(cut))), out);
                 }
                 let drift =
                     response.get("drifted").map(|found| ToolFailure::Drifted(found.as_str().map(ToolPin::spelled)));
                 let failure =
-                    response.get("error").and_then(Value::as_str).map(|code| ToolFailure::of_code(code, None));
+                    response.get("error").and_then(Value::as_str).map(|code| ToolFailure::from_code(code, None));
                 run.called(drift.or(failure).map_or_else(|| Ok(response["gives"].clone()), Err))
             }
             Turn::Reserve => run.reserved(),
@@ -407,14 +407,14 @@ fn put(question: &Question, answers: &mut impl Iterator<Item = Answer>, out: &mu
         if !pause.is_zero() {
             writeln!(out, "waited: {} ms", pause.as_millis()).unwrap();
         }
-        tell_call(question, next.route, attempts.is_empty(), out);
+        write_model_call(question, next.route, attempts.is_empty(), out);
         let Some(answer) = answers.next() else {
             writeln!(out, "(the script has no answer to this)").unwrap();
             return Put::Unanswered;
         };
         if let Some(cut) = &answer.cut {
             writeln!(out, "stopped: {cut}").unwrap();
-            return Put::Cut(cut_of(cut));
+            return Put::Cut(parse_interruption(cut));
         }
         let completion = answer.given();
         let retry_after = answer.retry_after.map(Duration::from_secs);

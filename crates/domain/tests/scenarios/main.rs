@@ -15,11 +15,11 @@ mod tests {
     use super::{file::Scenario, flow, policy};
     use std::collections::BTreeSet;
 
-    const FEWEST: usize = 40;
+    const MIN_SCENARIOS: usize = 40;
 
     /// The actual transcript of a scenario.
     fn told(scenario: &Scenario) -> String {
-        if flow::is_meant(scenario) { flow::told(scenario) } else { policy::told(scenario) }
+        if flow::has_flow(scenario) { flow::told(scenario) } else { policy::told(scenario) }
     }
 
     fn compared(scenario: &Scenario) -> Result<(), String> {
@@ -48,10 +48,10 @@ mod tests {
             return;
         }
         let all = Scenario::all();
-        assert!(all.len() >= FEWEST, "only {} scenarios", all.len());
+        assert!(all.len() >= MIN_SCENARIOS, "only {} scenarios", all.len());
         for scenario in &all {
             assert!(scenario.transcript().lines().any(|line| !line.trim().is_empty()), "{}", scenario.path.display());
-            assert!(scenario.shows().ends_with('.'), "{} does not begin with a sentence", scenario.path.display());
+            assert!(scenario.shows().record('.'), "{} does not begin with a sentence", scenario.path.display());
         }
         let sentences: BTreeSet<&str> = all.iter().map(Scenario::shows).collect();
         assert_eq!(sentences.len(), all.len(), "two scenarios have the same description");

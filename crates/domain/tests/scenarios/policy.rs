@@ -13,14 +13,14 @@ use std::fmt::Write as _;
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Runs {
-    One(Box<RunAsked>),
-    Several(Vec<RunAsked>),
+    One(Box<RunRequest>),
+    Several(Vec<RunRequest>),
 }
 
 /// The request of a run. Missing fields have the defaults below.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct RunAsked {
+pub(crate) struct RunRequest {
     pub(crate) actor: String,
     pub(crate) groups: Vec<String>,
     pub(crate) roles: Vec<String>,
@@ -32,7 +32,7 @@ pub(crate) struct RunAsked {
     pub(crate) now: Timestamp,
 }
 
-impl Default for RunAsked {
+impl Default for RunRequest {
     fn default() -> Self {
         Self {
             actor: "user:ada".to_owned(),
@@ -48,7 +48,7 @@ impl Default for RunAsked {
     }
 }
 
-impl RunAsked {
+impl RunRequest {
     /// The kind of the actor: the part of its reference before the colon.
     pub(crate) fn kind(&self) -> &str {
         self.actor.split(':').next().unwrap()
@@ -68,9 +68,9 @@ impl RunAsked {
 }
 
 /// The runs of a scenario; one default run without `run.json`.
-pub(crate) fn runs(scenario: &Scenario) -> Vec<RunAsked> {
+pub(crate) fn runs(scenario: &Scenario) -> Vec<RunRequest> {
     match scenario.json("run.json") {
-        None => vec![RunAsked::default()],
+        None => vec![RunRequest::default()],
         Some(Runs::One(run)) => vec![*run],
         Some(Runs::Several(runs)) => runs,
     }
@@ -84,7 +84,7 @@ pub(crate) fn policy(scenario: &Scenario) -> Result<CompiledPolicy, String> {
     let content: Value = scenario.json("policy.json").unwrap();
     let compiled = CompiledPolicy::compile(&content);
     let problems = match &compiled {
-        Ok(policy) => policy.problems_when_made(&content),
+        Ok(policy) => policy.new_version_problems(&content),
         Err(problems) => problems.clone(),
     };
     let mut out = String::new();

@@ -1,14 +1,14 @@
 //! T37: responses that redirect, never end, or exceed their limits.
 
-use crate::canary::{Canary, Says, get};
+use crate::canary::{CountingListener, Says, get};
 use fairway_egress::{Call, EgressError, Endpoint, Guard, Limits, Method, Reach, Url};
 use std::time::Duration;
 
-fn endpoint(canary: &Canary, limits: Limits) -> Endpoint {
+fn endpoint(canary: &CountingListener, limits: Limits) -> Endpoint {
     let address = format!("http://{}/", canary.address);
     // Only this origin is configured.
     Guard::new(Reach::Local, Vec::new())
-        .also_allowing(&Url::parse(&address).unwrap())
+        .with_allowed_origin(&Url::parse(&address).unwrap())
         .endpoint(&address, limits)
         .unwrap()
 }
@@ -19,13 +19,13 @@ async fn whole(endpoint: &Endpoint) -> Result<usize, EgressError> {
 
 #[tokio::test]
 async fn redirects_are_not_followed() {
-    let target = Canary::start(Says::fine()).await;
+    let target = CountingListener::start(Says::fine()).await;
     for status in ["301 Moved", "302 Found", "303 See Other", "307 Temporary", "308 Permanent"] {
         for location in [target.address.to_string(), "169.254.169.254".to_owned()] {
             let text = format!(
                 "HTTP/1.1 {status}\r\nLocation: http://{location}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
             );
-            let canary = Canary::start(Says::Text(text)).await;
+            let canary = CountingListener::start(Says::Text(text)).await;
             let call = Call { method: Method::POST, body: "payload".into(), ..get() };
             let sent = endpoint(&canary, Limits::default()).send(call).await;
             assert_eq!(sent.unwrap_err(), EgressError::Redirected, "{status}");
@@ -43,7 +43,7 @@ async fn endless_responses_are_cut_at_their_limit() {
         "HTTP/1.1 200 OK\r\nContent-Length: 10737418240\r\n\r\n",
         "HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n",
     ] {
-        let canary = Canary::start(Says::Endlessly(head.to_owned())).await;
+        let canary = CountingListener::start(Says::Endlessly(head.to_owned())).await;
         assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TooLong), "{head}");
     }
 }
@@ -54,7 +54,7 @@ async fn slow_responses_time_out() {
     for head in
         ["HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\nA: "]
     {
-        let canary = Canary::start(Says::Slowly(head.to_owned())).await;
+        let canary = CountingListener::start(Says::Slowly(head.to_owned())).await;
         assert_eq!(whole(&endpoint(&canary, limits)).await, Err(EgressError::TimedOut), "{head}");
     }
 }
@@ -74,7 +74,7 @@ async fn refuses_encoded_responses() {
         ("", Ok(2)),
     ] {
         let text = format!("HTTP/1.1 200 OK\r\n{header}Content-Length: 2\r\nConnection: close\r\n\r\nok");
-        let canary = Canary::start(Says::Text(text)).await;
+        let canary = CountingListener::start(Says::Text(text)).await;
         assert_eq!(whole(&endpoint(&canary, limits())).await, read, "{header}");
     }
 }
@@ -82,9 +82,9 @@ async fn refuses_encoded_responses() {
 #[tokio::test]
 async fn limits_response_heads() {
     let many: String = (0..1000).map(|number| format!("H-{number}: x\r\n")).collect();
-    let canary = Canary::start(Says::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
+    let canary = CountingListener::start(Says::Text(format!("HTTP/1.1 200 OK\r\n{many}\r\n"))).await;
     assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
-    let canary = Canary::start(Says::Endlessly("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
+    let canary = CountingListener::start(Says::Endlessly("HTTP/1.1 200 OK\r\nA: ".to_owned())).await;
     assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(EgressError::Broken));
 }
 
@@ -97,10 +97,10 @@ async fn malformed_responses_fail() {
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", EgressError::Broken),
         ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense", EgressError::Broken),
     ] {
-        let canary = Canary::start(Says::Text(text.to_owned())).await;
+        let canary = CountingListener::start(Says::Text(text.to_owned())).await;
         assert_eq!(whole(&endpoint(&canary, Limits::default())).await, Err(error), "{text}");
     }
-    let gone = Canary::start(Says::fine()).await;
+    let gone = CountingListener::start(Says::fine()).await;
     let endpoint = endpoint(&gone, Limits::default());
     drop(gone);
     // The listener's task ends shortly after it was aborted.

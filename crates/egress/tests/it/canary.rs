@@ -35,14 +35,14 @@ impl Says {
     }
 }
 
-pub(crate) struct Canary {
+pub(crate) struct CountingListener {
     pub(crate) address: SocketAddr,
     taken: Arc<AtomicUsize>,
     heard: Arc<Mutex<Vec<u8>>>,
     task: JoinHandle<()>,
 }
 
-impl Canary {
+impl CountingListener {
     pub(crate) async fn at(place: &str, says: Says) -> Self {
         Self::over(TcpListener::bind(place).await.unwrap(), says)
     }
@@ -87,7 +87,7 @@ impl Canary {
     }
 }
 
-impl Drop for Canary {
+impl Drop for CountingListener {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,6 +1,6 @@
 //! T36: each connection resolves its name once, checks every address, and connects to a checked one.
 
-use crate::canary::{Canary, Says, Script, get};
+use crate::canary::{CountingListener, Says, Script, get};
 use async_trait::async_trait;
 use fairway_egress::{Allowance, Call, EgressError, EgressRefusal, Endpoint, Guard, Limits, Reach, Resolver};
 use std::{
@@ -13,7 +13,7 @@ use std::{
 
 /// A guard that allows only 127.0.0.1.
 fn guard(resolver: Arc<dyn Resolver>) -> Guard {
-    Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).resolving_by(resolver)
+    Guard::new(Reach::Local, vec![Allowance::parse("127.0.0.1").unwrap()]).with_resolver(resolver)
 }
 
 fn endpoint(guard: &Guard, port: u16) -> Endpoint {
@@ -24,7 +24,7 @@ const NETWORK: EgressError = EgressError::Refused(EgressRefusal::Network);
 
 #[tokio::test]
 async fn connects_to_the_checked_address() {
-    let (good, bad) = Canary::pair().await;
+    let (good, bad) = CountingListener::pair().await;
     let guard = guard(Script::of(&[&["127.0.0.1"]]));
     let call = Call { path: "a b/../c?d#e".to_owned(), ..get() };
     let answer = endpoint(&guard, good.address.port()).send(call).await.unwrap();
@@ -37,14 +37,14 @@ async fn connects_to_the_checked_address() {
 
 #[tokio::test]
 async fn one_refused_address_refuses_the_name() {
-    let (good, bad) = Canary::pair().await;
+    let (good, bad) = CountingListener::pair().await;
     for set in [&["127.0.0.1", "127.0.0.2"][..], &["127.0.0.2", "127.0.0.1"], &["127.0.0.1", "::1"], &["127.0.0.2"]] {
         let guard = guard(Script::of(&[set]));
         assert_eq!(endpoint(&guard, good.address.port()).send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
     // A public address with a private one, over TLS on a default port.
     for set in [&["1.1.1.1", "10.0.0.1"][..], &["2606:4700::1111", "fd00:ec2::254"], &["1.1.1.1", "64:ff9b::a00:1"]] {
-        let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(Script::of(&[set]));
+        let guard = Guard::new(Reach::Remote, Vec::new()).with_resolver(Script::of(&[set]));
         let endpoint = guard.endpoint("https://moving.example/", Limits::default()).unwrap();
         assert_eq!(endpoint.send(get()).await.unwrap_err(), NETWORK, "{set:?}");
     }
@@ -53,7 +53,7 @@ async fn one_refused_address_refuses_the_name() {
 
 #[tokio::test]
 async fn checks_a_name_again_for_each_connection() {
-    let (good, bad) = Canary::pair().await;
+    let (good, bad) = CountingListener::pair().await;
     let guard = guard(Script::of(&[&["127.0.0.1"], &["127.0.0.2"]]));
     let endpoint = endpoint(&guard, good.address.port());
     // The listener closes each connection, so that the next request opens another one.
@@ -64,7 +64,7 @@ async fn checks_a_name_again_for_each_connection() {
 
 #[tokio::test]
 async fn refuses_names_without_addresses_or_with_thousands() {
-    let canary = Canary::start(Says::fine()).await;
+    let canary = CountingListener::start(Says::fine()).await;
     let port = canary.address.port();
     let error = endpoint(&guard(Script::of(&[&[]])), port).send(get()).await.unwrap_err();
     assert_eq!(error, EgressError::Unresolved);
@@ -93,7 +93,7 @@ async fn slow_resolver_times_out_with_the_request() {
 
 #[tokio::test]
 async fn tls_verifies_the_host_name() {
-    let canary = Canary::start(Says::fine()).await;
+    let canary = CountingListener::start(Says::fine()).await;
     let guard = guard(Script::of(&[&["127.0.0.1"]]));
     let address = format!("https://moving.example:{}/", canary.address.port());
     let endpoint = guard.endpoint(&address, Limits::default()).unwrap();

@@ -1,6 +1,6 @@
 //! T35: addresses of this machine and of internal networks, in every notation.
 
-use crate::canary::{Canary, Says, Script, get};
+use crate::canary::{CountingListener, Says, Script, get};
 use fairway_egress::{Allowance, EgressError, EgressRefusal, Guard, Limits, Reach};
 
 /// The failure of a request.
@@ -13,7 +13,7 @@ async fn asked(guard: &Guard, address: &str) -> EgressError {
 
 #[tokio::test]
 async fn refuses_every_notation_of_this_machine() {
-    let canary = Canary::start(Says::fine()).await;
+    let canary = CountingListener::start(Says::fine()).await;
     let port = canary.address.port();
     let hosts = [
         "127.0.0.1",
@@ -41,7 +41,7 @@ async fn refuses_every_notation_of_this_machine() {
     ];
     for reach in [Reach::Local, Reach::Remote] {
         // Machines resolve these names differently; here all of them resolve to this machine.
-        let guard = Guard::new(reach, Vec::new()).resolving_by(Script::of(&[&["127.0.0.1"]]));
+        let guard = Guard::new(reach, Vec::new()).with_resolver(Script::of(&[&["127.0.0.1"]]));
         for scheme in ["http", "https"] {
             for host in hosts {
                 let error = asked(&guard, &format!("{scheme}://{host}:{port}/hook")).await;
@@ -60,7 +60,7 @@ async fn refuses_every_notation_of_this_machine() {
 #[tokio::test]
 async fn refuses_names_that_resolve_to_this_machine() {
     let known = || Script::of(&[&["::1", "127.0.0.1"]]);
-    let guard = Guard::new(Reach::Remote, Vec::new()).resolving_by(known());
+    let guard = Guard::new(Reach::Remote, Vec::new()).with_resolver(known());
     for name in ["localhost", "localhost.", "LocalHost"] {
         for port in ["", ":8443"] {
             let error = asked(&guard, &format!("https://{name}{port}/")).await;
@@ -68,7 +68,7 @@ async fn refuses_names_that_resolve_to_this_machine() {
         }
     }
     // Plain HTTP requires an allowance, also for the machine's own name.
-    let local = Guard::new(Reach::Local, Vec::new()).resolving_by(known());
+    let local = Guard::new(Reach::Local, Vec::new()).with_resolver(known());
     let error = asked(&local, "http://localhost:1/").await;
     assert_eq!(error, EgressError::Refused(EgressRefusal::Network));
     // The same with the system's resolver.
@@ -110,7 +110,7 @@ async fn refuses_internal_networks() {
 
 #[tokio::test]
 async fn refuses_other_schemes_ports_and_credentials() {
-    let canary = Canary::start(Says::fine()).await;
+    let canary = CountingListener::start(Says::fine()).await;
     let at = canary.address;
     let guard = Guard::new(Reach::Local, Vec::new());
     for (address, refusal) in [

@@ -20,7 +20,7 @@ const PORT: &str = "FAIRWAY_TEST_EGRESS_TLS_PORT";
 /// Sends a request to the listener at this port under a name.
 async fn asked(name: &str, port: &str) -> Result<Vec<u8>, EgressError> {
     let guard = Guard::new(Reach::Remote, vec![Allowance::parse("127.0.0.1").unwrap()])
-        .resolving_by(Script::of(&[&["127.0.0.1"]]));
+        .with_resolver(Script::of(&[&["127.0.0.1"]]));
     let endpoint = guard.endpoint(&format!("https://{name}:{port}/"), Limits::default())?;
     Ok(endpoint.send(get()).await?.whole().await?.to_vec())
 }

@@ -9,7 +9,7 @@ use fairway_domain::{
 };
 
 /// The part of a list that a caller sees: everything, or the scopes of its role bindings.
-pub type Visible = Option<Reach>;
+pub type ListScope = Option<Reach>;
 
 /// The refusal of a caller that lacks a permission.
 pub(crate) fn refused(caller: &Caller, permission: Permission) -> Failure {
@@ -48,7 +48,7 @@ pub(crate) fn enter(caller: &Caller, operation: Operation, place: &Place) -> Res
 
 /// Authorizes an operation on a resource that the caller sees for any reason. Permissions beyond visibility count in
 /// the resource's home scope.
-pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) -> Result<TenantScope, Failure> {
+pub(crate) fn authorize_visible(caller: &Caller, operation: Operation, home: &Place) -> Result<TenantScope, Failure> {
     let Demand::Place { sees, needs } = operation.demand() else {
         return Err(Failure::Corrupt("an operation on a scoped resource requires a permission in its scope"));
     };
@@ -60,7 +60,7 @@ pub(crate) fn enter_seen(caller: &Caller, operation: Operation, home: &Place) ->
 }
 
 /// Authorizes a list, and returns the scopes that the caller sees.
-pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, Visible), Failure> {
+pub(crate) fn authorize_list(caller: &Caller, operation: Operation) -> Result<(TenantScope, ListScope), Failure> {
     let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
         return Err(Failure::Corrupt("a list requires a permission in a scope"));
     };
@@ -73,7 +73,7 @@ pub(crate) fn enter_list(caller: &Caller, operation: Operation) -> Result<(Tenan
 impl Services {
     /// The resource scope of a workspace of the caller's tenant. A caller without a role in the tenant gets not
     /// found for every workspace.
-    pub(crate) async fn workspace_place(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
+    pub(crate) async fn workspace_scope(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
         if caller.rights.is_empty() {
             return Err(Failure::NotFound);
         }
@@ -94,7 +94,7 @@ impl Services {
         named: Option<WorkspaceId>,
     ) -> Result<Place, Failure> {
         let tenant_wide = caller.tenant.uuid() == DEFAULT_TENANT && !caller.rights.is_empty();
-        let home = || caller.rights.home_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
+        let home = || caller.rights.sole_workspace().or(tenant_wide.then(|| DEFAULT_WORKSPACE.into()));
         let (Demand::BelowWorkspace(needs) | Demand::Place { needs, .. }) = operation.demand() else {
             return Err(Failure::Corrupt("creating a resource requires a permission in its workspace"));
         };
@@ -102,7 +102,7 @@ impl Services {
             return Err(refused(caller, needs));
         }
         let workspace = named.or_else(home).ok_or(Failure::WorkspaceRequired)?;
-        let place = self.workspace_place(caller, workspace).await?;
+        let place = self.workspace_scope(caller, workspace).await?;
         if caller.rights.allow(needs, &place) { Ok(place) } else { Err(refused(caller, needs)) }
     }
 }

@@ -7,13 +7,13 @@ use fairway_domain::{
     audit::FactKind,
     id::{RoleBindingId, WorkspaceId},
     idempotency::RequestKey,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
 
 /// The parameters of a new role binding.
 #[derive(Clone, Debug)]
-pub struct NewGrant {
+pub struct RoleBindingDraft {
     /// The principal that gets the role.
     pub principal: ActorRef,
     /// The role.
@@ -47,7 +47,7 @@ impl Services {
     pub async fn create_role_binding(
         &self,
         caller: &Caller,
-        new: NewGrant,
+        new: RoleBindingDraft,
         key: Option<&RequestKey>,
     ) -> Result<Done<RoleBinding>, Failure> {
         let scope = TenantScope::of(caller);
@@ -57,7 +57,7 @@ impl Services {
             key,
             async || {
                 let (stamp, id) = (self.stamp(caller), self.id::<RoleBindingId>());
-                let NewGrant { principal, role, scope: reach } = new;
+                let RoleBindingDraft { principal, role, scope: reach } = new;
                 let change = RoleBinding::grant(id, principal, role, (reach, &place), &caller.rights, &stamp)?;
                 let binding = change.next.clone();
                 let outcome = keyed(key, 201, id.uuid());
@@ -77,11 +77,11 @@ impl Services {
         &self,
         caller: &Caller,
         workspace: Option<WorkspaceId>,
-        page: Paging,
-    ) -> Result<Listed<RoleBinding>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<RoleBinding>, Failure> {
         let scope = match workspace {
             Some(id) => {
-                let place = self.workspace_place(caller, id).await?;
+                let place = self.workspace_scope(caller, id).await?;
                 gate::enter(caller, Operation::ListRoleBindings, &place)?
             }
             None => {

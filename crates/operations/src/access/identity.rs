@@ -121,7 +121,7 @@ impl Services {
 
 /// The rights of a component of Fairway that submits runs. No request can claim to be one.
 fn system_rights(actor: &ActorRef) -> Rights {
-    let runs = *actor == ActorRef::system(crate::generator::CREDENTIAL);
+    let runs = *actor == ActorRef::system(crate::generator::ACTOR);
     Rights::new(runs.then_some(Grant::of(Role::RuntimeUser, GrantScope::Platform)).into_iter().collect())
 }
 

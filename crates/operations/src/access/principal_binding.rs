@@ -11,14 +11,14 @@ use fairway_domain::{
     id::{PrincipalBindingId, WorkloadId},
     idempotency::RequestKey,
     release::lane::Lane,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
     workload::Workload,
 };
 
 /// A principal with the lane that serves it.
 #[derive(Clone, Debug)]
-pub struct WantedBinding {
+pub struct RequestedBinding {
     /// The principal.
     pub principal: ActorRef,
     /// The lane; `None` leaves the lane to the defaults.
@@ -34,9 +34,9 @@ impl Services {
         &self,
         caller: &Caller,
         workload: WorkloadId,
-        page: Paging,
-    ) -> Result<Listed<PrincipalBinding>, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::ListPrincipalBindings, workload).await?;
+        page: PageRequest,
+    ) -> Result<Page<PrincipalBinding>, Failure> {
+        let (scope, workload) = self.authorize_workload(caller, Operation::ListPrincipalBindings, workload).await?;
         Ok(self.stores.principal_bindings.list(scope, workload.workload_id, page).await?)
     }
 
@@ -48,10 +48,10 @@ impl Services {
         &self,
         caller: &Caller,
         workload: WorkloadId,
-        wanted: WantedBinding,
+        wanted: RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<Done<PrincipalBinding>, Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::SetPrincipalBinding, workload).await?;
+        let (scope, workload) = self.authorize_workload(caller, Operation::SetPrincipalBinding, workload).await?;
         self.once(
             scope,
             key,
@@ -68,7 +68,7 @@ impl Services {
         &self,
         caller: &Caller,
         (scope, workload): (TenantScope, &Workload),
-        WantedBinding { principal, lane }: &WantedBinding,
+        RequestedBinding { principal, lane }: &RequestedBinding,
         key: Option<&RequestKey>,
     ) -> Result<PrincipalBinding, Failure> {
         for _ in 0..ATTEMPTS {
@@ -102,7 +102,7 @@ impl Services {
         workload: WorkloadId,
         principal: &ActorRef,
     ) -> Result<(), Failure> {
-        let (scope, workload) = self.enter_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
+        let (scope, workload) = self.authorize_workload(caller, Operation::DeletePrincipalBinding, workload).await?;
         for _ in 0..ATTEMPTS {
             let found = self.stores.principal_bindings.find(scope, workload.workload_id, principal).await?;
             let held = found.ok_or(Failure::NotFound)?;

@@ -11,7 +11,7 @@ use fairway_domain::{
         AssetVersion, NewVersion,
         canonical::Checksum,
         integrity::{ArtifactOwner, IntegrityMismatch},
-        ledger::{BookedVersion, VersionRow},
+        ledger::{VersionKey, VersionRow},
         ports::{ArtifactError, ArtifactPath, StoredObject},
     },
     id::{TenantId, WorkspaceId},
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Page size of version lookups. Contents are read one by one because they can be large.
 const PORTION: u32 = 500;
 /// Page size of object lookups.
-const OBJECTS: usize = 1_000;
+const OBJECT_PAGE: usize = 1_000;
 
 /// A discrepancy of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,16 +58,16 @@ impl Discrepancy {
 
 /// The result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Verified {
+pub struct VerificationReport {
     /// Number of verified versions.
     pub versions: u64,
     /// Versions with discrepancies.
-    pub wrong: Vec<(BookedVersion, Vec<Discrepancy>)>,
+    pub wrong: Vec<(VersionKey, Vec<Discrepancy>)>,
 }
 
 /// The result of a garbage collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Swept {
+pub struct CollectionReport {
     /// Number of objects examined.
     pub seen: u64,
     /// Number of objects deleted.
@@ -76,7 +76,7 @@ pub struct Swept {
 
 /// Minimum interval between incidents of the same artifact. A damaged artifact may be read often, and each fact is a
 /// permanent incident.
-const RECORDED_FOR: Duration = Duration::from_secs(60 * 60);
+const RECORD_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// The time of the last incident of each damaged artifact in this process. Each server counts alone: no statement is
 /// sent for a known mismatch, and each is recorded at most once per server and hour.
@@ -93,7 +93,7 @@ impl RecordedMismatches {
     /// Whether a mismatch is due to be recorded. The call marks it as recorded.
     fn is_due(&self, (scope, owner): (TenantScope, ArtifactOwner), now: Timestamp) -> bool {
         let noted = self.0.entry((scope.tenant(), owner)).and_compute_with(|last| match last {
-            Some(last) if now < last.value().after(RECORDED_FOR) => Op::Nop,
+            Some(last) if now < last.value().after(RECORD_INTERVAL) => Op::Nop,
             Some(_) | None => Op::Put(now),
         });
         matches!(noted, CompResult::Inserted(_) | CompResult::ReplacedWith(_))
@@ -178,8 +178,8 @@ impl Services {
     ///
     /// # Errors
     /// When a store fails; an unreadable version never counts as verified.
-    pub async fn verify_artifacts(&self) -> Result<Verified, Failure> {
-        let mut verified = Verified::default();
+    pub async fn verify_artifacts(&self) -> Result<VerificationReport, Failure> {
+        let mut verified = VerificationReport::default();
         let mut after = None;
         loop {
             let page = self.stores.ledger.versions(after, PORTION).await?;
@@ -198,7 +198,7 @@ impl Services {
         }
     }
 
-    async fn discrepancies(&self, booked: BookedVersion, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
+    async fn discrepancies(&self, booked: VersionKey, row: &VersionRow) -> Result<Vec<Discrepancy>, Failure> {
         let path = ArtifactPath::of_version(row.asset_id.into(), booked.asset_version_id);
         let mut wrong = Vec::new();
         if row.artifact_ref != path.as_str() {
@@ -219,8 +219,8 @@ impl Services {
     ///
     /// # Errors
     /// As [`Self::collect_garbage`].
-    pub async fn sweep_when_due(&self) -> Result<Option<Swept>, Failure> {
-        if self.stores.ledger.claim_sweep().await? { self.sweep_artifacts().await.map(Some) } else { Ok(None) }
+    pub async fn collect_garbage_when_due(&self) -> Result<Option<CollectionReport>, Failure> {
+        if self.stores.ledger.claim_sweep().await? { self.collect_garbage().await.map(Some) } else { Ok(None) }
     }
 
     /// Deletes unreferenced version contents that are older than a day: the remains of requests that ended between
@@ -229,18 +229,18 @@ impl Services {
     /// # Errors
     /// When a store fails, or the artifact store belongs to another installation: this index would reference none of
     /// its objects.
-    pub async fn sweep_artifacts(&self) -> Result<Swept, Failure> {
-        self.claim_store().await?;
-        let mut swept = Swept::default();
+    pub async fn collect_garbage(&self) -> Result<CollectionReport, Failure> {
+        self.verify_installation().await?;
+        let mut swept = CollectionReport::default();
         let mut walk = self.artifacts.walk(ArtifactPath::VERSIONS);
         loop {
-            let page = walk.next(OBJECTS).await?;
+            let page = walk.next(OBJECT_PAGE).await?;
             if page.is_empty() {
                 return Ok(swept);
             }
             swept.seen = swept.seen.saturating_add(u64::try_from(page.len()).unwrap_or(0));
             for StoredObject { path, .. } in self.stores.ledger.orphans(page).await? {
-                let Some((asset, version)) = ArtifactPath::version_at(&path) else { continue };
+                let Some((asset, version)) = ArtifactPath::parse_version(&path) else { continue };
                 self.artifacts.remove(&ArtifactPath::of_version(asset, version)).await?;
                 swept.removed = swept.removed.saturating_add(1);
             }
@@ -248,9 +248,9 @@ impl Services {
     }
 
     /// Writes this installation's identifier into the store, or verifies the present one.
-    async fn claim_store(&self) -> Result<(), Failure> {
+    async fn verify_installation(&self) -> Result<(), Failure> {
         let name = self.stores.ledger.installation().await?.to_string();
-        match self.artifacts.put_if_absent(&ArtifactPath::of_owner(), name.into_bytes()).await {
+        match self.artifacts.put_if_absent(&ArtifactPath::of_installation(), name.into_bytes()).await {
             Ok(_) => Ok(()),
             Err(ArtifactError::Conflict) => {
                 Err(Failure::Corrupt("the artifact store belongs to another installation; nothing is deleted"))

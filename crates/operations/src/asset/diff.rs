@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Operation,
-    aside::{Deadline, Processor, busy},
+    aside::{WorkDeadline, Processor, busy},
 };
 use fairway_domain::{
     access::Caller,
@@ -36,7 +36,7 @@ impl Services {
         (one, other): (AssetVersionId, AssetVersionId),
     ) -> Result<VersionDiff, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::DiffAssetVersions, asset, from).await?;
-        let processor = Processor::acquire((scope, Deadline::Request)).await?;
+        let processor = Processor::acquire((scope, WorkDeadline::Request)).await?;
         let _memory = admit(DIFF_BYTES, DIFF_WAIT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         let one = self.version_of(scope, asset, one).await?;
         let other = self.version_of(scope, asset, other).await?;

@@ -7,7 +7,7 @@ use fairway_domain::{
     audit::FactKind,
     id::{AssetGrantId, AssetId, WorkspaceId},
     idempotency::RequestKey,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
 };
 
 impl Services {
@@ -19,8 +19,8 @@ impl Services {
         &self,
         caller: &Caller,
         (id, from): (AssetId, WorkspaceId),
-        page: Paging,
-    ) -> Result<Listed<AssetGrant>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<AssetGrant>, Failure> {
         let (scope, asset) = self.asset_from(caller, Operation::ListAssetGrants, id, from).await?;
         Ok(self.stores.asset_grants.list(scope, asset.asset_id, page).await?)
     }

@@ -21,7 +21,7 @@ use std::{
 };
 
 /// Maximum number of bindings read.
-const MOST_BINDINGS: u32 = 2_000;
+const MAX_BINDINGS: u32 = 2_000;
 
 /// Maximum number of versions listed, nearest first.
 const MAX_LISTED_VERSIONS: usize = 2_000;
@@ -42,7 +42,7 @@ struct Bounds {
 }
 
 /// A release has at most this many resolved references, so no release depends on a version further away.
-const BOUNDS: Bounds = Bounds { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
+const SEARCH_LIMITS: Bounds = Bounds { versions: 1_000, depth: MAX_REFERENCES, total: 10_000 };
 
 /// The dependents of an asset that the caller may see.
 #[derive(Clone, Debug, Default)]
@@ -102,16 +102,16 @@ impl Services {
     ) -> Result<BlastRadius, Failure> {
         let (scope, asset) = match from {
             Some(from) => self.asset_from(caller, Operation::ReadBlastRadius, id, from).await?,
-            None => self.asset_anywhere(caller, Operation::ReadBlastRadius, id).await?,
+            None => self.asset_from_anywhere(caller, Operation::ReadBlastRadius, id).await?,
         };
-        let (hops, mut truncated) = follow(&*self.stores.impact, scope, &asset, BOUNDS).await?;
-        let mut bound = self.stores.impact.binding_releases(scope, Bound::Asset(id), MOST_BINDINGS).await?;
-        truncated |= is_full(&bound, MOST_BINDINGS);
+        let (hops, mut truncated) = follow(&*self.stores.impact, scope, &asset, SEARCH_LIMITS).await?;
+        let mut bound = self.stores.impact.binding_releases(scope, Bound::Asset(id), MAX_BINDINGS).await?;
+        truncated |= is_full(&bound, MAX_BINDINGS);
         let versions: Vec<AssetVersionId> = hops.iter().map(|hop| hop.referrer.asset_version_id).collect();
-        let further = self.stores.impact.binding_releases(scope, Bound::Versions(&versions), MOST_BINDINGS).await?;
-        truncated |= is_full(&further, MOST_BINDINGS);
+        let further = self.stores.impact.binding_releases(scope, Bound::Versions(&versions), MAX_BINDINGS).await?;
+        truncated |= is_full(&further, MAX_BINDINGS);
         bound.extend(further);
-        let seen = self.seen_among(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
+        let seen = self.visible_assets(caller, hops.iter().map(|hop| &hop.referrer.asset)).await?;
         let visible = |hop: &Hop| seen.contains(&hop.referrer.asset.asset_id);
         let hops: Vec<Arc<Hop>> = hops.into_iter().map(Arc::new).collect();
         let (releases, workloads, left_out) = impacted(caller, bound, &hops, visible);

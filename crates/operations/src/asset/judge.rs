@@ -2,7 +2,7 @@
 
 use crate::{
     Failure,
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
 };
 use fairway_domain::{
     asset::{
@@ -19,7 +19,7 @@ use serde_json::Value;
 /// Maximum size of content that is validated on the serving thread: bytes of text plus sixteen per value. A handover
 /// to the blocking pool takes 13 µs of processor time and a wait of 8 to 50 µs. Two kibibytes of a kind without
 /// compilation take no longer.
-const QUICK: usize = 2 << 10;
+const MAX_INLINE_BYTES: usize = 2 << 10;
 
 /// Valid content.
 pub(crate) struct Judged {
@@ -33,10 +33,10 @@ pub(crate) struct Judged {
 
 /// Validates content of a tenant, on the blocking pool unless it is fast.
 pub(crate) async fn judged(scope: TenantScope, kind: AssetKind, content: Value) -> Result<Judged, Failure> {
-    if is_quick(kind, &content) {
+    if is_fast(kind, &content) {
         return judge(kind, &content);
     }
-    aside((scope, Deadline::Request), move || judge(kind, &content)).await?
+    aside((scope, WorkDeadline::Request), move || judge(kind, &content)).await?
 }
 
 fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
@@ -53,7 +53,7 @@ fn judge(kind: AssetKind, content: &Value) -> Result<Judged, Failure> {
 }
 
 /// Whether validation takes no longer than a handover. Rules, patterns and schemas may take long even if short.
-fn is_quick(kind: AssetKind, content: &Value) -> bool {
+fn is_fast(kind: AssetKind, content: &Value) -> bool {
     let compiles = match kind {
         AssetKind::ModelPolicy | AssetKind::ModelConfig | AssetKind::KnowledgeBase => false,
         AssetKind::PromptTemplate => content.get("output_schema").is_some(),
@@ -78,7 +78,7 @@ fn is_quick(kind: AssetKind, content: &Value) -> bool {
 
 /// Stops as soon as the limit is exceeded.
 fn is_small(content: &Value) -> bool {
-    let mut left = QUICK;
+    let mut left = MAX_INLINE_BYTES;
     let mut pending = vec![content];
     while let Some(value) = pending.pop() {
         let size = match value {
@@ -106,15 +106,15 @@ mod tests {
     #[test]
     fn only_short_content_without_compilation_is_validated_inline() {
         let prompt = json!({ "system_prompt": "Sort the ticket.", "variables": [{ "name": "ticket" }] });
-        assert!(is_quick(AssetKind::PromptTemplate, &prompt));
-        assert!(!is_quick(AssetKind::PolicyBundle, &json!({ "rules": [] })));
+        assert!(is_fast(AssetKind::PromptTemplate, &prompt));
+        assert!(!is_fast(AssetKind::PolicyBundle, &json!({ "rules": [] })));
         for long in [
             json!({ "system_prompt": "Sort the ticket.", "output_schema": { "pattern": "a" } }),
-            json!({ "system_prompt": "x".repeat(QUICK) }),
-            json!({ "variables": vec![json!(0); QUICK / 16] }),
-            json!({ "labels": (0..QUICK / 16).map(|key| (key.to_string(), json!(0))).collect::<Value>() }),
+            json!({ "system_prompt": "x".repeat(MAX_INLINE_BYTES) }),
+            json!({ "variables": vec![json!(0); MAX_INLINE_BYTES / 16] }),
+            json!({ "labels": (0..MAX_INLINE_BYTES / 16).map(|key| (key.to_string(), json!(0))).collect::<Value>() }),
         ] {
-            assert!(!is_quick(AssetKind::PromptTemplate, &long));
+            assert!(!is_fast(AssetKind::PromptTemplate, &long));
         }
     }
 }

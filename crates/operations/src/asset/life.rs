@@ -87,7 +87,7 @@ impl Services {
                             }
                         }
                         Err(CommitError::Conflict(Conflict::AssetInUse)) => {
-                            return Err(self.in_use(caller, scope, id).await?);
+                            return Err(self.in_use_failure(caller, scope, id).await?);
                         }
                         committed => {
                             committed?;
@@ -104,7 +104,7 @@ impl Services {
 
     /// The refusal with the blocking releases that the caller may see. An asset may be bound in workspaces that the
     /// caller does not see.
-    async fn in_use(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
+    async fn in_use_failure(&self, caller: &Caller, scope: TenantScope, id: AssetId) -> Result<Failure, Failure> {
         let blocking = self.stores.assets.blocking_releases(scope, id, SHOWN).await?;
         let all = blocking.len();
         let seen = |place: Place| caller.rights.allow(Permission::ReleaseView, &place);

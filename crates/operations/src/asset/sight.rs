@@ -13,10 +13,10 @@ use fairway_domain::{
     access::{Caller, GrantScope, Permission, Place, rights::Reach},
     asset::{
         Asset, OwnershipTier,
-        ports::{AssetFilter, AssetSight},
+        ports::{AssetFilter, AssetVisibility},
     },
     id::{AssetId, NamespaceId, WorkspaceId},
-    store::{Listed, Paging},
+    store::{Page, PageRequest},
     tenant::TenantScope,
 };
 use std::collections::HashSet;
@@ -31,8 +31,8 @@ impl Services {
         caller: &Caller,
         operation: Operation,
         query: &AssetQuery,
-        page: Paging,
-    ) -> Result<Listed<Asset>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<Asset>, Failure> {
         let (scope, sight) = self.sight(caller, operation, query.workspace_id).await?;
         let filter = AssetFilter { sight, kind: query.kind, lifecycle: query.lifecycle };
         Ok(self.stores.assets.list(scope, &filter, page).await?)
@@ -43,10 +43,10 @@ impl Services {
         caller: &Caller,
         operation: Operation,
         from: Option<WorkspaceId>,
-    ) -> Result<(TenantScope, AssetSight), Failure> {
+    ) -> Result<(TenantScope, AssetVisibility), Failure> {
         let everything = TenantScope::of(caller);
         let principals = caller.principals();
-        let (scope, reach) = match gate::enter_list(caller, operation) {
+        let (scope, reach) = match gate::authorize_list(caller, operation) {
             // A caller without view permissions may still hold grants.
             Err(refused) => {
                 if !self.stores.asset_grants.holds_any(everything, &principals).await? {
@@ -58,19 +58,19 @@ impl Services {
         };
         let Some(from) = from else {
             let sight = match reach {
-                None => AssetSight::Tenant,
-                Some(reach) => AssetSight::Within { reach, principals },
+                None => AssetVisibility::Tenant,
+                Some(reach) => AssetVisibility::Within { reach, principals },
             };
             return Ok((scope, sight));
         };
-        let place = self.place_anywhere(caller, from).await?;
+        let place = self.workspace_scope_unchecked(caller, from).await?;
         let namespace = place.namespace.ok_or(Failure::Corrupt("a workspace without a namespace"))?;
         if self.views_namespace(caller, namespace).await? {
             let workspace = caller.rights.allow(Permission::AssetView, &place).then_some(from);
-            return Ok((scope, AssetSight::From { namespace, workspace, principals }));
+            return Ok((scope, AssetVisibility::From { namespace, workspace, principals }));
         }
         if self.stores.asset_grants.holds_any(scope, &principals).await? {
-            return Ok((scope, AssetSight::Within { reach: Reach::default(), principals }));
+            return Ok((scope, AssetVisibility::Within { reach: Reach::default(), principals }));
         }
         Err(Failure::NotFound)
     }
@@ -83,22 +83,22 @@ impl Services {
         id: AssetId,
         from: WorkspaceId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        let place = self.place_anywhere(caller, from).await?;
-        self.asset_seen(caller, operation, id, Some(&place)).await
+        let place = self.workspace_scope_unchecked(caller, from).await?;
+        self.authorize_visible_asset(caller, operation, id, Some(&place)).await
     }
 
     /// The asset as seen from anywhere.
-    pub(crate) async fn asset_anywhere(
+    pub(crate) async fn asset_from_anywhere(
         &self,
         caller: &Caller,
         operation: Operation,
         id: AssetId,
     ) -> Result<(TenantScope, Asset), Failure> {
-        self.asset_seen(caller, operation, id, None).await
+        self.authorize_visible_asset(caller, operation, id, None).await
     }
 
     /// The asset as seen from a workspace if one is named, else from anywhere.
-    pub(crate) async fn asset_perhaps_from(
+    pub(crate) async fn asset_from_optional(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -107,7 +107,7 @@ impl Services {
     ) -> Result<(TenantScope, Asset), Failure> {
         match from {
             Some(from) => self.asset_from(caller, operation, id, from).await,
-            None => self.asset_anywhere(caller, operation, id).await,
+            None => self.asset_from_anywhere(caller, operation, id).await,
         }
     }
 
@@ -123,10 +123,10 @@ impl Services {
         id: AssetId,
         from: Option<WorkspaceId>,
     ) -> Result<(), Failure> {
-        self.asset_perhaps_from(caller, operation, id, from).await.map(|_| ())
+        self.asset_from_optional(caller, operation, id, from).await.map(|_| ())
     }
 
-    async fn asset_seen(
+    async fn authorize_visible_asset(
         &self,
         caller: &Caller,
         operation: Operation,
@@ -148,7 +148,7 @@ impl Services {
             // Platform operators change built-in assets.
             OwnershipTier::PlatformBuiltin => Place::PLATFORM,
         };
-        Ok((gate::enter_seen(caller, operation, &home)?, asset))
+        Ok((gate::authorize_visible(caller, operation, &home)?, asset))
     }
 
     /// Refuses an unknown asset. A hidden asset costs a grant lookup, so an unknown one does too: the response time
@@ -170,7 +170,7 @@ impl Services {
     ) -> Result<bool, Failure> {
         let reach = match from {
             None => {
-                if self.sees_ungranted(caller, asset).await? {
+                if self.sees_without_grant(caller, asset).await? {
                     return Ok(true);
                 }
                 caller.rights.reach(Permission::AssetView).unwrap_or_default()
@@ -193,7 +193,7 @@ impl Services {
     }
 
     /// The assets that the caller sees from anywhere. One query reads their grants.
-    pub(super) async fn seen_among<'a>(
+    pub(super) async fn visible_assets<'a>(
         &self,
         caller: &Caller,
         assets: impl Iterator<Item = &'a Asset> + Send,
@@ -204,7 +204,7 @@ impl Services {
             if seen.contains(&id) || rest.contains(&id) {
                 continue;
             }
-            if self.sees_ungranted(caller, asset).await? {
+            if self.sees_without_grant(caller, asset).await? {
                 seen.insert(id)
             } else {
                 rest.insert(id)
@@ -219,15 +219,15 @@ impl Services {
     }
 
     /// Whether the caller sees an asset from anywhere without a grant.
-    async fn sees_ungranted(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
+    async fn sees_without_grant(&self, caller: &Caller, asset: &Asset) -> Result<bool, Failure> {
         let builtin = asset.ownership_tier == OwnershipTier::PlatformBuiltin;
         let views_something = caller.rights.reach(Permission::AssetView) != Some(Reach::default());
         Ok(builtin && views_something || self.views_namespace(caller, asset.namespace_id).await?)
     }
 
     /// Whether an asset is visible in a workspace for any caller: the releases of its workloads may bind it.
-    pub(crate) async fn is_seen_in(&self, caller: &Caller, asset: &Asset, place: &Place) -> Result<bool, Failure> {
-        if asset.is_seen_from(place.namespace) {
+    pub(crate) async fn is_visible_in(&self, caller: &Caller, asset: &Asset, place: &Place) -> Result<bool, Failure> {
+        if asset.is_visible_from(place.namespace) {
             return Ok(true);
         }
         let here = Reach { workspaces: place.workspace.into_iter().collect(), ..Reach::default() };
@@ -266,7 +266,7 @@ impl Services {
 
     /// A workspace of the caller's tenant, also for a caller that holds only a grant there. Responses must not
     /// reveal whether it exists.
-    async fn place_anywhere(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
+    async fn workspace_scope_unchecked(&self, caller: &Caller, id: WorkspaceId) -> Result<Place, Failure> {
         let scope = TenantScope::of(caller);
         self.stores.access.place(scope, &GrantScope::Workspace(id)).await?.ok_or(Failure::NotFound)
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use fairway_domain::{
     access::{ActorKind, Caller, Permission},
-    execution::{Execution, Guest},
+    execution::{Execution, DelegatedAccess},
     id::ExecutionId,
     release::lane::Lane,
     share_link::{ResultToken, TokenRefusal, is_guest},
@@ -76,11 +76,11 @@ pub(crate) fn lane(
 }
 
 /// The guest access of a run, and the result token of an anonymous submitter.
-pub(crate) fn guest(services: &Services, caller: &Caller, pass: Option<&Pass>) -> (Guest, Option<ResultToken>) {
+pub(crate) fn guest(services: &Services, caller: &Caller, pass: Option<&Pass>) -> (DelegatedAccess, Option<ResultToken>) {
     let nameless = caller.actor.kind() == ActorKind::Anonymous;
     let token = nameless.then(|| ResultToken::of(services.ids.secret()));
     let share_link = pass.map(|pass| pass.link().share_link_id);
-    (Guest { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
+    (DelegatedAccess { share_link, result_token: token.as_ref().map(ResultToken::hash), delegate: None }, token)
 }
 
 impl Services {
@@ -88,7 +88,7 @@ impl Services {
     ///
     /// # Errors
     /// When the client exceeds its rate limit.
-    pub(crate) async fn count_visit(
+    pub(crate) async fn count_workload_request(
         &self,
         scope: TenantScope,
         workload: &Workload,
@@ -99,7 +99,7 @@ impl Services {
     }
 
     /// The refusal of a share link that closed after its request arrived.
-    pub(crate) async fn closed_link(
+    pub(crate) async fn closed_link_refusal(
         &self,
         scope: TenantScope,
         workload: &Workload,

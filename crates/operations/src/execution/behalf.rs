@@ -16,7 +16,7 @@ use fairway_domain::{
 impl Services {
     /// Whether this service may act on behalf of other principals.
     #[must_use]
-    pub fn is_internal_client(&self, actor: &ActorRef) -> bool {
+    pub fn is_delegating_client(&self, actor: &ActorRef) -> bool {
         actor.kind() == ActorKind::Service && self.settings.internal_clients.contains(actor)
     }
 
@@ -26,7 +26,7 @@ impl Services {
     /// # Errors
     /// Not found when one of them does not see the workload; forbidden when one lacks a permission; refused without
     /// a binding.
-    pub(super) async fn enter_on_behalf(
+    pub(super) async fn authorize_delegation(
         &self,
         (client, subject): (&Caller, &Caller),
         chosen: Option<Lane>,

@@ -13,7 +13,7 @@ use fairway_domain::{
     execution::{
         Outcome, Status,
         code::{
-            Came, CodeRequest, GatewayFailure, MOST_AT_ONCE, PreparedGateway, RanScript, SandboxProfile,
+            Came, ScriptRequest, GatewayFailure, MAX_CONCURRENT_PER_TENANT, PreparedGateway, ScriptRun, SandboxProfile,
             SandboxRefusal, Script, ScriptLimits,
         },
         run::{Closed, Outside},
@@ -98,17 +98,17 @@ pub(super) enum Work {
     /// Executes the steps of its plan.
     Steps,
     /// Executes a script.
-    Script(ReadyScript),
+    Script(PreparedScript),
 }
 
 /// A prepared script. Dropping it executes nothing.
-pub(super) struct ReadyScript {
+pub(super) struct PreparedScript {
     script: Script,
     limits: ScriptLimits,
     /// The prepared gateway, unless another request with the same key prepared one: at most one of them executes.
     gateway: Option<Box<dyn PreparedGateway>>,
     /// The tenant's script slot, released at the end.
-    _place: ScriptPlace,
+    _place: ScriptSlot,
 }
 
 /// The active scripts of this process, by tenant.
@@ -134,7 +134,7 @@ struct Seat {
 
 /// A script slot of a tenant; dropping it releases it.
 #[derive(Debug)]
-pub(crate) struct ScriptPlace {
+pub(crate) struct ScriptSlot {
     scripts: Arc<Scripts>,
     tenant: TenantId,
     seat: u64,
@@ -152,7 +152,7 @@ enum Shared {
 
 impl Seat {
     /// Whether a request with this key shares the slot. The statement that claims the key compares the bodies.
-    fn is_for(&self, key: &RequestKey) -> bool {
+    fn is_shared_by(&self, key: &RequestKey) -> bool {
         let of = |key: &RequestKey| (key.key.clone(), key.caller.clone(), key.route.clone());
         self.key.as_ref().is_some_and(|own| of(own) == of(key))
     }
@@ -168,16 +168,16 @@ impl Scripts {
         self: &Arc<Self>,
         tenant: TenantId,
         key: Option<&RequestKey>,
-    ) -> Result<ScriptPlace, RunRefusal> {
-        let place = |seat: u64, shared| ScriptPlace { scripts: Arc::clone(self), tenant, seat, shared };
+    ) -> Result<ScriptSlot, RunRefusal> {
+        let place = |seat: u64, shared| ScriptSlot { scripts: Arc::clone(self), tenant, seat, shared };
         let mut book = self.book();
         let Book { seats, next } = &mut *book;
         let seats = seats.entry(tenant).or_default();
-        if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_for(key))) {
+        if let Some(twin) = seats.iter_mut().find(|seat| key.is_some_and(|key| seat.is_shared_by(key))) {
             twin.held = twin.held.saturating_add(1);
             return Ok(place(twin.number, Shared::WithTwin));
         }
-        if seats.len() >= MOST_AT_ONCE {
+        if seats.len() >= MAX_CONCURRENT_PER_TENANT {
             return Err(RunRefusal::TooManyScripts);
         }
         let number = *next;
@@ -187,7 +187,7 @@ impl Scripts {
     }
 }
 
-impl Drop for ScriptPlace {
+impl Drop for ScriptSlot {
     fn drop(&mut self) {
         let mut book = self.scripts.book();
         let Some(seats) = book.seats.get_mut(&self.tenant) else { return };
@@ -211,17 +211,17 @@ pub(super) const LOST: (Status, Outcome, &str, &str) = (
 
 impl Running {
     /// Executes the script and waits for its result, unless the run is stopped first.
-    pub(super) async fn script(&self, ready: ReadyScript, look: &Notify) -> Closed {
+    pub(super) async fn script(&self, ready: PreparedScript, look: &Notify) -> Closed {
         let services = &self.services;
-        let ReadyScript { script, limits, gateway, _place } = ready;
+        let PreparedScript { script, limits, gateway, _place } = ready;
         let gateway = gateway.unwrap_or_else(|| services.gateway.prepare(script.language, limits));
-        let request = CodeRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
+        let request = ScriptRequest { execution_id: self.acceptance.execution_id, script: &script, limits };
         let began = services.clock.now();
         let came = tokio::select! {
             in_time = timeout(self.time_left, gateway.run(request)) => {
                 in_time.map_or_else(|_| services.gateway.when_given_up().overdue(), Came::Answered)
             }
-            cut = self.keep_lease(look) => Came::Cut(cut),
+            cut = self.renew_lease(look) => Came::Cut(cut),
         };
         let over = services.clock.now();
         let outside = Outside {
@@ -229,7 +229,7 @@ impl Running {
             ids: services.ids.as_ref(),
             redactor: &services.settings.redactor,
         };
-        let ran = RanScript { request, gateway: services.gateway.name(), came, began, over };
+        let ran = ScriptRun { request, gateway: services.gateway.name(), came, began, over };
         ran.close(self.decision.clone(), outside)
     }
 }
@@ -245,7 +245,7 @@ impl Services {
     ) -> Result<Work, RunRefusal> {
         let place = self.scripts.enter(scope.tenant(), key)?;
         let gateway = (place.shared == Shared::No).then(|| self.gateway.prepare(script.language, limits));
-        Ok(Work::Script(ReadyScript { script: script.clone(), limits, gateway, _place: place }))
+        Ok(Work::Script(PreparedScript { script: script.clone(), limits, gateway, _place: place }))
     }
 }
 
@@ -262,7 +262,7 @@ mod tests {
     fn limits_scripts_per_tenant() {
         let scripts = Arc::new(Scripts::default());
         let (one, other) = (TenantId::from(uuid::Uuid::from_u128(1)), TenantId::from(uuid::Uuid::from_u128(2)));
-        let mut held: Vec<ScriptPlace> = (0..MOST_AT_ONCE).map(|_| scripts.enter(one, None).unwrap()).collect();
+        let mut held: Vec<ScriptSlot> = (0..MAX_CONCURRENT_PER_TENANT).map(|_| scripts.enter(one, None).unwrap()).collect();
         assert_eq!(scripts.enter(one, None).unwrap_err(), RunRefusal::TooManyScripts);
         drop(scripts.enter(other, None).unwrap());
         held.pop();

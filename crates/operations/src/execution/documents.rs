@@ -8,7 +8,7 @@ use fairway_domain::{
     access::ActorRef,
     execution::{
         plan::{RunFacts, RunPlan},
-        retrieval::{Lookup, Retrieved, Unretrieved},
+        retrieval::{RetrievalQuery, Retrieved, RetrievalError},
     },
     id::{ReleaseId, RequestId, WorkspaceId},
     knowledge::contract::{AccessMode, Asked, ContractDecision},
@@ -56,7 +56,7 @@ impl<'r> Reader<'r> {
 impl Services {
     /// The decisions of the bound knowledge bases' contracts on an access mode. `None` if the contracts cannot be
     /// read: then retrieval is refused.
-    pub(super) async fn contracts_say(&self, reader: &Reader<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
+    pub(super) async fn contract_decisions_for(&self, reader: &Reader<'_>, mode: AccessMode) -> Option<Vec<ContractDecision>> {
         let bound = reader.plan.knowledge.iter();
         let questions: Vec<ContractQuestion<'_>> = bound
             .map(|bound| ContractQuestion { asset: bound.asset, base: &bound.base, asked: reader.asked(mode) })
@@ -74,8 +74,8 @@ impl Services {
     }
 
     /// Executes a lookup of a run.
-    pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &Lookup) -> Result<Retrieved, Unretrieved> {
-        let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(Unretrieved::Failed("knowledge_base_unknown"))?;
+    pub(super) async fn look_up(&self, reader: &Reader<'_>, lookup: &RetrievalQuery) -> Result<Retrieved, RetrievalError> {
+        let bound = reader.plan.knowledge.get(lookup.knowledge).ok_or(RetrievalError::Failed("knowledge_base_unknown"))?;
         let place = (reader.workspace, reader.environment);
         let served = self.served_revisions(reader.scope, reader.release, place).await.map_err(|error| {
             tracing::warn!(
@@ -84,7 +84,7 @@ impl Services {
                 error = &error as &dyn std::error::Error,
                 "failed to read pinned index revisions; the lookup fails"
             );
-            Unretrieved::Failed(UNAVAILABLE)
+            RetrievalError::Failed(UNAVAILABLE)
         })?;
         let request = RetrievalRequest {
             asset: bound.asset,
@@ -102,8 +102,8 @@ impl Services {
             Ok(Retrieval { decision, index_revision, strategy, chunks, capped, retrieved_at, asset: _, embedded }) => {
                 Ok(Retrieved { decision, index_revision, strategy, chunks, capped, embedded, retrieved_at })
             }
-            Err(RetrievalFailure::Refused(decision)) => Err(Unretrieved::Refused(Box::new(decision))),
-            Err(RetrievalFailure::NoRoute(refused)) => Err(Unretrieved::NoRoute(refused)),
+            Err(RetrievalFailure::Refused(decision)) => Err(RetrievalError::Refused(Box::new(decision))),
+            Err(RetrievalFailure::NoRoute(refused)) => Err(RetrievalError::NoRoute(refused)),
             Err(failure) => {
                 let code = failure.code().unwrap_or(UNAVAILABLE);
                 tracing::warn!(
@@ -112,7 +112,7 @@ impl Services {
                     error = &failure as &dyn std::error::Error,
                     "failed to search a knowledge base; the lookup fails"
                 );
-                Err(Unretrieved::Failed(code))
+                Err(RetrievalError::Failed(code))
             }
         }
     }

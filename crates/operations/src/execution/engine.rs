@@ -5,19 +5,19 @@ mod stream_sink;
 use super::{documents::Reader, large_runs::Reservation};
 use crate::{Services, once::ATTEMPTS};
 use fairway_domain::{
-    asset::content::tool::Repeat,
+    asset::content::tool::RepeatSafety,
     execution::{
         StepRecord,
         dispatch::Held,
-        progress::{KeptAnswer, Progress, RunEvent, events_of_steps},
-        provider::{Completion, EmbeddingCall, Listener, ProviderError, ProviderFailure, RoutePoint},
+        progress::{StoredAnswer, Progress, RunEvent, events_of_step_records},
+        provider::{Completion, EmbeddingCall, DeltaListener, ProviderError, ProviderFailure, RoutePoint},
         routing::{Answer, Attempt, Question, Wanted},
-        run::{Cut, Recollection, Run, Turn},
-        tool::{McpError, Outgoing, ToolFailure, ToolRequest, ToolResult},
+        run::{Cut, History, Run, Turn},
+        tool::{McpError, ToolTarget, ToolFailure, ToolRequest, ToolResult},
     },
     flow::Step,
     knowledge::contract::AccessMode,
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -27,7 +27,7 @@ use std::{
     sync::{Arc, OnceLock, atomic::Ordering},
     time::Duration,
 };
-use stream_sink::{Aloud, Part};
+use stream_sink::{StreamSink, Part};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep},
@@ -37,7 +37,7 @@ use tokio::{
 const PARTS: usize = 1_024;
 /// Number of answer events that are stored after the short pause; later ones wait for the long pause. A run has room
 /// for thirty thousand.
-const OFTEN: u32 = 200;
+const SHORT_PAUSES: u32 = 200;
 const SHORT_PAUSE: Duration = Duration::from_millis(20);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 
@@ -48,7 +48,7 @@ pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// When a run's progress is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Keeping {
+pub(super) enum CheckpointPolicy {
     /// Before the next call only, so that a run with one call needs no additional commit. No client follows the run.
     BeforeAsking,
     /// Before the next call with all events so far; the rest with the end. For runs that clients follow or workers
@@ -62,7 +62,7 @@ pub(super) struct Came {
     /// Position of the last stored progress record.
     pub(super) pieces: u16,
     /// Stored answers of providers.
-    pub(super) answers: VecDeque<KeptAnswer>,
+    pub(super) answers: VecDeque<StoredAnswer>,
     /// Stored events without model output: a repeated model call produces other output.
     pub(super) told: VecDeque<RunEvent>,
     /// Whether the last event is a part of an incomplete answer.
@@ -83,25 +83,25 @@ impl Came {
 }
 
 /// Records the progress of one run.
-pub(super) struct Keeper<'s> {
+pub(super) struct ProgressRecorder<'s> {
     services: &'s Services,
     scope: TenantScope,
     held: Held,
-    keeping: Keeping,
+    keeping: CheckpointPolicy,
     came: Came,
     /// An answer that is not stored yet.
-    answer: Option<KeptAnswer>,
+    answer: Option<StoredAnswer>,
     /// Whether the last answer was replayed.
     replays: bool,
     /// The slot for the run's reservation.
     reservation: Option<&'s OnceLock<Arc<Reservation>>>,
 }
 
-impl<'s> Keeper<'s> {
+impl<'s> ProgressRecorder<'s> {
     pub(super) const fn new(
         services: &'s Services,
         (scope, held): (TenantScope, Held),
-        keeping: Keeping,
+        keeping: CheckpointPolicy,
         came: Came,
     ) -> Self {
         Self { services, scope, held, keeping, came, answer: None, replays: false, reservation: None }
@@ -115,7 +115,7 @@ impl<'s> Keeper<'s> {
 
     /// Acquires a reservation for a run that is about to create large values. The run's deadline bounds the wait.
     async fn reserve(&mut self) -> Result<(), Cut> {
-        self.answered_last().await?;
+        self.store_pending_answer().await?;
         let reserved = self.services.large_runs.reserve_paused(self.scope).await.map_err(|_| Cut::Overdue)?;
         if let Some(reservation) = self.reservation {
             reservation.get_or_init(|| Arc::new(reserved));
@@ -146,10 +146,10 @@ impl<'s> Keeper<'s> {
     }
 
     /// The remaining progress at the end of a run.
-    pub(super) fn last_piece(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
+    pub(super) fn last_record(&mut self, events: Vec<RunEvent>) -> Option<Progress> {
         match self.keeping {
-            Keeping::BeforeAsking => None,
-            Keeping::Telling => {
+            CheckpointPolicy::BeforeAsking => None,
+            CheckpointPolicy::Telling => {
                 let unstored = self.news(events);
                 (!unstored.is_empty()).then(|| Progress { answer: None, ..self.piece(unstored) })
             }
@@ -158,9 +158,9 @@ impl<'s> Keeper<'s> {
 
     /// The last progress record of a run whose answer awaits review, with the review event. A run without stored
     /// progress stores its step events first, so that event numbers stay the same at the end.
-    pub(super) fn review_piece(&mut self, last: Option<Progress>, steps: &[StepRecord]) -> Progress {
+    pub(super) fn review_record(&mut self, last: Option<Progress>, steps: &[StepRecord]) -> Progress {
         let mut piece = last.unwrap_or_else(|| {
-            let events = if self.came.pieces == 0 { events_of_steps(steps) } else { Vec::new() };
+            let events = if self.came.pieces == 0 { events_of_step_records(steps) } else { Vec::new() };
             Progress { answer: None, ..self.piece(events) }
         });
         piece.events.push(RunEvent::awaiting_review(self.held.execution_id));
@@ -169,20 +169,20 @@ impl<'s> Keeper<'s> {
 
     /// The stored answer to a step's call.
     fn known(&mut self, step: Option<&str>) -> Option<Answer> {
-        let first = self.next_known(step)?;
-        first.answer().or_else(|| self.go_another_way())
+        let first = self.next_replayed(step)?;
+        first.answer().or_else(|| self.discard_replay())
     }
 
     /// The next stored answer, if it belongs to this step.
-    fn next_known(&mut self, step: Option<&str>) -> Option<KeptAnswer> {
+    fn next_replayed(&mut self, step: Option<&str>) -> Option<StoredAnswer> {
         let first = self.came.answers.pop_front();
         self.replays = first.is_some();
         let first = first?;
-        if step == Some(first.step_id.as_str()) { Some(first) } else { self.go_another_way() }
+        if step == Some(first.step_id.as_str()) { Some(first) } else { self.discard_replay() }
     }
 
     /// Discards the stored answers: the resumed run took another path.
-    fn go_another_way<T>(&mut self) -> Option<T> {
+    fn discard_replay<T>(&mut self) -> Option<T> {
         self.came.answers.clear();
         self.replays = false;
         None
@@ -198,22 +198,22 @@ impl<'s> Keeper<'s> {
     ) -> Result<ToolResult, Cut> {
         let step = run.asking().map(|step| step.id.clone());
         let replayed = self.replays;
-        if let Some(kept) = self.next_known(step.as_deref()).and_then(KeptAnswer::tool) {
+        if let Some(kept) = self.next_replayed(step.as_deref()).and_then(StoredAnswer::tool) {
             return Ok(kept);
         }
-        let result = if replayed && request.repeat == Repeat::Unsafe {
+        let result = if replayed && request.repeat == RepeatSafety::Unsafe {
             Err(ToolFailure::OutcomeUnknown)
         } else {
             // Progress is stored before the call: a worker that resumes the run then knows that the call may have
             // happened.
-            self.before_asking(run).await?;
+            self.checkpoint(run).await?;
             match &request.call {
-                Outgoing::Address(call) => {
-                    self.services.call_outward(self.scope, call).await.map_err(ToolFailure::Call)
+                ToolTarget::Address(call) => {
+                    self.services.send_call(self.scope, call).await.map_err(ToolFailure::Call)
                 }
-                Outgoing::Server(call) => match self.services.use_tool(self.scope, call).await {
+                ToolTarget::Server(call) => match self.services.use_tool(self.scope, call).await {
                     Err(McpError::Drifted(found)) => {
-                        self.services.say_drifted(call, found.as_ref(), (self.held.execution_id, reader)).await?;
+                        self.services.record_drift(call, found.as_ref(), (self.held.execution_id, reader)).await?;
                         Err(ToolFailure::Drifted(found))
                     }
                     Err(McpError::Call(error)) => Err(ToolFailure::Call(error)),
@@ -221,27 +221,27 @@ impl<'s> Keeper<'s> {
                 },
             }
         };
-        self.answer = step.map(|step| KeptAnswer::of_tool(&step, &result));
+        self.answer = step.map(|step| StoredAnswer::of_tool(&step, &result));
         Ok(result)
     }
 
     /// Reads the run's conversation. A resumed run has used it for its stored answers already.
-    async fn recall(&self, reader: &Reader<'_>) -> Recollection {
+    async fn recall(&self, reader: &Reader<'_>) -> History {
         match self.services.recall(reader).await {
-            Recollection::Read(decisions, recalled) if !self.came.answers.is_empty() => {
-                Recollection::ReadAgain(decisions, recalled)
+            History::Read(decisions, recalled) if !self.came.answers.is_empty() => {
+                History::ReadAgain(decisions, recalled)
             }
-            recollection @ (Recollection::Read(..) | Recollection::ReadAgain(..) | Recollection::Unavailable) => {
+            recollection @ (History::Read(..) | History::ReadAgain(..) | History::Unavailable) => {
                 recollection
             }
         }
     }
 
     /// Calls the model, and stores its output while it is generated.
-    async fn ask_aloud(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
+    async fn call_streaming(&mut self, question: &Question, step: &Step) -> Result<Answer, Cut> {
         let (sender, mut parts) = mpsc::unbounded_channel();
         let services = self.services;
-        let completion = async move { services.ask(question, Some(&Aloud::over(sender))).await };
+        let completion = async move { services.ask(question, Some(&StreamSink::over(sender))).await };
         tokio::pin!(completion);
         let restarted_event = || RunEvent::step_started(&step.id, step.kind.as_str());
         let mut events: Vec<RunEvent> = mem::take(&mut self.came.broke_off).then(restarted_event).into_iter().collect();
@@ -277,7 +277,7 @@ impl<'s> Keeper<'s> {
             stored = stored.saturating_add(1);
             // Parts that arrive during the pause share a commit.
             if answer.is_none() {
-                let pause = sleep(if stored < OFTEN { SHORT_PAUSE } else { LONG_PAUSE });
+                let pause = sleep(if stored < SHORT_PAUSES { SHORT_PAUSE } else { LONG_PAUSE });
                 tokio::select! {
                     done = &mut completion => answer = Some(done),
                     () = pause => {}
@@ -290,17 +290,17 @@ impl<'s> Keeper<'s> {
         }
     }
 
-    async fn before_asking(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
+    async fn checkpoint(&mut self, run: &mut Run<'_>) -> Result<(), Cut> {
         let events = run.take_events();
         let unstored = self.news(events);
-        if self.answer.is_none() && (self.keeping == Keeping::BeforeAsking || unstored.is_empty()) {
+        if self.answer.is_none() && (self.keeping == CheckpointPolicy::BeforeAsking || unstored.is_empty()) {
             return Ok(());
         }
         self.keep(unstored).await
     }
 
     /// Stores the last answer before long computation.
-    pub(super) async fn answered_last(&mut self) -> Result<(), Cut> {
+    pub(super) async fn store_pending_answer(&mut self) -> Result<(), Cut> {
         if self.answer.is_none() { Ok(()) } else { self.keep(Vec::new()).await }
     }
 
@@ -312,7 +312,7 @@ impl<'s> Keeper<'s> {
         loop {
             match self.services.stores.executions.advance(self.scope, self.held, &piece).await {
                 Ok(()) => {
-                    self.services.signal(Signal::Progress(self.held.execution_id));
+                    self.services.signal(Wakeup::Progress(self.held.execution_id));
                     return Ok(());
                 }
                 Err(CommitError::Store(error)) if Instant::now() + pause < until => {
@@ -342,14 +342,14 @@ impl<'s> Keeper<'s> {
 pub(super) async fn run_to_end(
     run: &mut Run<'_>,
     mut turn: Turn,
-    recorder: &mut Keeper<'_>,
+    recorder: &mut ProgressRecorder<'_>,
     reader: &Reader<'_>,
 ) -> Option<Cut> {
     loop {
         let question = match turn {
             Turn::Ask(question) => question,
             Turn::Check => {
-                turn = run.checked(recorder.services.contracts_say(reader, AccessMode::Retrieve).await);
+                turn = run.checked(recorder.services.contract_decisions_for(reader, AccessMode::Retrieve).await);
                 continue;
             }
             Turn::Recall => {
@@ -357,10 +357,10 @@ pub(super) async fn run_to_end(
                 continue;
             }
             Turn::LookUp(lookup) => {
-                if let Err(cut) = recorder.before_asking(run).await {
+                if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                turn = run.looked_up(recorder.services.look_up(reader, &lookup).await);
+                turn = run.on_documents(recorder.services.look_up(reader, &lookup).await);
                 continue;
             }
             Turn::CallTool(request) => {
@@ -374,7 +374,7 @@ pub(super) async fn run_to_end(
                 let mut result = recorder.services.look_briefly(&check);
                 if result.is_none() {
                     // The last answer is stored before long computation.
-                    if recorder.answered_last().await.is_err() {
+                    if recorder.store_pending_answer().await.is_err() {
                         return Some(Cut::LeaseLost);
                     }
                     result = recorder.services.look(reader.scope, *check).await;
@@ -383,17 +383,17 @@ pub(super) async fn run_to_end(
                 continue;
             }
             Turn::CheckSchema(check) => {
-                if recorder.answered_last().await.is_err() {
+                if recorder.store_pending_answer().await.is_err() {
                     return Some(Cut::LeaseLost);
                 }
-                turn = run.schema_checked(recorder.services.check_schema(reader.scope, *check).await);
+                turn = run.on_schema_check(recorder.services.check_schema(reader.scope, *check).await);
                 continue;
             }
             Turn::Hook(call) => {
-                if let Err(cut) = recorder.before_asking(run).await {
+                if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                turn = run.hooked(recorder.services.ask_hook(reader.scope, &call).await);
+                turn = run.hooked(recorder.services.call_hook(reader.scope, &call).await);
                 continue;
             }
             Turn::Reserve => {
@@ -409,18 +409,18 @@ pub(super) async fn run_to_end(
         let (answer, kept) = match recorder.known(step.map(|step| step.id.as_str())) {
             Some(known) => (known, None),
             None => {
-                if let Err(cut) = recorder.before_asking(run).await {
+                if let Err(cut) = recorder.checkpoint(run).await {
                     return Some(cut);
                 }
-                let streamed_step = step.filter(|_| question.is_shown && recorder.keeping == Keeping::Telling);
+                let streamed_step = step.filter(|_| question.is_shown && recorder.keeping == CheckpointPolicy::Telling);
                 let answer = match streamed_step {
-                    Some(step) => match recorder.ask_aloud(&question, step).await {
+                    Some(step) => match recorder.call_streaming(&question, step).await {
                         Ok(answer) => answer,
                         Err(cut) => return Some(cut),
                     },
                     None => recorder.services.ask(&question, None).await,
                 };
-                let kept = step.map(|step| KeptAnswer::of(&step.id, &answer));
+                let kept = step.map(|step| StoredAnswer::of(&step.id, &answer));
                 (answer, kept)
             }
         };
@@ -432,7 +432,7 @@ pub(super) async fn run_to_end(
 
 impl Services {
     /// Calls the routes in order until one answers or none is left.
-    async fn ask(&self, question: &Question, aloud: Option<&Aloud>) -> Answer {
+    async fn ask(&self, question: &Question, aloud: Option<&StreamSink>) -> Answer {
         let mut attempts: Vec<Attempt> = Vec::new();
         let mut failure = ProviderError::UnknownAccount;
         while let Some(next) = question.next(&attempts) {
@@ -442,7 +442,7 @@ impl Services {
             }
             let began = Instant::now();
             let answer = match &question.wanted {
-                Wanted::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn Listener)).await,
+                Wanted::Words => self.provider.complete(&call, aloud.map(|aloud| aloud as &dyn DeltaListener)).await,
                 Wanted::Vector(text) => self.vector(call.route, text).await,
             };
             let attempt =
@@ -485,4 +485,4 @@ impl Services {
 }
 
 /// Maximum number of decisions on a run before it is left to a later attempt.
-pub(super) const DECISIONS: usize = ATTEMPTS + 1;
+pub(super) const MAX_DECISIONS: usize = ATTEMPTS + 1;

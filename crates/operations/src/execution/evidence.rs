@@ -16,7 +16,7 @@ use fairway_domain::{
     },
     id::{ApprovalId, ArtifactId, ExecutionId, ReleaseId, WorkloadId, WorkspaceId},
     share_link::TokenHash,
-    store::{Listed, Paging},
+    store::{Page, PageRequest},
     tenant::TenantScope,
     time::Timestamp,
 };
@@ -75,7 +75,7 @@ impl Services {
         token: Option<&TokenHash>,
     ) -> Result<ReadExecution, Failure> {
         let execution = self.read_execution(caller, id, token).await?;
-        let place = self.place_of_run(caller, &execution).await?;
+        let place = self.scope_of_run(caller, &execution).await?;
         let steps = match gate::enter(caller, Operation::ReadExecution, &place) {
             Ok(scope) => Some(self.stores.executions.steps(scope, id).await?),
             Err(_) => None,
@@ -109,7 +109,7 @@ impl Services {
         // A large output waits for memory, so the server reads it only for callers who may see it.
         let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { execution, is_output_left_out } = state;
-        match self.enter_as(caller, &execution, token, operation).await? {
+        match self.authorize_run_access(caller, &execution, token, operation).await? {
             Own::Yes if is_output_left_out => {
                 let execution = self.stores.executions.find(scope, id).await?.ok_or(Failure::NotFound)?;
                 Ok((execution, Own::Yes))
@@ -123,7 +123,7 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see it.
-    pub(super) async fn enter_as(
+    pub(super) async fn authorize_run_access(
         &self,
         caller: &Caller,
         execution: &Execution,
@@ -134,7 +134,7 @@ impl Services {
         if is_submitter(caller, execution) || self.is_result_token(scope, execution.execution_id, token).await? {
             return Ok(Own::Yes);
         }
-        let place = self.place_of_run(caller, execution).await?;
+        let place = self.scope_of_run(caller, execution).await?;
         gate::enter(caller, operation, &place)?;
         Ok(Own::No)
     }
@@ -157,9 +157,9 @@ impl Services {
         &self,
         caller: &Caller,
         query: ExecutionQuery,
-        page: Paging,
-    ) -> Result<Listed<Execution>, Failure> {
-        let (scope, reach) = gate::enter_list(caller, Operation::ListExecutions)?;
+        page: PageRequest,
+    ) -> Result<Page<Execution>, Failure> {
+        let (scope, reach) = gate::authorize_list(caller, Operation::ListExecutions)?;
         let ExecutionQuery { workload_id: workload, release_id: release, status, since, until } = query;
         let filter = ExecutionFilter { workload, release, status, since, until, reach };
         Ok(self.stores.executions.list(scope, &filter, page).await?)
@@ -171,9 +171,9 @@ impl Services {
     /// Not found when the caller may not see executions in that scope; forbidden when it is the submitter.
     pub async fn evidence(&self, caller: &Caller, id: ExecutionId) -> Result<EvidenceRecord, Failure> {
         let scope = TenantScope::of(caller);
-        self.enter_run(caller, Operation::ReadEvidenceGraph, id).await?;
+        self.authorize_run_lookup(caller, Operation::ReadEvidenceGraph, id).await?;
         let mut record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
-        let place = self.enter_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
+        let place = self.authorize_evidence(caller, &record.execution, Operation::ReadEvidenceGraph).await?;
         match disclosure(caller, &place) {
             Disclosure::Summary => {
                 record.retrievals.iter_mut().for_each(|retrieval| retrieval.query = None);
@@ -199,10 +199,10 @@ impl Services {
         document: (ExecutionId, ArtifactId),
     ) -> Result<ArtifactDocument, Failure> {
         let scope = TenantScope::of(caller);
-        self.enter_run(caller, Operation::ReadEvidenceArtifact, document.0).await?;
+        self.authorize_run_lookup(caller, Operation::ReadEvidenceArtifact, document.0).await?;
         let found = self.stores.executions.artifact(scope, document).await?;
         let (execution, mut artifact) = found.ok_or(Failure::NotFound)?;
-        let place = self.enter_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
+        let place = self.authorize_evidence(caller, &execution, Operation::ReadEvidenceArtifact).await?;
         if disclosure(caller, &place) == Disclosure::Summary {
             artifact.payload_withheld |= artifact.payload.take().is_some();
         }
@@ -220,24 +220,24 @@ impl Services {
         page: (LineageFilter, u32, u32),
     ) -> Result<(LineagePage, Disclosure), Failure> {
         let scope = TenantScope::of(caller);
-        self.enter_run(caller, Operation::ReadContextLineage, id).await?;
+        self.authorize_run_lookup(caller, Operation::ReadContextLineage, id).await?;
         let lineage = self.stores.executions.lineage(scope, id, page).await?.ok_or(Failure::NotFound)?;
         if lineage.execution.workspace_id != workspace {
             return Err(Failure::NotFound);
         }
-        let place = self.enter_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
+        let place = self.authorize_evidence(caller, &lineage.execution, Operation::ReadContextLineage).await?;
         Ok((lineage, disclosure(caller, &place)))
     }
 
     /// The resource scope of a run whose evidence the caller may read. A submitter gets a refusal that names the
     /// permission.
-    async fn enter_evidence(
+    async fn authorize_evidence(
         &self,
         caller: &Caller,
         execution: &Execution,
         operation: Operation,
     ) -> Result<Place, Failure> {
-        let place = self.place_of_run(caller, execution).await?;
+        let place = self.scope_of_run(caller, execution).await?;
         match gate::enter(caller, operation, &place) {
             Ok(_) => Ok(place),
             Err(Failure::NotFound) if is_submitter(caller, execution) => {
@@ -249,17 +249,17 @@ impl Services {
 
     /// Authorizes access to a run before its data is read. A full read takes longer than a failed lookup, and its
     /// response time would reveal that the run exists. The operation decides on a submitter's own run.
-    async fn enter_run(&self, caller: &Caller, operation: Operation, id: ExecutionId) -> Result<(), Failure> {
+    async fn authorize_run_lookup(&self, caller: &Caller, operation: Operation, id: ExecutionId) -> Result<(), Failure> {
         if caller.rights.reach(Permission::ExecutionView).is_none() {
             return Ok(());
         }
         let home = self.stores.executions.home(TenantScope::of(caller), id).await?.ok_or(Failure::NotFound)?;
-        let place = self.place_of_workload(caller, home.workspace, home.workload).await?;
+        let place = self.scope_of_workload(caller, home.workspace, home.workload).await?;
         if home.submitter == caller.actor { Ok(()) } else { gate::enter(caller, operation, &place).map(|_| ()) }
     }
 
-    pub(crate) async fn place_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
-        self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await
+    pub(crate) async fn scope_of_run(&self, caller: &Caller, execution: &Execution) -> Result<Place, Failure> {
+        self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await
     }
 }
 

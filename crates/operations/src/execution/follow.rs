@@ -1,13 +1,13 @@
 //! Event streams of runs: waiting for the end of a run, and reading its stored events.
 
 use super::evidence::Own;
-use crate::{Failure, Services, access::Operation, signal::Following};
+use crate::{Failure, Services, access::Operation, signal::RunSubscription};
 use fairway_domain::{
     access::Caller,
     execution::{
         Execution, Status,
         ports::{EventPage, RunState},
-        progress::{RunEvent, told_afterwards},
+        progress::{RunEvent, events_of_stored_steps},
     },
     id::ExecutionId,
     share_link::{TokenHash, is_guest},
@@ -23,7 +23,7 @@ const EVERY: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// The number of the first event of a run.
-const BEGINNING: usize = 1;
+const FIRST_EVENT: usize = 1;
 
 /// The events of a run since the last read.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl Services {
 
     /// Subscribes to stored events of a run.
     #[must_use]
-    pub fn follow(&self, id: ExecutionId) -> Following {
+    pub fn follow(&self, id: ExecutionId) -> RunSubscription {
         self.signals.follow(id)
     }
 
@@ -104,7 +104,7 @@ impl Services {
         // The state is read before the events, so that events stored with the end are not missed.
         let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
         let RunState { mut execution, is_output_left_out } = state;
-        let own = self.enter_as(caller, &execution, token, Operation::ReadExecutionEvents).await?;
+        let own = self.authorize_run_access(caller, &execution, token, Operation::ReadExecutionEvents).await?;
         if own == Own::No {
             execution.output = None;
         }
@@ -115,7 +115,7 @@ impl Services {
         let piece = pieces.last().map_or(cursor.piece, |last| last.position);
         let mut told: Vec<RunEvent> = pieces.into_iter().flat_map(|piece| piece.events).collect();
         if piece == 0 && execution.outcome.is_some() {
-            told = told_afterwards(&self.stores.executions.steps(scope, id).await?);
+            told = events_of_stored_steps(&self.stores.executions.steps(scope, id).await?);
         }
         if own == Own::No {
             // A withheld event keeps its number, so that numbers agree for all callers.
@@ -125,9 +125,9 @@ impl Services {
         // A run that ended in the queue never started. Its first number stays reserved for the same reason.
         let began = !(told.is_empty() && piece == 0 && execution.outcome.is_some());
         if cursor.events == 0 && began {
-            events.push((BEGINNING, RunEvent::started(&execution)));
+            events.push((FIRST_EVENT, RunEvent::started(&execution)));
         }
-        let before = cursor.events.max(BEGINNING);
+        let before = cursor.events.max(FIRST_EVENT);
         let last = before.saturating_add(told.len());
         events.extend((before.saturating_add(1)..).zip(told));
         *cursor = Heard { piece, events: last };
@@ -144,7 +144,7 @@ impl Services {
     ///
     /// # Errors
     /// Not found when the caller may not see the run; throttled beyond the rate limit.
-    pub async fn count_visit_to_run(
+    pub async fn count_run_request(
         &self,
         caller: &Caller,
         (id, token): (ExecutionId, Option<&TokenHash>),
@@ -157,8 +157,8 @@ impl Services {
         let scope = TenantScope::of(caller);
         let state = self.stores.executions.state(scope, id).await?.ok_or(Failure::NotFound)?;
         let execution = state.execution;
-        self.enter_as(caller, &execution, token, Operation::ReadExecution).await?;
+        self.authorize_run_access(caller, &execution, token, Operation::ReadExecution).await?;
         let Some(workload) = self.stores.workloads.find(scope, execution.workload_id).await? else { return Ok(()) };
-        self.count_visit(scope, &workload, Some(address)).await
+        self.count_workload_request(scope, &workload, Some(address)).await
     }
 }

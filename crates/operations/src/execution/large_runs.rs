@@ -52,18 +52,18 @@ pub(crate) struct LargeRuns {
 }
 
 /// Number of waiting runs of each tenant.
-type Waiters = Arc<Mutex<HashMap<TenantId, Waits>>>;
+type Waiters = Arc<Mutex<HashMap<TenantId, WaitCounts>>>;
 
 /// Runs of one tenant that wait for a reservation.
 #[derive(Clone, Copy, Default)]
-struct Waits {
+struct WaitCounts {
     /// Claimed runs with large inputs that have not started.
     claimed: usize,
     /// Started runs that are about to create large values.
     paused: usize,
 }
 
-impl Waits {
+impl WaitCounts {
     const fn count(&mut self, stage: Stage) -> &mut usize {
         match stage {
             Stage::Claimed => &mut self.claimed,
@@ -173,7 +173,7 @@ impl Services {
             reserved = self.large_runs.reserve_claimed(claimed.scope, claimed.time_left) => {
                 reserved.map_err(|_| Cut::Overdue)
             }
-            cut = self.keep_lease((claimed.scope, held), look, &cancelled_by) => Err(cut),
+            cut = self.renew_lease((claimed.scope, held), look, &cancelled_by) => Err(cut),
         };
         claimed.time_left = claimed.time_left.saturating_sub(since.elapsed());
         claimed.cancelled_by = cancelled_by.into_inner().or(claimed.cancelled_by.take());
@@ -200,7 +200,7 @@ pub(super) fn is_large(inputs: &str) -> bool {
     inputs.len() > SMALL_RUN_BYTES || max_heap_bytes(inputs.as_bytes()) > SMALL_RUN_BYTES
 }
 
-fn lock(waiting: &Mutex<HashMap<TenantId, Waits>>) -> MutexGuard<'_, HashMap<TenantId, Waits>> {
+fn lock(waiting: &Mutex<HashMap<TenantId, WaitCounts>>) -> MutexGuard<'_, HashMap<TenantId, WaitCounts>> {
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

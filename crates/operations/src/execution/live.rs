@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 #[derive(Debug)]
-struct Live {
+struct Entry {
     scope: TenantScope,
     lease: Uuid,
     look: Arc<Notify>,
@@ -17,11 +17,11 @@ struct Live {
 
 /// The active runs of this process with their leases.
 #[derive(Debug, Default)]
-pub(crate) struct LiveRuns(Mutex<Book>);
+pub(crate) struct ActiveRuns(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    runs: HashMap<ExecutionId, Live>,
+    runs: HashMap<ExecutionId, Entry>,
     /// Number of claims in flight.
     taking: usize,
     /// Whether new claims are refused.
@@ -30,15 +30,15 @@ struct Book {
 
 /// The registration of an active run; dropping it removes the run.
 #[derive(Debug)]
-pub(crate) struct AtWork {
-    of: Arc<LiveRuns>,
+pub(crate) struct ActiveGuard {
+    of: Arc<ActiveRuns>,
     id: ExecutionId,
     lease: Uuid,
     /// Notified when the run has to check its lease.
     pub(crate) look: Arc<Notify>,
 }
 
-impl Drop for AtWork {
+impl Drop for ActiveGuard {
     fn drop(&mut self) {
         let mut book = self.of.book();
         if book.runs.get(&self.id).is_some_and(|live| live.lease == self.lease) {
@@ -49,7 +49,7 @@ impl Drop for AtWork {
 
 /// A claim in flight: its runs are not yet registered.
 #[derive(Debug)]
-pub(crate) struct Taking(Arc<LiveRuns>);
+pub(crate) struct Taking(Arc<ActiveRuns>);
 
 impl Drop for Taking {
     fn drop(&mut self) {
@@ -58,17 +58,17 @@ impl Drop for Taking {
     }
 }
 
-impl LiveRuns {
+impl ActiveRuns {
     fn book(&self) -> MutexGuard<'_, Book> {
         // A panic elsewhere leaves the state consistent: each change is one call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a run before or while it executes.
-    pub(crate) fn enter(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> AtWork {
+    pub(crate) fn enter(self: &Arc<Self>, scope: TenantScope, id: ExecutionId, lease: Uuid) -> ActiveGuard {
         let look = Arc::new(Notify::new());
-        self.book().runs.insert(id, Live { scope, lease, look: Arc::clone(&look) });
-        AtWork { of: Arc::clone(self), id, lease, look }
+        self.book().runs.insert(id, Entry { scope, lease, look: Arc::clone(&look) });
+        ActiveGuard { of: Arc::clone(self), id, lease, look }
     }
 
     /// Registers a claim; `None` during shutdown.
@@ -92,7 +92,7 @@ impl LiveRuns {
         }
     }
 
-    pub(crate) fn look_at_all(&self) {
+    pub(crate) fn recheck_all(&self) {
         self.book().runs.values().for_each(|live| live.look.notify_one());
     }
 
@@ -102,7 +102,7 @@ impl LiveRuns {
         book.runs.is_empty() && book.taking == 0
     }
 
-    pub(crate) fn take_all(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
+    pub(crate) fn drain(&self) -> Vec<(TenantScope, ExecutionId, Uuid)> {
         self.book().runs.drain().map(|(id, live)| (live.scope, id, live.lease)).collect()
     }
 }

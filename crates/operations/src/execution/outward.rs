@@ -9,7 +9,7 @@ use fairway_domain::{
     asset::content::mcp_server::ToolPin,
     audit::Stamp,
     execution::{
-        outward::{OutwardCall, OutwardError},
+        outward::{OutwardCall, HttpCallError},
         run::Cut,
         tool::{McpCall, McpError},
     },
@@ -22,31 +22,31 @@ use tokio::time::{Instant, sleep};
 
 impl Services {
     /// Sends an HTTP call once.
-    pub(super) async fn call_outward(&self, scope: TenantScope, call: &OutwardCall) -> Result<Value, OutwardError> {
-        self.outward.call(&self.whose_secrets(scope).await?, call).await
+    pub(super) async fn send_call(&self, scope: TenantScope, call: &OutwardCall) -> Result<Value, HttpCallError> {
+        self.outward.call(&self.secret_namespace(scope).await?, call).await
     }
 
     /// Calls a tool of an MCP server once, if it matches its pin.
     pub(super) async fn use_tool(&self, scope: TenantScope, call: &McpCall) -> Result<Value, McpError> {
-        self.outward.use_tool(&self.whose_secrets(scope).await?, call).await
+        self.outward.use_tool(&self.secret_namespace(scope).await?, call).await
     }
 
     /// The namespace of a tenant's secrets: its slug.
-    async fn whose_secrets(&self, scope: TenantScope) -> Result<Slug, OutwardError> {
+    async fn secret_namespace(&self, scope: TenantScope) -> Result<Slug, HttpCallError> {
         let tenant = self.stores.tenants.find(scope).await.map_err(|error| {
             tracing::error!(
                 tenant_id = %scope.tenant(),
                 error = &error as &dyn std::error::Error,
                 "failed to read the tenant of a call; the call fails"
             );
-            OutwardError::Unprepared
+            HttpCallError::Unprepared
         })?;
-        Ok(tenant.ok_or(OutwardError::Unprepared)?.slug)
+        Ok(tenant.ok_or(HttpCallError::Unprepared)?.slug)
     }
 
     /// Commits the fact that a tool differs from its pin, with retries for the duration of a lease: the run does not
     /// continue without it.
-    pub(super) async fn say_drifted(
+    pub(super) async fn record_drift(
         &self,
         call: &McpCall,
         found: Option<&ToolPin>,

@@ -3,7 +3,7 @@
 use crate::{
     Failure, Services,
     access::Claims,
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
     cache::{InFlight, MAX_BYTES, caller_bytes, claims_bytes, entry_bytes, weighed},
 };
 use fairway_domain::{
@@ -18,8 +18,8 @@ use fairway_domain::{
     execution::{
         code::SandboxProfile,
         plan::{BoundAsset, BoundServer, BoundTool, RunPlan, Source},
-        ports::RuntimeEntry,
-        retrieval::BoundKnowledge,
+        ports::WorkloadWithDeployment,
+        retrieval::BoundKnowledgeBase,
         routing::Routing,
     },
     flow::Flow,
@@ -27,8 +27,8 @@ use fairway_domain::{
     hook::{Hook, Hooks},
     id::{ReleaseId, TenantId, WorkloadId},
     knowledge::KnowledgeBase,
-    memory::{BoundMemory, Remembering},
-    release::{Binding, Release, reference::meant_by},
+    memory::{BoundMemory, MemoryConfig},
+    release::{Binding, Release, reference::resolve},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
@@ -40,9 +40,9 @@ use std::sync::Arc;
 
 /// Estimated memory of a plan per byte of its source text. Compiled patterns and schemas are unrelated to their text
 /// size and count separately.
-const PARSED: usize = 4;
+const TEXT_FACTOR: usize = 4;
 /// Memory of a plan besides its bound content, in bytes of text.
-pub(crate) const BASE_TEXT: usize = 1_024;
+pub(crate) const BASE_TEXT_BYTES: usize = 1_024;
 /// Approximate heap memory of a slug, in bytes.
 const SLUG_BYTES: usize = 48;
 
@@ -50,7 +50,7 @@ const SLUG_BYTES: usize = 48;
 /// change. The key includes the workload's revision for owner and slug in the evidence, and the deployment's for its
 /// approvals.
 #[derive(Debug)]
-pub struct KeptPlan {
+pub struct CachedPlan {
     /// The compiled plan.
     pub plan: RunPlan,
     /// The governance chain, already stored.
@@ -78,25 +78,25 @@ pub(crate) struct EntryKey {
 /// one changed.
 #[derive(Debug)]
 pub struct PlanCache {
-    plans: Cache<PlanKey, Arc<KeptPlan>>,
-    plans_in_flight: InFlight<PlanKey, Arc<KeptPlan>>,
-    pub(crate) entries: Cache<EntryKey, Arc<RuntimeEntry>>,
-    pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<RuntimeEntry>>,
+    plans: Cache<PlanKey, Arc<CachedPlan>>,
+    plans_in_flight: InFlight<PlanKey, Arc<CachedPlan>>,
+    pub(crate) entries: Cache<EntryKey, Arc<WorkloadWithDeployment>>,
+    pub(crate) entries_by_workload: Cache<(TenantId, WorkloadId, Slug), Arc<WorkloadWithDeployment>>,
     pub(crate) callers: Cache<Claims, Arc<Caller>>,
 }
 
 impl PlanCache {
     pub(crate) fn new() -> Self {
         Self {
-            plans: weighed(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<KeptPlan>| kept.bytes).build(),
+            plans: weighed(MAX_BYTES.plans, |_: &PlanKey, kept: &Arc<CachedPlan>| kept.bytes).build(),
             plans_in_flight: InFlight::new(),
-            entries: weighed(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<RuntimeEntry>| {
+            entries: weighed(MAX_BYTES.entries, |_: &EntryKey, entry: &Arc<WorkloadWithDeployment>| {
                 SLUG_BYTES.saturating_mul(2).saturating_add(entry_bytes(entry))
             })
             .build(),
             entries_by_workload: weighed(
                 MAX_BYTES.entries,
-                |_: &(TenantId, WorkloadId, Slug), entry: &Arc<RuntimeEntry>| {
+                |_: &(TenantId, WorkloadId, Slug), entry: &Arc<WorkloadWithDeployment>| {
                     SLUG_BYTES.saturating_add(entry_bytes(entry))
                 },
             )
@@ -110,7 +110,7 @@ impl PlanCache {
 
     /// Caches the workload and deployment behind an authorized caller's run. Environments without a deployment are
     /// not cached: callers can invent their names.
-    pub(crate) fn keep_entry(&self, key: EntryKey, entry: &Arc<RuntimeEntry>) {
+    pub(crate) fn cache_entry(&self, key: EntryKey, entry: &Arc<WorkloadWithDeployment>) {
         if entry.deployment.is_some() {
             self.entries.insert(key, Arc::clone(entry));
         }
@@ -125,31 +125,31 @@ impl Services {
         workload: &Workload,
         release: ReleaseId,
         deployment: Revision,
-    ) -> Result<Arc<KeptPlan>, Failure> {
+    ) -> Result<Arc<CachedPlan>, Failure> {
         let key = PlanKey { tenant: scope.tenant(), release, workload: workload.revision, deployment };
         if let Some(plan) = self.plans.plans.get(&key) {
             return Ok(plan);
         }
         // Boxed: most runs find a cached plan, and would carry the size of this future.
-        let make = Box::pin(self.make_current_plan(scope, workload, release, key.clone()));
+        let make = Box::pin(self.build_current_plan(scope, workload, release, key.clone()));
         self.plans.plans_in_flight.make(key.clone(), make).await
     }
 
     /// Builds and caches the plan of a release on a lane.
-    async fn make_current_plan(
+    async fn build_current_plan(
         &self,
         scope: TenantScope,
         workload: &Workload,
         release: ReleaseId,
         key: PlanKey,
-    ) -> Result<Arc<KeptPlan>, Failure> {
+    ) -> Result<Arc<CachedPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
         if !placed.release.state.holds_lanes() {
             // The release lost its lane after the caches were filled. The accept would fail too, so the decision is
             // retried at once.
             return Err(Failure::Contended);
         }
-        let plan = Arc::new(self.make_plan(scope, workload, &placed.release).await?);
+        let plan = Arc::new(self.build_plan(scope, workload, &placed.release).await?);
         self.stores.executions.keep_snapshot(scope, &plan.snapshot).await?;
         self.plans.plans.insert(key, Arc::clone(&plan));
         Ok(plan)
@@ -162,21 +162,21 @@ impl Services {
         workload: &Workload,
         release: ReleaseId,
         snapshot: SnapshotDigest,
-    ) -> Result<Arc<KeptPlan>, Failure> {
+    ) -> Result<Arc<CachedPlan>, Failure> {
         let placed = self.stores.releases.find(scope, release).await?.ok_or(Failure::Corrupt("no such release"))?;
-        let mut plan = Box::pin(self.make_plan(scope, workload, &placed.release)).await?;
+        let mut plan = Box::pin(self.build_plan(scope, workload, &placed.release)).await?;
         plan.snapshot.digest = snapshot;
         Ok(Arc::new(plan))
     }
 
-    async fn make_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<KeptPlan, Failure> {
+    async fn build_plan(&self, scope: TenantScope, workload: &Workload, release: &Release) -> Result<CachedPlan, Failure> {
         let (mut policy, mut flow, mut prompt) = (None, None, None);
         let (mut model_policy, mut legacy_policy, mut sovereignty) = (None, None, None);
         let (mut bound, mut included, mut knowledge) = (Vec::new(), Vec::new(), Vec::new());
         let mut memories = Vec::new();
         let mut tools = Vec::new();
         let (mut guardrails, mut hooks, mut sandbox) = (Guardrails::default(), Vec::new(), None);
-        let (mut text, mut compiled) = (BASE_TEXT, 0_usize);
+        let (mut text, mut compiled) = (BASE_TEXT_BYTES, 0_usize);
         for binding in &release.bindings {
             let mut asset = BoundAsset { role: binding.role, slug: binding.asset_slug.to_string(), source: None };
             if !is_in_plan(binding.role) {
@@ -194,12 +194,12 @@ impl Services {
                 let base = KnowledgeBase::parse(&content);
                 let base = base.map_err(|_| Failure::Corrupt("a bound version cannot be parsed"))?;
                 let slug = binding.asset_slug.to_string();
-                knowledge.push(BoundKnowledge { asset: binding.asset_id, slug, base });
+                knowledge.push(BoundKnowledgeBase { asset: binding.asset_id, slug, base });
             }
             if binding.role == AssetKind::Memory {
                 // A memory asset that was activated before it was checked may require unavailable features: the run
                 // has no memory then.
-                let remembering = Remembering::read(&content).ok();
+                let remembering = MemoryConfig::read(&content).ok();
                 memories.push(remembering.map(|remembering| BoundMemory {
                     asset: binding.asset_id,
                     slug: binding.asset_slug.to_string(),
@@ -250,7 +250,7 @@ impl Services {
         let model_policy = model_policy.or(legacy_policy);
         let residency = |slot: &str| self.provider.residency(slot);
         let routing = model_policy.as_ref().map(|policy| Routing::of(policy, sovereignty.as_ref(), residency));
-        Ok(KeptPlan {
+        Ok(CachedPlan {
             plan: RunPlan {
                 policy: policy.ok_or(Failure::Corrupt("an active release has no policy"))?,
                 flow: flow.unwrap_or_else(Flow::implicit),
@@ -288,7 +288,7 @@ impl Services {
         let Some(reference) = named.first() else { return Ok(None) };
         let label = reference.version.as_ref().map(VersionLabel::as_str);
         // A release that was activated before references were resolved has none.
-        let Some(frozen) = meant_by(&release.references, binding, &reference.slug, label) else { return Ok(None) };
+        let Some(frozen) = resolve(&release.references, binding, &reference.slug, label) else { return Ok(None) };
         let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
         let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
         if asset.kind != AssetKind::McpServer {
@@ -312,7 +312,7 @@ impl Services {
         let mut policy = (None, 0);
         if let Some(reference) = named.first() {
             let label = reference.version.as_ref().map(VersionLabel::as_str);
-            let frozen = meant_by(&release.references, binding, &reference.slug, label);
+            let frozen = resolve(&release.references, binding, &reference.slug, label);
             let frozen = frozen.ok_or(Failure::Corrupt("a release on a lane has an unresolved reference"))?;
             let found = self.stores.assets.find_version(scope, frozen.asset_version_id).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("the version of a resolved reference is missing"))?;
@@ -320,7 +320,7 @@ impl Services {
             let (kind, read) = (asset.kind, move || content::read(asset.kind, &content));
             // This server cannot evaluate other kinds of handler.
             if kind == AssetKind::PolicyBundle
-                && let Ok(CheckedContent::PolicyBundle(read)) = aside((scope, Deadline::Request), read).await?
+                && let Ok(CheckedContent::PolicyBundle(read)) = aside((scope, WorkDeadline::Request), read).await?
             {
                 policy = (Some(read), version.canonical.len());
             }
@@ -363,7 +363,7 @@ async fn compile(
         let read = content::read(role, &content).ok().filter(|_| added.is_ok());
         read.map(|read| (content, read, guardrails))
     };
-    let compiled = aside((scope, Deadline::Request), compile).await?;
+    let compiled = aside((scope, WorkDeadline::Request), compile).await?;
     compiled.ok_or(Failure::Corrupt("a bound version cannot be parsed"))
 }
 
@@ -384,7 +384,7 @@ fn tool_bytes(bound: &BoundTool) -> usize {
 
 /// Estimated memory of a plan, from the bytes of its text and of its compiled parts.
 pub(crate) const fn plan_bytes(text: usize, compiled: usize) -> usize {
-    text.saturating_mul(PARSED).saturating_add(compiled)
+    text.saturating_mul(TEXT_FACTOR).saturating_add(compiled)
 }
 
 #[cfg(test)]

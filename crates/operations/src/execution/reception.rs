@@ -5,8 +5,8 @@
 
 use super::{
     code::Work,
-    live::AtWork,
-    run::{Running, UnderWay, as_accepted},
+    live::ActiveGuard,
+    run::{Running, UnderWay, accepted_execution},
 };
 use crate::Failure;
 use fairway_domain::{
@@ -15,19 +15,19 @@ use fairway_domain::{
         ports::{Accepted, AcceptedOn},
     },
     idempotency::RequestKey,
-    signal::Signal,
+    signal::Wakeup,
     store::{CommitError, StoreError, StoreFault},
 };
 use tracing::Instrument as _;
 
 /// A run to accept if the revisions of its decision still hold.
-pub(super) struct Reception {
+pub(super) struct Submission {
     /// The run with its state in this process.
     pub(super) running: Running,
     /// The work of the run.
     pub(super) work: Work,
     /// The registration with the active runs, if the run executes in this process.
-    pub(super) at_work: Option<AtWork>,
+    pub(super) at_work: Option<ActiveGuard>,
     /// The revisions of the decision.
     pub(super) on: AcceptedOn,
     /// The idempotency key of the request.
@@ -52,7 +52,7 @@ pub(super) enum Received {
     Here(UnderWay),
 }
 
-impl Reception {
+impl Submission {
     /// Submits the run in a task of its own.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Reception {
         let accepted = match services.stores.executions.accept(scope, acceptance, on, key.as_ref()).await {
             // The statement may be committed although no response arrived, so the run is looked up.
             Err(CommitError::Store(error)) => {
-                let found = services.look_for(scope, acceptance.execution_id, error).await;
+                let found = services.find_accepted(scope, acceptance.execution_id, error).await;
                 found.map_err(|failure| unwritten(&acceptance.admission, failure))?
             }
             accepted => accepted?,
@@ -87,8 +87,8 @@ impl Reception {
                 Received::Denied(denied(acceptance))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, None) => {
-                services.signal(Signal::Work);
-                Received::InLine(as_accepted(acceptance, Status::Queued, None))
+                services.signal(Wakeup::Work);
+                Received::InLine(accepted_execution(acceptance, Status::Queued, None))
             }
             (Admission::Queue { .. } | Admission::Run { .. } | Admission::Script { .. }, Some(at_work)) => {
                 Received::Here(running.begin(work, at_work))
@@ -112,5 +112,5 @@ fn unwritten(admission: &Admission, failure: Failure) -> Failure {
 }
 
 fn denied(acceptance: &Acceptance) -> Execution {
-    as_accepted(acceptance, Status::Denied, Some((Outcome::Denied, acceptance.started_at)))
+    accepted_execution(acceptance, Status::Denied, Some((Outcome::Denied, acceptance.started_at)))
 }

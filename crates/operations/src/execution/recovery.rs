@@ -8,10 +8,10 @@ use fairway_domain::{
     execution::{
         Ending, Outcome, RunError, RunRef, Status,
         dispatch::Held,
-        ports::{Doing, Lapsed, LapsedRun},
+        ports::{WorkKind, LapsedFilter, LapsedRun},
     },
     policy::Obligation,
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
 };
 use std::time::Duration;
@@ -62,12 +62,12 @@ impl Services {
     }
 
     /// The kinds of run that no worker resumes.
-    const fn whose(&self) -> Lapsed {
-        if self.settings.dispatch.has_workers() { Lapsed::Scripts } else { Lapsed::All }
+    const fn whose(&self) -> LapsedFilter {
+        if self.settings.dispatch.has_workers() { LapsedFilter::Scripts } else { LapsedFilter::All }
     }
 
     /// Drains: stops claiming runs, and waits at most this long for the active ones.
-    pub async fn let_runs_end(&self, at_most: Duration) {
+    pub async fn drain(&self, at_most: Duration) {
         self.live.close();
         let until = Instant::now() + at_most;
         while !self.live.is_idle() && Instant::now() < until {
@@ -81,12 +81,12 @@ impl Services {
     /// # Errors
     /// When the store fails; then the leases expire.
     pub async fn hand_back(&self) -> Result<usize, Failure> {
-        let held = self.live.take_all();
+        let held = self.live.drain();
         for (scope, id, lease) in &held {
             self.stores.executions.hand_back(*scope, Held { execution_id: *id, lease: *lease }).await?;
         }
         if self.settings.dispatch.has_workers() {
-            self.signal(Signal::Work);
+            self.signal(Wakeup::Work);
         }
         let mut ended = 0;
         while !held.is_empty() {
@@ -100,7 +100,7 @@ impl Services {
     }
 
     fn interrupted(&self, lapsed: &LapsedRun) -> Ending {
-        let (status, outcome, code, message) = if lapsed.doing == Doing::Script {
+        let (status, outcome, code, message) = if lapsed.doing == WorkKind::Script {
             LOST
         } else if lapsed.cancelled_by.is_some() {
             (Status::Cancelled, Outcome::Cancelled, "cancelled", "the run was cancelled")

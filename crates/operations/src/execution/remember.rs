@@ -1,13 +1,13 @@
 //! Conversation memory of runs: recalled under the lease before the first model call, and written with the run's
 //! end. Contract decisions are read from the database each time.
 
-use super::{documents::Reader, run::SHORT_WORK};
+use super::{documents::Reader, run::MAX_INLINE_BYTES};
 use crate::{
     Services,
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
 };
 use fairway_domain::{
-    execution::run::{Ended, Outside, Recollection, allows},
+    execution::run::{Ended, Outside, History, allows},
     id::ExecutionId,
     knowledge::contract::AccessMode,
     memory::{Writeback, ports::Wanted},
@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 impl Services {
     /// Reads the run's conversation. If a contract does not allow replay, no turn is read.
-    pub(super) async fn recall(&self, reader: &Reader<'_>) -> Recollection {
+    pub(super) async fn recall(&self, reader: &Reader<'_>) -> History {
         let (Some(memory), Some(place)) = (&reader.plan.memory, &reader.conversation) else {
-            return Recollection::Unavailable;
+            return History::Unavailable;
         };
-        let Some(decisions) = self.contracts_say(reader, AccessMode::MemoryReplay).await else {
-            return Recollection::Unavailable;
+        let Some(decisions) = self.contract_decisions_for(reader, AccessMode::MemoryReplay).await else {
+            return History::Unavailable;
         };
         let rules = &memory.remembering;
         let wanted = Wanted {
@@ -32,14 +32,14 @@ impl Services {
             personal_data: rules.personal_data,
         };
         match self.stores.memory.recall(reader.scope, place, &wanted).await {
-            Ok(recalled) => Recollection::Read(decisions, recalled),
+            Ok(recalled) => History::Read(decisions, recalled),
             Err(error) => {
                 tracing::warn!(
                     tenant_id = %reader.scope.tenant(),
                     error = &error as &dyn std::error::Error,
                     "failed to read a conversation; the run continues without it"
                 );
-                Recollection::Unavailable
+                History::Unavailable
             }
         }
     }
@@ -53,9 +53,9 @@ impl Services {
         reader: &Reader<'_>,
     ) -> Option<Writeback> {
         let (bytes, place) = (ended.turn.as_ref()?.bytes(), reader.conversation.clone()?);
-        let decisions = self.contracts_say(reader, AccessMode::MemoryWriteback).await;
+        let decisions = self.contract_decisions_for(reader, AccessMode::MemoryWriteback).await;
         let knowledge = &reader.plan.knowledge;
-        if bytes <= SHORT_WORK {
+        if bytes <= MAX_INLINE_BYTES {
             let outside =
                 Outside { clock: self.clock.as_ref(), ids: self.ids.as_ref(), redactor: &self.settings.redactor };
             return ended.remember((execution_id, place), knowledge, decisions.as_deref(), outside);
@@ -63,7 +63,7 @@ impl Services {
         let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         let (redactor, knowledge) = (Arc::clone(&self.settings.redactor), knowledge.clone());
         let mut looked_through = ended.clone();
-        let work = aside((reader.scope, Deadline::Run), move || {
+        let work = aside((reader.scope, WorkDeadline::Run), move || {
             let outside = Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor };
             let written = looked_through.remember((execution_id, place), &knowledge, decisions.as_deref(), outside);
             (looked_through, written)

@@ -11,11 +11,11 @@ use fairway_domain::{
     audit::Stamp,
     execution::{
         Execution,
-        review::{AwaitingAnswer, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
+        review::{AnswerUnderReview, Overdue, PendingReview, ReviewEnd, ReviewRefusal, Verdict},
     },
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -26,9 +26,9 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Ends runs whose review is overdue or whose workload is stopped, forever. Any number of processes may run it
 /// concurrently.
-pub async fn close_reviews_forever(services: Services) {
+pub async fn run_review_expiry(services: Services) {
     loop {
-        match services.close_reviews().await {
+        match services.expire_reviews().await {
             Ok(0) => tokio::time::sleep(EVERY).await,
             Ok(ended) => tracing::info!(ended, "ended runs with an overdue review"),
             Err(error) => {
@@ -57,7 +57,7 @@ impl Services {
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.enter_review(caller, (&execution, own), Operation::ReviewExecution).await?;
+        let scope = self.authorize_review(caller, (&execution, own), Operation::ReviewExecution).await?;
         let outcome = keyed(key, 200, id.uuid());
         let done = self.once(
             scope,
@@ -73,22 +73,22 @@ impl Services {
     ///
     /// # Errors
     /// As for the verdict; not found when no review is pending.
-    pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AwaitingAnswer, Failure> {
+    pub async fn awaiting_review(&self, caller: &Caller, id: ExecutionId) -> Result<AnswerUnderReview, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
-        let scope = self.enter_review(caller, (&execution, own), Operation::ReadReview).await?;
+        let scope = self.authorize_review(caller, (&execution, own), Operation::ReadReview).await?;
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
         let Ok(pending) = PendingReview::of(&record) else { return Err(Failure::NotFound) };
-        pending.show_to(&caller.actor)?;
+        pending.authorize_reader(&caller.actor)?;
         self.stores.reviews.awaiting(scope, id).await?.ok_or(Failure::NotFound)
     }
 
-    async fn enter_review(
+    async fn authorize_review(
         &self,
         caller: &Caller,
         (execution, own): (&Execution, Own),
         operation: Operation,
     ) -> Result<TenantScope, Failure> {
-        let place = self.place_of_run(caller, execution).await?;
+        let place = self.scope_of_run(caller, execution).await?;
         match gate::enter(caller, operation, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ReleaseApprove)),
@@ -108,7 +108,7 @@ impl Services {
         let end = match pending.judge(said, &self.stamp(caller), self.ids.as_ref()) {
             Ok(end) => end,
             Err(refusal) => {
-                let fact = pending.self_review_refused(&self.stamp(caller));
+                let fact = pending.self_review_refused_fact(&self.stamp(caller));
                 self.stores.audit.commit_alone(scope, fact).await?;
                 self.wake.facts();
                 return Err(refusal.into());
@@ -136,7 +136,7 @@ impl Services {
     ///
     /// # Errors
     /// When the store fails.
-    pub async fn close_reviews(&self) -> Result<usize, Failure> {
+    pub async fn expire_reviews(&self) -> Result<usize, Failure> {
         let mut ended = 0;
         for Overdue { scope, execution_id, workload } in self.stores.reviews.overdue().await? {
             let Some(record) = self.stores.executions.evidence(scope, execution_id).await? else { continue };
@@ -158,7 +158,7 @@ impl Services {
         match self.stores.reviews.commit_end(scope, end, key).await {
             Ok(()) => {
                 self.wake.facts();
-                self.signal(Signal::Ended(end.execution_id));
+                self.signal(Wakeup::Ended(end.execution_id));
                 Ok(true)
             }
             Err(CommitError::Stale) => Ok(false),

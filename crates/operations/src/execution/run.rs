@@ -3,15 +3,15 @@
 use super::{
     code::Work,
     documents::Reader,
-    engine::{Came, FIRST_PAUSE, Keeper, Keeping, LONGEST_PAUSE, run_to_end},
+    engine::{Came, FIRST_PAUSE, ProgressRecorder, CheckpointPolicy, LONGEST_PAUSE, run_to_end},
     large_runs::Reservation,
-    live::AtWork,
-    plan::KeptPlan,
-    run_limit::RunPlace,
+    live::ActiveGuard,
+    plan::CachedPlan,
+    run_limit::RunSlot,
 };
 use crate::{
     Services,
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
 };
 use fairway_domain::{
     access::ActorRef,
@@ -27,7 +27,7 @@ use fairway_domain::{
     id::ShareLinkId,
     memory::{MemoryPlace, Writeback},
     policy::{Obligation, PolicyDecision},
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
     tenant::TenantScope,
     time::Timestamp,
@@ -45,13 +45,13 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 
 /// Maximum bytes that a serving thread processes itself: some milliseconds of work.
-pub(super) const SHORT_WORK: usize = 16 << 10;
+pub(super) const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// A run under a lease.
 pub(super) struct Running {
     pub(super) services: Services,
     pub(super) scope: TenantScope,
-    pub(super) plan: Arc<KeptPlan>,
+    pub(super) plan: Arc<CachedPlan>,
     pub(super) facts: RunFacts,
     pub(super) lease: Uuid,
     pub(super) decision: PolicyDecision,
@@ -60,12 +60,12 @@ pub(super) struct Running {
     pub(super) input_digest: [u8; 32],
     /// The time until the run's deadline.
     pub(super) time_left: Duration,
-    pub(super) keeping: Keeping,
+    pub(super) keeping: CheckpointPolicy,
     /// The memory reservation of a run with large inputs or values, until its end is stored.
     pub(super) reservation: OnceLock<Arc<Reservation>>,
     /// The run slot of a request's run; a worker counts its claimed runs itself.
     #[expect(dead_code, reason = "released with the run")]
-    pub(super) place: Option<RunPlace>,
+    pub(super) place: Option<RunSlot>,
     /// The progress of earlier workers, to be replayed.
     pub(super) came: Came,
     /// The revisions to verify at the start, for a run that has not started.
@@ -107,15 +107,15 @@ pub(super) enum Ran {
 }
 
 /// Reason why a run has no end.
-enum Unended {
+enum NoEnd {
     Moved,
     Lost,
 }
 
 impl Running {
     /// Executes the run in a task of its own, so that it survives a client's disconnect.
-    pub(super) fn begin(self, work: Work, at_work: AtWork) -> UnderWay {
-        let (accepted, left) = (as_accepted(&self.acceptance, Status::Running, None), Arc::clone(&self.left));
+    pub(super) fn begin(self, work: Work, at_work: ActiveGuard) -> UnderWay {
+        let (accepted, left) = (accepted_execution(&self.acceptance, Status::Running, None), Arc::clone(&self.left));
         let running = async move {
             let ran = self.run(work, &at_work.look).await;
             drop(at_work);
@@ -138,23 +138,23 @@ impl Running {
                 (self.inputs, self.acceptance.inputs.body) = (Map::new(), String::new());
                 let finished_at = self.services.clock.now();
                 let ending = Ending { memory: remembered, ..self.ending(ended, last, finished_at) };
-                if self.store(&ending).await { Ran::Ended(Box::new(self.as_ended(ending))) } else { Ran::Lost }
+                if self.store(&ending).await { Ran::Ended(Box::new(self.ended_execution(ending))) } else { Ran::Lost }
             }
-            Err(Unended::Moved) => Ran::Moved,
-            Err(Unended::Lost) => Ran::Lost,
+            Err(NoEnd::Moved) => Ran::Moved,
+            Err(NoEnd::Lost) => Ran::Lost,
         }
     }
 
-    fn keeper(&self) -> Keeper<'_> {
+    fn keeper(&self) -> ProgressRecorder<'_> {
         let held = (self.scope, self.held());
-        Keeper::new(&self.services, held, self.keeping, self.came.clone()).with_reservation(&self.reservation)
+        ProgressRecorder::new(&self.services, held, self.keeping, self.came.clone()).with_reservation(&self.reservation)
     }
 
     const fn held(&self) -> Held {
         Held { execution_id: self.acceptance.execution_id, lease: self.lease }
     }
 
-    async fn to_end(&self, work: Work, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
+    async fn to_end(&self, work: Work, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), NoEnd> {
         match work {
             Work::Steps => self.steps(look).await,
             Work::Script(ready) => {
@@ -167,7 +167,7 @@ impl Running {
         }
     }
 
-    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), Unended> {
+    async fn steps(&self, look: &Notify) -> Result<(Ended, Option<Progress>, Option<Writeback>), NoEnd> {
         let services = &self.services;
         let outside = Outside {
             clock: services.clock.as_ref(),
@@ -186,9 +186,9 @@ impl Running {
         let mut run = Run::new(subject, self.decision.clone(), outside);
         let conversation = self.conversation();
         if conversation.is_some() {
-            run = run.in_conversation();
+            run = run.with_conversation();
         }
-        if self.keeping == Keeping::Telling {
+        if self.keeping == CheckpointPolicy::Telling {
             run = run.telling();
         }
         if self.reservation.get().is_some() {
@@ -212,14 +212,14 @@ impl Running {
             let drive = run_to_end(&mut run, turn, &mut recorder, &reader);
             tokio::select! {
                 in_time = tokio::time::timeout(self.time_left, drive) => in_time.unwrap_or(Some(Cut::Overdue)),
-                cut = self.keep_lease(look) => Some(cut),
+                cut = self.renew_lease(look) => Some(cut),
             }
         };
         let mut closed = run.close(cut);
-        if closed.work() > SHORT_WORK && recorder.answered_last().await.is_err() {
-            return Err(Unended::Lost);
+        if closed.work() > MAX_INLINE_BYTES && recorder.store_pending_answer().await.is_err() {
+            return Err(NoEnd::Lost);
         }
-        let last = recorder.last_piece(std::mem::take(&mut closed.events));
+        let last = recorder.last_record(std::mem::take(&mut closed.events));
         let mut ended = self.fulfil(closed, look).await;
         let last = with_review_event(&mut recorder, last, &ended);
         let remembered = services.write_back(&mut ended, accepted.execution_id, &reader).await;
@@ -232,13 +232,13 @@ impl Running {
         MemoryPlace::of(*workload_id, submitter, sender.session()?)
     }
 
-    async fn start(&self, start: Start) -> Result<(), Unended> {
+    async fn start(&self, start: Start) -> Result<(), NoEnd> {
         match self.services.stores.executions.start(self.scope, &start).await {
             Ok(Started::Yes) => {
-                self.services.signal(Signal::Progress(self.acceptance.execution_id));
+                self.services.signal(Wakeup::Progress(self.acceptance.execution_id));
                 Ok(())
             }
-            Ok(Started::Moved) => Err(Unended::Moved),
+            Ok(Started::Moved) => Err(NoEnd::Moved),
             // If the start was committed, the lease expires and another worker resumes the run.
             Err(error) => {
                 tracing::warn!(
@@ -246,7 +246,7 @@ impl Running {
                     error = &error as &dyn std::error::Error,
                     "failed to start a run; another worker resumes it"
                 );
-                Err(Unended::Lost)
+                Err(NoEnd::Lost)
             }
         }
     }
@@ -255,7 +255,7 @@ impl Running {
     /// is lost, the run has no output.
     async fn fulfil(&self, closed: Closed, look: &Notify) -> Ended {
         let services = &self.services;
-        if closed.work() <= SHORT_WORK {
+        if closed.work() <= MAX_INLINE_BYTES {
             let outside = Outside {
                 clock: services.clock.as_ref(),
                 ids: services.ids.as_ref(),
@@ -267,16 +267,16 @@ impl Running {
         let (clock, ids) = (Arc::clone(&services.clock), Arc::clone(&services.ids));
         let redactor = Arc::clone(&services.settings.redactor);
         let fulfil = move || closed.fulfil(Outside { clock: clock.as_ref(), ids: ids.as_ref(), redactor: &redactor });
-        let work = aside((self.scope, Deadline::Run), fulfil);
+        let work = aside((self.scope, WorkDeadline::Run), fulfil);
         tokio::select! {
             done = work => done.unwrap_or(unfulfilled),
-            _ = self.keep_lease(look) => unfulfilled,
+            _ = self.renew_lease(look) => unfulfilled,
         }
     }
 
     /// Renews the lease every third of its duration, and on every wakeup. Returns only when the run has to stop.
-    pub(super) async fn keep_lease(&self, look: &Notify) -> Cut {
-        self.services.keep_lease((self.scope, self.held()), look, &self.cancelled_by).await
+    pub(super) async fn renew_lease(&self, look: &Notify) -> Cut {
+        self.services.renew_lease((self.scope, self.held()), look, &self.cancelled_by).await
     }
 
     fn ending(&self, ended: Ended, progress: Option<Progress>, finished_at: Timestamp) -> Ending {
@@ -309,7 +309,7 @@ impl Running {
         let awaits_review = ended.status == Status::AwaitingReview;
         let mut fact = match (ended.outcome, ended.decisions.last()) {
             (Outcome::Denied, Some(decision)) => run.denied(decision, &stamp),
-            _ if awaits_review => run.review_asked(output.as_ref(), &stamp),
+            _ if awaits_review => run.review_requested_fact(output.as_ref(), &stamp),
             (outcome, _) => {
                 let code = ended.error.as_ref().map(|error| error.code.as_str());
                 run.ended(outcome, code, output.as_ref(), &stamp)
@@ -347,11 +347,11 @@ impl Running {
             match stores.finish(self.scope, ending).await {
                 Ok(()) => {
                     self.services.wake.facts();
-                    let end = Signal::Ended(ending.execution_id);
-                    if self.keeping == Keeping::Telling || self.left.load(Ordering::Relaxed) {
+                    let end = Wakeup::Ended(ending.execution_id);
+                    if self.keeping == CheckpointPolicy::Telling || self.left.load(Ordering::Relaxed) {
                         self.services.signal(end);
                     } else {
-                        self.services.signal_here(end);
+                        self.services.deliver_wakeup(end);
                     }
                     return true;
                 }
@@ -389,12 +389,12 @@ impl Running {
         })
     }
 
-    fn as_ended(&self, ending: Ending) -> Execution {
+    fn ended_execution(&self, ending: Ending) -> Execution {
         if ending.review_within.is_some() {
             // The answer is withheld until its review.
-            return as_accepted(&self.acceptance, ending.status, None);
+            return accepted_execution(&self.acceptance, ending.status, None);
         }
-        let mut execution = as_accepted(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
+        let mut execution = accepted_execution(&self.acceptance, ending.status, Some((ending.outcome, ending.finished_at)));
         if let (Outcome::Denied, Some(decision)) = (ending.outcome, ending.decisions.last()) {
             execution.reason_code.clone_from(&decision.reason_code);
         }
@@ -407,7 +407,7 @@ impl Running {
 impl Services {
     /// Renews the lease of a run every third of its duration, and whenever `look` is notified. Returns only when the
     /// run has to stop.
-    pub(super) async fn keep_lease(
+    pub(super) async fn renew_lease(
         &self,
         (scope, held): (TenantScope, Held),
         look: &Notify,
@@ -437,12 +437,12 @@ impl Services {
 }
 
 /// The last progress of a run, with an event if its answer awaits a review.
-fn with_review_event(recorder: &mut Keeper<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
-    if ended.status == Status::AwaitingReview { Some(recorder.review_piece(last, &ended.steps)) } else { last }
+fn with_review_event(recorder: &mut ProgressRecorder<'_>, last: Option<Progress>, ended: &Ended) -> Option<Progress> {
+    if ended.status == Status::AwaitingReview { Some(recorder.review_record(last, &ended.steps)) } else { last }
 }
 
 /// The execution of an acceptance, in a given state.
-pub(super) fn as_accepted(acceptance: &Acceptance, status: Status, end: Option<(Outcome, Timestamp)>) -> Execution {
+pub(super) fn accepted_execution(acceptance: &Acceptance, status: Status, end: Option<(Outcome, Timestamp)>) -> Execution {
     Execution {
         execution_id: acceptance.execution_id,
         workload_id: acceptance.workload_id,

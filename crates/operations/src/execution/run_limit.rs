@@ -20,19 +20,19 @@ const MAX_RUNS: usize = 256;
 const MAX_PER_TENANT: usize = MAX_RUNS / 4 * 3;
 
 /// A run slot; dropping it releases it.
-pub(super) type RunPlace = Permit<TenantId>;
+pub(super) type RunSlot = Permit<TenantId>;
 
 /// Where an accepted run executes.
 pub(super) enum Placement {
     /// In this process.
-    Here(RunPlace),
+    Here(RunSlot),
     /// On the worker that claims it.
     Queue,
 }
 
 impl Placement {
     /// The slot in this process, if the run has one.
-    pub(super) fn here(self) -> Option<RunPlace> {
+    pub(super) fn here(self) -> Option<RunSlot> {
         match self {
             Self::Here(place) => Some(place),
             Self::Queue => None,
@@ -68,23 +68,23 @@ impl Services {
 }
 
 /// The run slots of a process.
-pub(crate) struct RunLimit(FairSemaphore<TenantId>);
+pub(crate) struct RunSlots(FairSemaphore<TenantId>);
 
-impl Default for RunLimit {
+impl Default for RunSlots {
     fn default() -> Self {
         Self(FairSemaphore::new(Limits { permits_per_key: MAX_PER_TENANT, ..Limits::of(MAX_RUNS) }))
     }
 }
 
-impl fmt::Debug for RunLimit {
+impl fmt::Debug for RunSlots {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("RunLimit")
     }
 }
 
-impl RunLimit {
+impl RunSlots {
     /// Acquires a run slot for a tenant, if one is free now.
-    pub(super) async fn place(&self, scope: TenantScope) -> Option<RunPlace> {
+    pub(super) async fn place(&self, scope: TenantScope) -> Option<RunSlot> {
         self.0.acquire(scope.tenant(), Duration::ZERO).await.ok()
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_tenant_leaves_run_slots_to_others() {
-        let (limit, tenant) = (RunLimit::default(), |number| TenantScope::for_relay(Uuid::from_u128(number).into()));
+        let (limit, tenant) = (RunSlots::default(), |number| TenantScope::for_relay(Uuid::from_u128(number).into()));
         let mut held = Vec::new();
         while let Some(place) = limit.place(tenant(1)).await {
             held.push(place);

@@ -9,10 +9,10 @@ use crate::{
 };
 use fairway_domain::{
     access::{Caller, Permission},
-    execution::settle::{SettleRefusal, Settled, settle},
+    execution::settle::{ResolveRefusal, Resolution, settle},
     id::ExecutionId,
     idempotency::{KeyedOutcome, RequestKey},
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -27,11 +27,11 @@ impl Services {
         &self,
         caller: &Caller,
         id: ExecutionId,
-        (settled, note): (Settled, Option<&str>),
+        (settled, note): (Resolution, Option<&str>),
         key: Option<&RequestKey>,
     ) -> Result<Done<ReadExecution>, Failure> {
         let (execution, own) = self.read_as(caller, id, None, Operation::ReadExecution).await?;
-        let place = self.place_of_run(caller, &execution).await?;
+        let place = self.scope_of_run(caller, &execution).await?;
         let scope = match gate::enter(caller, Operation::SettleExecution, &place) {
             // The caller sees its own run, so the refusal names the permission.
             Err(Failure::NotFound) if own == Own::Yes => Err(gate::refused(caller, Permission::ExecutionKill)),
@@ -41,18 +41,18 @@ impl Services {
         let done = self.once(
             scope,
             key,
-            async || self.take_word((scope, caller), id, (settled, note), outcome.as_ref()).await,
+            async || self.commit_resolution((scope, caller), id, (settled, note), outcome.as_ref()).await,
             async |_| Ok(()),
         );
         let ((), replayed) = done.await?.apart();
         Ok(replayed.with(self.execution_detail(caller, id, None).await?))
     }
 
-    async fn take_word(
+    async fn commit_resolution(
         &self,
         (scope, caller): (TenantScope, &Caller),
         id: ExecutionId,
-        said: (Settled, Option<&str>),
+        said: (Resolution, Option<&str>),
         key: Option<&KeyedOutcome>,
     ) -> Result<(), Failure> {
         let record = self.stores.executions.evidence(scope, id).await?.ok_or(Failure::NotFound)?;
@@ -60,11 +60,11 @@ impl Services {
         match self.stores.settlements.commit_settlement(scope, &settlement, key).await {
             Ok(()) => {
                 self.wake.facts();
-                self.signal(Signal::Ended(id));
+                self.signal(Wakeup::Ended(id));
                 Ok(())
             }
             // A concurrent request resolved the run.
-            Err(CommitError::Stale) => Err(SettleRefusal::NotUnknown.into()),
+            Err(CommitError::Stale) => Err(ResolveRefusal::NotUnknown.into()),
             Err(error) => Err(error.into()),
         }
     }

@@ -3,10 +3,10 @@
 use super::{
     admission,
     code::{Asks, Work, limits_of},
-    engine::{Came, DECISIONS, Keeping},
+    engine::{Came, MAX_DECISIONS, CheckpointPolicy},
     large_runs::{REQUEST_WAIT, is_large},
-    plan::{EntryKey, KeptPlan},
-    reception::{Received, Reception},
+    plan::{EntryKey, CachedPlan},
+    reception::{Received, Submission},
     run::Running,
     run_limit::Placement,
 };
@@ -22,10 +22,10 @@ use fairway_domain::{
     access::{ActorRef, Caller},
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, Execution, Guest, Payload, RunRef,
-        dispatch::{Sender, Wanted},
+        Acceptance, Admission, Execution, DelegatedAccess, Payload, RunRef,
+        dispatch::{RequestContext, Wanted},
         plan::RunFacts,
-        ports::{Accepted, AcceptedOn, RuntimeEntry},
+        ports::{Accepted, AcceptedOn, WorkloadWithDeployment},
     },
     id::{DecisionId, ExecutionId, RequestId},
     idempotency::{Known, RequestKey},
@@ -112,12 +112,12 @@ pub struct Answer {
 }
 
 /// The state that an attempt is decided on.
-struct Decided {
+struct RunContext {
     /// The principal of the run.
     caller: Arc<Caller>,
     /// The service that submits the run on behalf of the caller.
     client: Option<Arc<Caller>>,
-    entry: Arc<RuntimeEntry>,
+    entry: Arc<WorkloadWithDeployment>,
     /// Whether `entry` was read for this attempt instead of cached.
     is_entry_read: bool,
     fresh: bool,
@@ -139,7 +139,7 @@ impl Services {
             return Err(RunRefusal::NoAsync.into());
         }
         let (mut fresh, mut counted) = (false, false);
-        for _ in 0..DECISIONS {
+        for _ in 0..MAX_DECISIONS {
             // The accept statement verifies the rights of one caller only, so a delegating service is read for every
             // request.
             let proved = fresh || request.on_behalf_of.is_some();
@@ -169,7 +169,7 @@ impl Services {
                 found => found?,
             };
             if !counted {
-                match self.count_visit(TenantScope::of(&caller), &entry.workload, request.address).await {
+                match self.count_workload_request(TenantScope::of(&caller), &entry.workload, request.address).await {
                     // The cached workload may be outdated and no longer public.
                     Err(Failure::Throttled(_)) if !fresh && self.refused.is_due(entry.workload.workload_id) => {
                         fresh = true;
@@ -179,7 +179,7 @@ impl Services {
                 }
                 counted = entry.workload.access_mode() == AccessMode::Public;
             }
-            let decided = Decided { caller, client, entry, is_entry_read, fresh };
+            let decided = RunContext { caller, client, entry, is_entry_read, fresh };
             match self.attempt(&decided, request, key).await {
                 Ok(Some(answer)) => return Ok(answer),
                 // A revision changed between the decision and the accept.
@@ -212,10 +212,10 @@ impl Services {
         caller: &Caller,
         request: &ExecuteRequest,
         fresh: bool,
-    ) -> Result<(Arc<RuntimeEntry>, bool), Failure> {
+    ) -> Result<(Arc<WorkloadWithDeployment>, bool), Failure> {
         let key = request.entry_key(caller);
         // A hidden workload costs the same read as an unknown slug, so that the response time reveals nothing.
-        let sees = |entry: &RuntimeEntry| request.asks.see(caller, request.pass.as_ref(), &entry.workload).is_ok();
+        let sees = |entry: &WorkloadWithDeployment| request.asks.see(caller, request.pass.as_ref(), &entry.workload).is_ok();
         if !fresh && let Some(entry) = self.plans.entries.get(&key).filter(|entry| sees(entry)) {
             return Ok((entry, false));
         }
@@ -230,37 +230,37 @@ impl Services {
     /// Decides, accepts and runs once. `None` when a revision of the decision changed.
     async fn attempt(
         &self,
-        decided: &Decided,
+        decided: &RunContext,
         request: &ExecuteRequest,
         key: Option<&RequestKey>,
     ) -> Result<Option<Answer>, Failure> {
-        let Decided { caller, entry, .. } = decided;
+        let RunContext { caller, entry, .. } = decided;
         let workload = &entry.workload;
         let pass = request.pass.as_ref();
         let scope = request.asks.see(caller, pass, workload)?;
         match workload.status {
             Status::Registered => {}
-            Status::Suspended => return self.unless_known(scope, (caller, request), key, RunRefusal::Suspended).await,
-            Status::Retired => return self.unless_known(scope, (caller, request), key, RunRefusal::Retired).await,
+            Status::Suspended => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Suspended).await,
+            Status::Retired => return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::Retired).await,
         }
         request.asks.enter(caller, pass, workload)?;
         if let Some(client) = &decided.client {
-            self.enter_on_behalf((client, caller), request.lane, workload).await?;
+            self.authorize_delegation((client, caller), request.lane, workload).await?;
         }
         let wanted = admission::lane(caller, pass, request.lane, workload)?;
         if let Err(refusal) = admission::starts(pass, workload) {
-            return self.unless_known(scope, (caller, request), key, refusal).await;
+            return self.replay_or_refuse(scope, (caller, request), key, refusal).await;
         }
         if decided.is_entry_read {
-            self.plans.keep_entry(request.entry_key(caller), entry);
+            self.plans.cache_entry(request.entry_key(caller), entry);
         }
         let inputs = match request.asks.inputs(workload) {
             Ok(inputs) => inputs,
-            Err(failure) => return self.unless_known(scope, (caller, request), key, failure).await,
+            Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
         };
         let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(wanted).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
-            return self.unless_known(scope, (caller, request), key, RunRefusal::NoActiveRelease).await;
+            return self.replay_or_refuse(scope, (caller, request), key, RunRefusal::NoActiveRelease).await;
         };
         let plan = match self.plan(scope, workload, release_id, deployment.revision).await {
             Err(Failure::Contended) => return Ok(None),
@@ -269,7 +269,7 @@ impl Services {
         if matches!(request.asks, Asks::Inputs(_) | Asks::Form(_)) && !plan.plan.is_runnable() {
             return Err(RunRefusal::NothingToRun.into());
         }
-        let facts = self.facts_of(caller, entry, &request.environment, lane);
+        let facts = self.run_facts(caller, entry, &request.environment, lane);
         let decision = facts.decide(&plan.plan, &inputs, self.clock.now());
         let execution_id: ExecutionId = self.id();
         let started_at = self.clock.now();
@@ -287,7 +287,7 @@ impl Services {
         let lease = self.ids.fresh();
         let place = match self.placement(scope, &decision, request).await {
             Ok(place) => place,
-            Err(failure) => return self.unless_known(scope, (caller, request), key, failure).await,
+            Err(failure) => return self.replay_or_refuse(scope, (caller, request), key, failure).await,
         };
         let queues = matches!(place, Some(Placement::Queue));
         let (lease_for, deadline_in) = (self.settings.lease, self.settings.execution_deadline);
@@ -305,26 +305,26 @@ impl Services {
             }
             (policy::Outcome::Allow | policy::Outcome::AllowWithObligations, Asks::Script { script, .. }) => {
                 // A replay takes no script slot.
-                if let Some(known) = self.known_run(scope, (caller, request), key).await? {
+                if let Some(known) = self.replayed_run(scope, (caller, request), key).await? {
                     return Ok(Some(known));
                 }
                 let limits = limits_of(plan.plan.sandbox.as_ref(), script);
                 let work = match limits.and_then(|limits| self.work(scope, (script, limits), key)) {
                     Ok(work) => work,
-                    Err(refusal) => return self.unless_known(scope, (caller, request), key, refusal).await,
+                    Err(refusal) => return self.replay_or_refuse(scope, (caller, request), key, refusal).await,
                 };
-                let fact = Box::new(run.code_accepted(script.language, &self.stamp(caller)));
+                let fact = Box::new(run.code_accepted_fact(script.language, &self.stamp(caller)));
                 (Admission::Script { lease, lease_for, deadline_in, fact }, work)
             }
         };
-        let sender = Sender {
+        let sender = RequestContext {
             request_id: caller.request_id,
             groups: caller.groups.iter().map(ActorRef::to_string).collect(),
             lane: wanted.as_str().to_owned(),
             session: request.session.as_ref().map(SessionId::to_string),
         };
         let (guest, result_token) = admission::guest(self, caller, pass);
-        let guest = Guest { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };
+        let guest = DelegatedAccess { delegate: decided.client.as_ref().map(|client| client.actor.clone()), ..guest };
         let acceptance = Acceptance {
             execution_id,
             workload_id: workload.workload_id,
@@ -354,7 +354,7 @@ impl Services {
         let running = Running {
             services: self.clone(),
             scope,
-            plan: Arc::<KeptPlan>::clone(&plan),
+            plan: Arc::<CachedPlan>::clone(&plan),
             facts,
             lease,
             decision,
@@ -365,21 +365,21 @@ impl Services {
             place: place.and_then(Placement::here),
             input_digest,
             time_left: self.settings.execution_deadline,
-            keeping: if followed { Keeping::Telling } else { Keeping::BeforeAsking },
+            keeping: if followed { CheckpointPolicy::Telling } else { CheckpointPolicy::BeforeAsking },
             came: Came::default(),
             to_start: None,
             left: Arc::default(),
             cancelled_by: OnceLock::new(),
         };
         let execution =
-            match (Reception { running, work, at_work, on, key: key.cloned() }.received().await?, request.patience) {
+            match (Submission { running, work, at_work, on, key: key.cloned() }.received().await?, request.patience) {
                 (Received::Moved, _) => return Ok(None),
-                (Received::KeyTaken, _) => return self.known_run(scope, (caller, request), key).await,
+                (Received::KeyTaken, _) => return self.replayed_run(scope, (caller, request), key).await,
                 (Received::LineFull, _) => return Err(RunRefusal::LineFull.into()),
                 (Received::LinkClosed, _) => {
                     let pass = pass
                         .ok_or(Failure::Corrupt("the accept statement refused a share link for a run without one"))?;
-                    return Err(self.closed_link(scope, workload, pass).await?.into());
+                    return Err(self.closed_link_refusal(scope, workload, pass).await?.into());
                 }
                 (Received::Denied(denied), _) => denied,
                 (Received::InLine(queued), Patience::Line | Patience::Acceptance) => queued,
@@ -398,7 +398,7 @@ impl Services {
         asked.map_or(self.settings.sync_wait, |asked| asked.min(self.settings.sync_wait))
     }
 
-    pub(super) fn facts_of(&self, caller: &Caller, entry: &RuntimeEntry, environment: &Slug, lane: Lane) -> RunFacts {
+    pub(super) fn run_facts(&self, caller: &Caller, entry: &WorkloadWithDeployment, environment: &Slug, lane: Lane) -> RunFacts {
         let place = place_of(caller, &entry.workload);
         RunFacts {
             actor: caller.actor.to_string(),
@@ -413,21 +413,21 @@ impl Services {
     }
 
     /// A refusal, unless an earlier request with the key was accepted: then that run is the response.
-    async fn unless_known(
+    async fn replay_or_refuse(
         &self,
         scope: TenantScope,
         asked: (&Caller, &ExecuteRequest),
         key: Option<&RequestKey>,
         refusal: impl Into<Failure>,
     ) -> Result<Option<Answer>, Failure> {
-        match self.known_run(scope, asked, key).await? {
+        match self.replayed_run(scope, asked, key).await? {
             Some(answer) => Ok(Some(answer)),
             None => Err(refusal.into()),
         }
     }
 
     /// The run that an earlier request with this key started, as the caller may read it now.
-    async fn known_run(
+    async fn replayed_run(
         &self,
         scope: TenantScope,
         (caller, request): (&Caller, &ExecuteRequest),
@@ -455,7 +455,7 @@ impl Services {
 
     /// Determines whether a statement without a response accepted the run. An absent run may still be committed, so
     /// the refusal names its identifier.
-    pub(super) async fn look_for(
+    pub(super) async fn find_accepted(
         &self,
         scope: TenantScope,
         id: ExecutionId,

@@ -12,13 +12,13 @@ use fairway_domain::{
     evidence::RecordedDecision,
     execution::{
         Ending, Execution, Outcome, RunError, RunRef, Status,
-        dispatch::{Held, Stopping, Taken},
+        dispatch::{Held, CancelOutcome, Taken},
     },
     id::{ExecutionId, RequestId},
     idempotency::{KeyedOutcome, RequestKey},
     policy::Obligation,
     share_link::TokenHash,
-    signal::Signal,
+    signal::Wakeup,
     store::CommitError,
     tenant::TenantScope,
 };
@@ -46,7 +46,7 @@ impl Services {
         let scope = TenantScope::of(caller);
         let (execution, own) = self.read_as(caller, id, token, Operation::ReadExecution).await?;
         if own == Own::No {
-            let place = self.place_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
+            let place = self.scope_of_workload(caller, execution.workspace_id, execution.workload_id).await?;
             gate::enter(caller, Operation::CancelExecution, &place)?;
         }
         let outcome = keyed(key, 200, id.uuid());
@@ -90,11 +90,11 @@ impl Services {
             }
             match self.stores.executions.stop(scope, cancel_lease, &caller.actor, key).await? {
                 // A worker may be claiming the run: it is no longer queued and has no lease yet.
-                Stopping::Over => current = self.present(scope, id).await?,
-                Stopping::KeyTaken => return Err(Failure::KeyTaken),
-                Stopping::Taken => return self.end_cancelled(scope, execution, held, caller).await,
-                Stopping::Told => {
-                    self.signal(Signal::Look(id));
+                CancelOutcome::Over => current = self.present(scope, id).await?,
+                CancelOutcome::KeyTaken => return Err(Failure::KeyTaken),
+                CancelOutcome::Taken => return self.end_cancelled(scope, execution, held, caller).await,
+                CancelOutcome::Told => {
+                    self.signal(Wakeup::Look(id));
                     if self.has_ended(scope, id).await? {
                         return Ok(());
                     }
@@ -204,7 +204,7 @@ impl Services {
         match self.stores.executions.finish(scope, &ending).await {
             Ok(()) => {
                 self.wake.facts();
-                self.signal(Signal::Ended(run.execution_id));
+                self.signal(Wakeup::Ended(run.execution_id));
                 Ok(())
             }
             // A concurrent process ended the run.

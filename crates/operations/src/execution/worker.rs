@@ -2,7 +2,7 @@
 
 use super::{
     code::Work,
-    engine::{Came, DECISIONS, Keeping},
+    engine::{Came, MAX_DECISIONS, CheckpointPolicy},
     run::{Ran, Running},
 };
 use crate::{Failure, Services, access::Claims};
@@ -10,9 +10,9 @@ use fairway_domain::{
     access::Caller,
     evidence::RecordedDecision,
     execution::{
-        Acceptance, Admission, Guest, Outcome, Payload, RunRef, Status,
-        dispatch::{Claim, Claimed, MOST_TAKEOVERS, Sender},
-        ports::{AcceptedOn, RuntimeEntry},
+        Acceptance, Admission, DelegatedAccess, Outcome, Payload, RunRef, Status,
+        dispatch::{Claim, Claimed, MAX_RECLAIMS, RequestContext},
+        ports::{AcceptedOn, WorkloadWithDeployment},
         run::{Cut, SMALL_RUN_BYTES},
     },
     id::{DecisionId, TenantId},
@@ -34,22 +34,22 @@ use uuid::Uuid;
 /// Maximum number of concurrent runs of a worker. They mostly wait for models.
 const PLACES: u16 = 128;
 /// Maximum number of concurrent runs of one tenant, so that its slow runs do not block other tenants.
-const PLACES_OF_ONE: u16 = 64;
+const MAX_RUNS_PER_TENANT: u16 = 64;
 /// Maximum number of runs in one claim.
 const MOST: u16 = 32;
 /// Maximum number of runs of one tenant in one claim.
-const MOST_OF_ONE: u16 = 16;
+const CLAIM_LIMIT_PER_TENANT: u16 = 16;
 /// Runs that a tenant may have before a claim excludes it: one claim may consist of its runs alone.
-const SATED: u16 = PLACES_OF_ONE - MOST;
+const SATURATION: u16 = MAX_RUNS_PER_TENANT - MOST;
 /// Delay between claims. Runs that are queued in between share a claim and its statements.
-const BREATH: Duration = Duration::from_millis(6);
+const CLAIM_WINDOW: Duration = Duration::from_millis(6);
 /// Poll interval without a wakeup.
 const EVERY: Duration = Duration::from_millis(250);
 /// Delay after repeated failures to claim.
 const AWAY: Duration = Duration::from_secs(1);
 
 /// Maximum number of lost claims that a worker remembers, the newest.
-const LOST_CLAIMS: usize = 64;
+const MAX_LOST_CLAIMS: usize = 64;
 
 /// Claims of a worker without a response. Their statements may have committed or may still commit.
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl LostClaims {
     /// Remembers a claim until the leases that it may hold have expired; then any worker takes over the runs.
     fn add(&mut self, lease: Uuid, lease_for: Duration) {
         self.0.push((lease, Instant::now() + lease_for));
-        let beyond = self.0.len().saturating_sub(LOST_CLAIMS);
+        let beyond = self.0.len().saturating_sub(MAX_LOST_CLAIMS);
         self.0.drain(..beyond);
     }
 
@@ -72,11 +72,11 @@ impl LostClaims {
 }
 
 /// Number of active runs of each tenant.
-type Under = Arc<Mutex<HashMap<TenantId, u16>>>;
+type RunCounts = Arc<Mutex<HashMap<TenantId, u16>>>;
 
 /// A slot for one run; dropping it frees the slot.
 struct Place {
-    under: Under,
+    under: RunCounts,
     tenant: TenantId,
     _permit: tokio::sync::OwnedSemaphorePermit,
 }
@@ -95,9 +95,9 @@ impl Drop for Place {
 
 /// Claims runs and executes them until the process stops. Any number of processes may run it concurrently. Active
 /// runs then continue until their leases are released.
-pub async fn work_until_stopped(services: Services) {
+pub async fn run_worker(services: Services) {
     let slots = Arc::new(Semaphore::new(usize::from(PLACES)));
-    let counts: Under = Arc::default();
+    let counts: RunCounts = Arc::default();
     let mut after: Option<TenantId> = None;
     let (mut lost, mut failures) = (LostClaims::default(), 0_u32);
     loop {
@@ -117,7 +117,7 @@ pub async fn work_until_stopped(services: Services) {
             lease_for: services.settings.lease,
             deadline_in: services.settings.execution_deadline,
             most: free.min(MOST),
-            most_of_one: MOST_OF_ONE,
+            most_of_one: CLAIM_LIMIT_PER_TENANT,
             after,
             sated,
             max_input_bytes: SMALL_RUN_BYTES,
@@ -143,7 +143,7 @@ pub async fn work_until_stopped(services: Services) {
             }
         };
         failures = 0;
-        let next_claim_at = Instant::now() + BREATH;
+        let next_claim_at = Instant::now() + CLAIM_WINDOW;
         // The last tenant in the rotation.
         let last = claimed.iter().filter(|run| run.turn > 0).max_by_key(|run| run.turn);
         after = last.map(|run| run.scope.tenant()).or(after);
@@ -156,7 +156,7 @@ pub async fn work_until_stopped(services: Services) {
             let active_guard = services.live.enter(run.scope, run.execution.execution_id, run.lease);
             let services = services.clone();
             tokio::spawn(async move {
-                services.work_on(run, &active_guard.look).await;
+                services.process_claimed(run, &active_guard.look).await;
                 drop((active_guard, slot));
             });
         }
@@ -169,13 +169,13 @@ pub async fn work_until_stopped(services: Services) {
     }
 }
 
-fn sated(counts: &Under) -> Vec<TenantId> {
+fn sated(counts: &RunCounts) -> Vec<TenantId> {
     let counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
-    counts.iter().filter(|(_, count)| **count > SATED).map(|(tenant, _)| *tenant).collect()
+    counts.iter().filter(|(_, count)| **count > SATURATION).map(|(tenant, _)| *tenant).collect()
 }
 
 /// The end of a run that never reached its steps.
-struct Unstarted {
+struct EarlyEnd {
     status: Status,
     outcome: Outcome,
     code: &'static str,
@@ -183,7 +183,7 @@ struct Unstarted {
     decision: Option<RecordedDecision>,
 }
 
-impl Unstarted {
+impl EarlyEnd {
     const fn cut(cut: Cut) -> Self {
         let (status, outcome, code, message) = cut.told();
         Self { status, outcome, code, message, decision: None }
@@ -208,42 +208,42 @@ impl Unstarted {
 }
 
 /// The next action for a claimed run.
-enum Onward {
+enum NextAction {
     Runs(Box<Running>),
-    Ends(Unstarted),
+    Ends(EarlyEnd),
     Again,
 }
 
 impl Services {
     /// Executes a claimed run, or ends it. After a failure its lease expires and another worker retries.
-    async fn work_on(&self, claimed: Claimed, look: &Notify) {
+    async fn process_claimed(&self, claimed: Claimed, look: &Notify) {
         let id = claimed.execution.execution_id;
-        if let Err(error) = self.try_to_work_on(claimed, look).await {
+        if let Err(error) = self.try_process_claimed(claimed, look).await {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(error, execution_id = %id, "failed to process a claimed run; another worker retries");
         }
     }
 
-    async fn try_to_work_on(&self, mut claimed: Claimed, look: &Notify) -> Result<(), Failure> {
+    async fn try_process_claimed(&self, mut claimed: Claimed, look: &Notify) -> Result<(), Failure> {
         if claimed.execution.status == Status::Queued && claimed.cancelled_by.is_some() {
             // The canceller already got the confirmation.
-            return self.end_unstarted(&claimed, Unstarted::cancelled("cancelled", "the run was cancelled")).await;
+            return self.end_early(&claimed, EarlyEnd::cancelled("cancelled", "the run was cancelled")).await;
         }
-        if claimed.takeovers > MOST_TAKEOVERS {
+        if claimed.takeovers > MAX_RECLAIMS {
             let message = "the workers of the run failed repeatedly";
-            return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
+            return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         }
         let reserved = match self.reserve_claimed(&mut claimed, look).await {
             Ok(reserved) => reserved,
             Err(Cut::LeaseLost) => return Ok(()),
-            Err(cut) => return self.end_unstarted(&claimed, Unstarted::cut(cut)).await,
+            Err(cut) => return self.end_early(&claimed, EarlyEnd::cut(cut)).await,
         };
         let sent = self.read_inputs(&mut claimed).await?.zip(claimed.sender.clone());
         let Some((inputs, sender)) = sent else {
             let message = "the inputs of the run are no longer stored";
-            return self.end_unstarted(&claimed, Unstarted::failed("interrupted", message)).await;
+            return self.end_early(&claimed, EarlyEnd::failed("interrupted", message)).await;
         };
-        for attempt in 0..DECISIONS {
+        for attempt in 0..MAX_DECISIONS {
             let action = match claimed.execution.status {
                 Status::Running => self.resumed(&claimed, &inputs, &sender).await?,
                 Status::Queued => self.startable(&claimed, &inputs, &sender, attempt > 0).await?,
@@ -255,9 +255,9 @@ impl Services {
                 | Status::Unknown => return Err(Failure::Corrupt("an ended run has a lease")),
             };
             match action {
-                Onward::Ends(early_end) => return self.end_unstarted(&claimed, early_end).await,
-                Onward::Again => {}
-                Onward::Runs(running) => match running.reserved(reserved.clone()).run(Work::Steps, look).await {
+                NextAction::Ends(early_end) => return self.end_early(&claimed, early_end).await,
+                NextAction::Again => {}
+                NextAction::Runs(running) => match running.reserved(reserved.clone()).run(Work::Steps, look).await {
                     Ran::Ended(_) | Ran::Lost => return Ok(()),
                     Ran::Moved => {}
                 },
@@ -267,21 +267,21 @@ impl Services {
     }
 
     /// Resumes a run that another worker started. It keeps its release.
-    async fn resumed(&self, claimed: &Claimed, inputs: &Payload, sender: &Sender) -> Result<Onward, Failure> {
+    async fn resumed(&self, claimed: &Claimed, inputs: &Payload, sender: &RequestContext) -> Result<NextAction, Failure> {
         let run = &claimed.execution;
         let found = self.stores.workloads.find(claimed.scope, run.workload_id).await?;
         let workload = found.ok_or(Failure::Corrupt("the workload of a run is missing"))?;
-        if let Some(early_end) = Unstarted::where_stopped(workload.status) {
-            return Ok(Onward::Ends(early_end));
+        if let Some(early_end) = EarlyEnd::where_stopped(workload.status) {
+            return Ok(NextAction::Ends(early_end));
         }
-        let entry = RuntimeEntry { workload, deployment: None };
-        let caller = self.sender_of(claimed, sender, true).await?;
+        let entry = WorkloadWithDeployment { workload, deployment: None };
+        let caller = self.submitter_of(claimed, sender, true).await?;
         let plan = self.plan_of_started(claimed.scope, &entry.workload, run.release_id, claimed.snapshot).await?;
         let decided = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
-        let facts = self.facts_of(&caller, &entry, &run.environment, run.lane);
+        let facts = self.run_facts(&caller, &entry, &run.environment, run.lane);
         let first = claimed.decisions.first().cloned().ok_or(Failure::Corrupt("a run has no decision"))?;
-        let acceptance = self.acceptance_of(claimed, inputs, sender, (run.release_id, run.lane), first);
-        Ok(Onward::Runs(Box::new(Running {
+        let acceptance = self.current_acceptance(claimed, inputs, sender, (run.release_id, run.lane), first);
+        Ok(NextAction::Runs(Box::new(Running {
             services: self.clone(),
             scope: claimed.scope,
             plan,
@@ -292,7 +292,7 @@ impl Services {
             inputs: object(inputs)?,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: Keeping::Telling,
+            keeping: CheckpointPolicy::Telling,
             reservation: OnceLock::new(),
             place: None,
             came: Came::of(claimed.progress.clone()),
@@ -307,16 +307,16 @@ impl Services {
         &self,
         claimed: &Claimed,
         inputs: &Payload,
-        sender: &Sender,
+        sender: &RequestContext,
         fresh: bool,
-    ) -> Result<Onward, Failure> {
+    ) -> Result<NextAction, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
-        let entry = self.entry_of(claimed, fresh).await?;
-        if let Some(early_end) = Unstarted::where_stopped(entry.workload.status) {
-            return Ok(Onward::Ends(early_end));
+        let entry = self.runtime_entry_of(claimed, fresh).await?;
+        if let Some(early_end) = EarlyEnd::where_stopped(entry.workload.status) {
+            return Ok(NextAction::Ends(early_end));
         }
         if claimed.share_link.is_some() && self.stores.share_links.is_run_revoked(scope, run.execution_id).await? {
-            return Ok(Onward::Ends(Unstarted {
+            return Ok(NextAction::Ends(EarlyEnd {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
                 code: "share_token_revoked",
@@ -324,32 +324,32 @@ impl Services {
                 decision: None,
             }));
         }
-        let caller = self.sender_of(claimed, sender, fresh).await?;
-        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(sender.wanted_lane()).zip(Some(lanes)));
+        let caller = self.submitter_of(claimed, sender, fresh).await?;
+        let serving = entry.deployment.as_ref().and_then(|lanes| lanes.serving(sender.requested_lane()).zip(Some(lanes)));
         let Some(((lane, release_id), deployment)) = serving else {
             if !fresh {
-                return Ok(Onward::Again);
+                return Ok(NextAction::Again);
             }
-            return Ok(Onward::Ends(Unstarted::failed("no_active_release", "no release is active")));
+            return Ok(NextAction::Ends(EarlyEnd::failed("no_active_release", "no release is active")));
         };
         let plan = match self.plan(scope, &entry.workload, release_id, deployment.revision).await {
-            Err(Failure::Contended) => return Ok(Onward::Again),
+            Err(Failure::Contended) => return Ok(NextAction::Again),
             plan => plan?,
         };
         if !plan.plan.is_runnable() {
             let message = "the release binds neither a flow nor a prompt with a model policy";
-            return Ok(Onward::Ends(Unstarted::failed("nothing_to_run", message)));
+            return Ok(NextAction::Ends(EarlyEnd::failed("nothing_to_run", message)));
         }
-        let facts = self.facts_of(&caller, &entry, &run.environment, lane);
+        let facts = self.run_facts(&caller, &entry, &run.environment, lane);
         let (inputs_read, now) = (object(inputs)?, self.clock.now());
         let decision = facts.decide(&plan.plan, &inputs_read, now);
         let recorded = RecordedDecision::of(self.id::<DecisionId>(), &decision, now);
         if decision.outcome == policy::Outcome::Deny {
             // A denial on cached state is decided again on fresh state.
             if !fresh {
-                return Ok(Onward::Again);
+                return Ok(NextAction::Again);
             }
-            return Ok(Onward::Ends(Unstarted {
+            return Ok(NextAction::Ends(EarlyEnd {
                 status: Status::Denied,
                 outcome: Outcome::Denied,
                 code: "policy_denied",
@@ -358,13 +358,13 @@ impl Services {
             }));
         }
         let accepted = decided(&claimed.decisions).ok_or(Failure::Corrupt("a run has no decision"))?;
-        let acceptance = self.acceptance_of(claimed, inputs, sender, (release_id, lane), recorded);
+        let acceptance = self.current_acceptance(claimed, inputs, sender, (release_id, lane), recorded);
         let on = AcceptedOn {
             deployment: deployment.revision,
             workload: entry.workload.revision,
             access: caller.access_revision,
         };
-        Ok(Onward::Runs(Box::new(Running {
+        Ok(NextAction::Runs(Box::new(Running {
             services: self.clone(),
             scope,
             facts,
@@ -375,7 +375,7 @@ impl Services {
             inputs: inputs_read,
             input_digest: claimed.input_digest,
             time_left: claimed.time_left,
-            keeping: Keeping::Telling,
+            keeping: CheckpointPolicy::Telling,
             reservation: OnceLock::new(),
             place: None,
             came: Came::default(),
@@ -386,7 +386,7 @@ impl Services {
     }
 
     /// The submitter with its current rights.
-    async fn sender_of(&self, claimed: &Claimed, sender: &Sender, fresh: bool) -> Result<Caller, Failure> {
+    async fn submitter_of(&self, claimed: &Claimed, sender: &RequestContext, fresh: bool) -> Result<Caller, Failure> {
         let claims = Claims {
             actor: claimed.execution.submitter.clone(),
             groups: sender.groups(),
@@ -395,7 +395,7 @@ impl Services {
         self.submitter(self.settings.identity, &claims, (sender.request_id, fresh)).await
     }
 
-    async fn entry_of(&self, claimed: &Claimed, fresh: bool) -> Result<Arc<RuntimeEntry>, Failure> {
+    async fn runtime_entry_of(&self, claimed: &Claimed, fresh: bool) -> Result<Arc<WorkloadWithDeployment>, Failure> {
         let (scope, run) = (claimed.scope, &claimed.execution);
         let key = (scope.tenant(), run.workload_id, run.environment.clone());
         if !fresh && let Some(entry) = self.plans.entries_by_workload.get(&key) {
@@ -412,11 +412,11 @@ impl Services {
     }
 
     /// The acceptance of the run under its current release.
-    fn acceptance_of(
+    fn current_acceptance(
         &self,
         claimed: &Claimed,
         inputs: &Payload,
-        sender: &Sender,
+        sender: &RequestContext,
         (release_id, lane): (fairway_domain::id::ReleaseId, fairway_domain::release::lane::Lane),
         decision: RecordedDecision,
     ) -> Acceptance {
@@ -433,7 +433,7 @@ impl Services {
             decision,
             inputs: inputs.clone(),
             sender: sender.clone(),
-            guest: Guest { delegate: run.delegate.clone(), ..Guest::default() },
+            guest: DelegatedAccess { delegate: run.delegate.clone(), ..DelegatedAccess::default() },
             started_at: run.started_at,
             admission: Admission::Run {
                 lease: claimed.lease,
@@ -444,7 +444,7 @@ impl Services {
     }
 
     /// Ends a run that never reached its steps, or cannot resume them.
-    async fn end_unstarted(&self, claimed: &Claimed, early_end: Unstarted) -> Result<(), Failure> {
+    async fn end_early(&self, claimed: &Claimed, early_end: EarlyEnd) -> Result<(), Failure> {
         let run = &claimed.execution;
         let named = RunRef {
             execution_id: run.execution_id,
@@ -454,7 +454,7 @@ impl Services {
             environment: &run.environment,
             input_digest: claimed.input_digest,
         };
-        let Unstarted { status, outcome, code, message, decision } = early_end;
+        let EarlyEnd { status, outcome, code, message, decision } = early_end;
         let imposed = claimed.decisions.iter().flat_map(|decision| &decision.obligations);
         let owes = imposed.into_iter().any(|name| name == Obligation::NotifyOwner.as_str());
         let by = match (outcome, &claimed.cancelled_by) {

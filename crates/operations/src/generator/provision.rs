@@ -17,7 +17,7 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{StateName, activate::Taking, lane::TargetLane, ports::ReleaseFilter, review::Verdict},
     slug::Slug,
-    store::{CommitError, Conflict, Paging, Start},
+    store::{CommitError, Conflict, PageRequest, Start},
     tenant::{TenantScope, Workspace},
     workload::{InvocationMode, ManagementSource, NewWorkload, Workload},
 };
@@ -25,7 +25,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// The actor that creates the generator.
-const MAKER: &str = "provisioner";
+const CREATOR: &str = "provisioner";
 /// The actor that approves its release.
 const APPROVER: &str = "platform";
 /// Page size of tenants and releases.
@@ -44,7 +44,7 @@ impl Services {
         }
         let mut start = Start::Skip(0);
         loop {
-            let page = self.stores.tenants.list(Paging { limit: PAGE, start }).await?;
+            let page = self.stores.tenants.list(PageRequest { limit: PAGE, start }).await?;
             for tenant in page.rows {
                 let tenant_id = tenant.tenant_id;
                 match self.provision_generator(tenant_id).await {
@@ -71,7 +71,7 @@ impl Services {
     /// # Errors
     /// When the tenant has no workspace, another resource has a name of the generator, or a step is refused.
     pub async fn provision_generator(&self, tenant: TenantId) -> Result<(), Failure> {
-        let maker = self.system_caller(tenant, MAKER).await?;
+        let maker = self.system_caller(tenant, CREATOR).await?;
         let scope = TenantScope::of(&maker);
         let home = self.first_workspace(scope).await?;
         let workload_id = self.generator_workload(&maker, &home).await?;
@@ -105,9 +105,9 @@ impl Services {
 
     /// The tenant's oldest workspace.
     async fn first_workspace(&self, scope: TenantScope) -> Result<Workspace, Failure> {
-        let all = self.stores.workspaces.list(scope, Paging::first(1)).await?.total;
+        let all = self.stores.workspaces.list(scope, PageRequest::first(1)).await?.total;
         let others = u32::try_from(all.saturating_sub(1).min(DEEPEST)).unwrap_or_default();
-        let oldest = Paging { limit: 1, start: Start::Skip(others) };
+        let oldest = PageRequest { limit: 1, start: Start::Skip(others) };
         self.stores.workspaces.list(scope, oldest).await?.rows.pop().ok_or(Failure::NotFound)
     }
 
@@ -147,7 +147,7 @@ impl Services {
     /// Whether any release of it ever served: then its operators maintain it.
     async fn has_been_released(&self, scope: TenantScope, workload: WorkloadId) -> Result<bool, Failure> {
         let filter = ReleaseFilter { workload: Some(workload), ..ReleaseFilter::default() };
-        let releases = self.stores.releases.list(scope, &filter, Paging::first(PAGE)).await?;
+        let releases = self.stores.releases.list(scope, &filter, PageRequest::first(PAGE)).await?;
         Ok(releases.rows.iter().any(|release| match release.state.name() {
             StateName::Active | StateName::Superseded | StateName::Retired => true,
             StateName::Draft | StateName::ReviewReady | StateName::Approved => false,

@@ -5,7 +5,7 @@ use super::corrupt;
 use crate::{
     Done, Failure, Services,
     access::{Operation, gate},
-    aside::{Deadline, aside, busy},
+    aside::{WorkDeadline, aside, busy},
     once::{after_commit, keyed},
 };
 use fairway_domain::{
@@ -17,14 +17,14 @@ use fairway_domain::{
     knowledge::{
         Chunking, IndexRevision, KnowledgeBase, SourceType,
         document::{
-            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, Ingested, KnowledgeRefusal,
-            MAX_CHUNKS, MAX_TEXT, MAX_TEXTS, NewChunk, NewDocument, judge, judge_text, takes_documents,
+            Document, DocumentDraft, DocumentFault, DocumentId, DocumentSource, Ingest, IngestResult, KnowledgeRefusal,
+            MAX_CHUNKS, MAX_TEXT, MAX_INGEST_BYTES, NewChunk, NewDocument, judge, judge_text, takes_documents,
         },
-        ports::{FetchError, Piece, Splitter},
+        ports::{FetchError, Piece, Chunker},
         retrieval::{EmbeddingModel, IndexWarning},
     },
     search::counted,
-    store::{Change, CommitError, Listed, Paging, Revision},
+    store::{Change, CommitError, Page, PageRequest, Revision},
     tenant::TenantScope,
 };
 use fairway_fair_queue::{AcquireError, FairSemaphore, Limits, Permit};
@@ -41,9 +41,9 @@ const ATTEMPTS: usize = 12;
 /// commit.
 const MAX_EMBEDDINGS: usize = 3;
 /// Timeout for reading the sources of all documents of a request.
-const READING: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout for embedding all chunks of a request. Each call has its own timeout, and there may be hundreds of calls.
-const EMBEDDING: Duration = Duration::from_secs(60);
+const EMBED_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Limits of concurrent ingests in this process: each holds its texts and vectors in memory. Tenants take turns. One
 /// tenant has at most half of the permits, because an ingest may wait minutes for sources and models. The other half
@@ -52,7 +52,7 @@ const INGESTS: Limits = Limits { permits_per_key: 4, permits_for_idle_keys: 4, w
 /// Peak memory of the texts and vectors of one ingest, in bytes.
 const INGEST_BYTES: usize = 12 << 20;
 /// How long an ingest waits for its permit, and then for memory.
-const WAIT_TO_BEGIN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 static UNDER_WAY: LazyLock<FairSemaphore<TenantId>> = LazyLock::new(|| FairSemaphore::new(INGESTS));
 
@@ -66,7 +66,7 @@ pub(super) struct IngestPermit {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct IngestReport {
     /// The ingest.
-    pub ingested: Ingested,
+    pub ingested: IngestResult,
     /// Warnings about the new revision.
     pub warnings: Vec<IndexWarning>,
 }
@@ -113,7 +113,7 @@ impl Services {
     async fn ingest_report(
         &self,
         scope: TenantScope,
-        (asset, ingested): (AssetId, Ingested),
+        (asset, ingested): (AssetId, IngestResult),
         base: &KnowledgeBase,
     ) -> Result<IngestReport, Failure> {
         let warnings = self.index_warnings(scope, (asset, ingested.index_revision), base).await?;
@@ -125,8 +125,8 @@ impl Services {
 
     /// Acquires a permit for an ingest.
     pub(super) async fn ingest_permit(&self, scope: TenantScope) -> Result<IngestPermit, Failure> {
-        let permit = UNDER_WAY.acquire(scope.tenant(), WAIT_TO_BEGIN).await.map_err(busy)?;
-        let memory = admit(INGEST_BYTES, WAIT_TO_BEGIN).await.map_err(|_| busy(AcquireError::TimedOut))?;
+        let permit = UNDER_WAY.acquire(scope.tenant(), START_TIMEOUT).await.map_err(busy)?;
+        let memory = admit(INGEST_BYTES, START_TIMEOUT).await.map_err(|_| busy(AcquireError::TimedOut))?;
         Ok(IngestPermit { _permit: permit, _memory: memory })
     }
 
@@ -138,8 +138,8 @@ impl Services {
         &self,
         caller: &Caller,
         (id, from): (AssetId, WorkspaceId),
-        page: Paging,
-    ) -> Result<Listed<Document>, Failure> {
+        page: PageRequest,
+    ) -> Result<Page<Document>, Failure> {
         let (scope, _) = self.asset_from(caller, Operation::ListDocuments, id, from).await?;
         Ok(self.stores.knowledge.list_documents(scope, id, page).await?)
     }
@@ -157,14 +157,14 @@ impl Services {
         let ids = judge(&drafts, base.source_type)?;
         if base.source_type == SourceType::Http {
             let home = Place::workspace(caller.tenant, asset.namespace_id, asset.workspace_id);
-            gate::enter_seen(caller, Operation::FetchDocuments, &home)?;
+            gate::authorize_visible(caller, Operation::FetchDocuments, &home)?;
         }
         let _permit = self.ingest_permit(scope).await?;
         let read = in_time(self.read(caller, base.source_type, ids.into_iter().zip(drafts))).await?;
         let mut documents = self.cut(scope, read, base.chunking).await?;
         // Model and decision use the same revision, so that no vector of a replaced model is added.
         let seen = self.stores.knowledge.present_revision(scope, id).await?;
-        let model = self.model_of_ingest(scope, (id, seen), &base).await?;
+        let model = self.ingest_model(scope, (id, seen), &base).await?;
         self.embed(model.as_ref(), &mut documents).await?;
         let stamp = self.stamp(caller);
         let mut change = Ingest::add(asset, ingest_id, (base.chunking, model), documents, (seen, &stamp))?;
@@ -196,7 +196,7 @@ impl Services {
                 Err(CommitError::Stale) => {
                     let seen = self.stores.knowledge.present_revision(scope, asset).await?;
                     change.decided_on = Some(Revision::new(seen.get()));
-                    let model = self.model_of_ingest(scope, (asset, seen), base).await?;
+                    let model = self.ingest_model(scope, (asset, seen), base).await?;
                     if model == change.next.embedded_by {
                         continue;
                     }
@@ -214,7 +214,7 @@ impl Services {
     }
 
     /// The embedding model for an ingest at this revision, if the knowledge base uses vectors.
-    async fn model_of_ingest(
+    async fn ingest_model(
         &self,
         scope: TenantScope,
         index: (AssetId, IndexRevision),
@@ -242,7 +242,7 @@ impl Services {
         drafts: impl Iterator<Item = (DocumentId, DocumentDraft)>,
     ) -> Result<Vec<Read>, Failure> {
         let mut read = Vec::new();
-        let mut room = MAX_TEXTS;
+        let mut room = MAX_INGEST_BYTES;
         for (position, (document_id, mut draft)) in drafts.enumerate() {
             let text = match &mut draft.source {
                 DocumentSource::Text(text) => std::mem::take(text),
@@ -280,8 +280,8 @@ impl Services {
     /// The text of an artifact: the content of a version that the caller may see. Nothing else is read from the
     /// artifact store.
     async fn artifact_text(&self, caller: &Caller, source: &str) -> Result<Option<String>, Failure> {
-        let Some((asset, version)) = ArtifactPath::version_at(source) else { return Ok(None) };
-        let scope = match self.asset_anywhere(caller, Operation::ReadAssetVersion, asset).await {
+        let Some((asset, version)) = ArtifactPath::parse_version(source) else { return Ok(None) };
+        let scope = match self.asset_from_anywhere(caller, Operation::ReadAssetVersion, asset).await {
             Ok((scope, _)) => scope,
             Err(Failure::NotFound) => return Ok(None),
             Err(failure) => return Err(failure),
@@ -326,7 +326,7 @@ impl Services {
             }
             Ok(documents)
         };
-        aside((scope, Deadline::Request), cut).await?.map_err(Failure::from)
+        aside((scope, WorkDeadline::Request), cut).await?.map_err(Failure::from)
     }
 
     /// Embeds every chunk, if there is a model.
@@ -337,7 +337,7 @@ impl Services {
         };
         let texts =
             documents.iter().flat_map(|document| document.chunks.iter().map(move |chunk| text_of(document, chunk)));
-        let made = embedded_in_time(self.vectors(model, texts.collect())).await.map_err(|error| {
+        let made = with_embed_timeout(self.vectors(model, texts.collect())).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to embed documents; the ingest fails");
             KnowledgeRefusal::NoVectors
         })?;
@@ -351,18 +351,18 @@ impl Services {
 
 /// Applies the timeout for sources.
 async fn in_time<T>(read: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    timeout(READING, read).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
+    timeout(READ_TIMEOUT, read).await.unwrap_or(Err(KnowledgeRefusal::Slow.into()))
 }
 
 /// Applies the timeout for the embedding model.
-pub(super) async fn embedded_in_time<T>(
+pub(super) async fn with_embed_timeout<T>(
     embedding: impl Future<Output = Result<T, ProviderError>>,
 ) -> Result<T, ProviderError> {
-    timeout(EMBEDDING, embedding).await.unwrap_or(Err(ProviderError::TimedOut))
+    timeout(EMBED_TIMEOUT, embedding).await.unwrap_or(Err(ProviderError::TimedOut))
 }
 
 fn pieces(
-    splitter: &dyn Splitter,
+    splitter: &dyn Chunker,
     ids: &dyn Ids,
     (title, text): (Option<&str>, &str),
     chunking: Chunking,
@@ -401,8 +401,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(9)).await;
             }
         };
-        let slow: Result<(), ProviderError> = embedded_in_time(endless).await;
+        let slow: Result<(), ProviderError> = with_embed_timeout(endless).await;
         assert_eq!(slow, Err(ProviderError::TimedOut));
-        assert_eq!(embedded_in_time(async { Ok(7) }).await, Ok(7));
+        assert_eq!(with_embed_timeout(async { Ok(7) }).await, Ok(7));
     }
 }

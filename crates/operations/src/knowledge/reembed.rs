@@ -1,6 +1,6 @@
 //! Re-embedding: chunks without a vector of the configured model get one, in a new revision of the index.
 
-use super::documents::embedded_in_time;
+use super::documents::with_embed_timeout;
 use crate::{
     Done, Failure, Services,
     access::Operation,
@@ -87,11 +87,11 @@ impl Services {
         if let Some(earlier) = self.earlier(scope, key).await? {
             return Ok(Done { value: replay(earlier.resource).await?, replayed: Some(earlier.status) });
         }
-        Ok(Done::now(self.nothing_to_embed(scope, &asset).await?))
+        Ok(Done::now(self.unchanged_report(scope, &asset).await?))
     }
 
     /// The report of a request that found no stale chunk.
-    async fn nothing_to_embed(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
+    async fn unchanged_report(&self, scope: TenantScope, asset: &Asset) -> Result<ReembeddingReport, Failure> {
         let id = asset.asset_id;
         let base = self.latest_base(scope, asset).await?;
         let model = self.settings.knowledge.embedding.clone();
@@ -132,7 +132,7 @@ impl Services {
             if stale.is_empty() {
                 return Ok(Outcome::NothingStale);
             }
-            let vectors = self.vectors_of(&model, stale, known).await?;
+            let vectors = self.vectors_for(&model, stale, known).await?;
             let outcome = keyed(key, 200, ingest_id.uuid());
             let how = (base.chunking, model.clone());
             let change = Reembedding::decide(asset, ingest_id, how, vectors, (seen, &self.stamp(caller)))?;
@@ -151,7 +151,7 @@ impl Services {
     }
 
     /// The vectors of the chunks: reused ones, and new ones from the model.
-    async fn vectors_of(
+    async fn vectors_for(
         &self,
         model: &EmbeddingModel,
         stale: Vec<StaleChunk>,
@@ -160,7 +160,7 @@ impl Services {
         let wanted: Vec<ChunkId> = stale.iter().map(|chunk| chunk.chunk_id).collect();
         let missing = stale.into_iter().filter(|chunk| !known.contains_key(&chunk.chunk_id));
         let (ids, texts): (Vec<_>, Vec<_>) = missing.map(|chunk| (chunk.chunk_id, chunk.text)).unzip();
-        let made = embedded_in_time(self.vectors(model, texts)).await.map_err(|error| {
+        let made = with_embed_timeout(self.vectors(model, texts)).await.map_err(|error| {
             tracing::warn!(code = error.code(), "failed to re-embed documents; the request fails");
             KnowledgeRefusal::NoVectors
         })?;

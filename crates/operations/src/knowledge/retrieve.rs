@@ -8,8 +8,8 @@ use fairway_domain::{
     execution::{provider::ProviderError, routing::Embedding},
     id::{AssetId, ChunkId, WorkspaceId},
     knowledge::{
-        IndexRevision, KnowledgeBase, Strategy,
-        contract::{AccessMode, Asked, ContractDecision, ContractStanding},
+        IndexRevision, KnowledgeBase, RetrievalStrategy,
+        contract::{AccessMode, Asked, ContractDecision, ContractState},
         ports::Within,
         retrieval::{Embedded, EmbeddingModel, Found, Hit, RetrievedChunk, readable, used},
     },
@@ -22,7 +22,7 @@ use std::collections::HashMap;
 use tokio::time::Instant;
 
 /// Factor of the candidate lists of a hybrid retrieval over the wanted number of chunks.
-const DEEPER: u32 = 4;
+const HYBRID_FACTOR: u32 = 4;
 
 /// A contract decision to make.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub struct Retrieval {
     /// The index revision that was searched.
     pub index_revision: IndexRevision,
     /// The search strategy.
-    pub strategy: Strategy,
+    pub strategy: RetrievalStrategy,
     /// The chunks, best first.
     pub chunks: Vec<RetrievedChunk>,
     /// Whether candidates were not ranked: too many contain the query's words, or more exist than one vector search
@@ -142,7 +142,7 @@ impl Services {
         let contracts: Vec<(AssetId, String)> = questions.iter().map(named).collect();
         let standings = self.stores.knowledge.standings(scope, &contracts).await?;
         // Missing answers of the store count as unknown contracts, which refuse.
-        let standings = standings.into_iter().chain(std::iter::repeat(ContractStanding::Unknown));
+        let standings = standings.into_iter().chain(std::iter::repeat(ContractState::Unknown));
         Ok(questions.iter().zip(standings).map(|(one, standing)| one.base.decide(&one.asked, standing)).collect())
     }
 
@@ -173,7 +173,7 @@ impl Services {
         let within = Within { asset, revision, filters: settings.filters.clone(), most };
         let (found, embedded) = self.find(scope, (base, index.as_ref()), &within, readable(query)).await?;
         let found = found.best(most);
-        let chunks = used(self.spelled_out(scope, asset, &found).await?, settings);
+        let chunks = used(self.load_chunks(scope, asset, &found).await?, settings);
         // The search may have waited a minute for a model, so the contract must still be in force after it.
         let decision = self.allowed(scope, &question).await?;
         Ok(Retrieval {
@@ -195,7 +195,7 @@ impl Services {
         question: &ContractQuestion<'_>,
     ) -> Result<ContractDecision, RetrievalFailure> {
         let decision = self.contract_decisions(scope, &[*question]).await?.pop();
-        let decision = decision.unwrap_or_else(|| question.base.decide(&question.asked, ContractStanding::Unknown));
+        let decision = decision.unwrap_or_else(|| question.base.decide(&question.asked, ContractState::Unknown));
         if decision.is_allowed() { Ok(decision) } else { Err(RetrievalFailure::Refused(decision)) }
     }
 
@@ -208,14 +208,14 @@ impl Services {
     ) -> Result<(Found, Option<Embedded>), RetrievalFailure> {
         let words = Words::of([query]);
         match (base.retrieval.strategy, index) {
-            (Strategy::Lexical, _) => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
-            (Strategy::Vector | Strategy::Hybrid, None) => Err(RetrievalFailure::OtherModel),
-            (Strategy::Vector, Some(index)) => {
+            (RetrievalStrategy::Lexical, _) => Ok((self.stores.knowledge.by_words(scope, within, &words).await?, None)),
+            (RetrievalStrategy::Vector | RetrievalStrategy::Hybrid, None) => Err(RetrievalFailure::OtherModel),
+            (RetrievalStrategy::Vector, Some(index)) => {
                 let (found, embedded) = self.by_meaning(scope, (&index.model, within), query).await?;
                 Ok((found, Some(embedded)))
             }
-            (Strategy::Hybrid, Some(index)) => {
-                let deeper = Within { most: within.most.saturating_mul(DEEPER), ..within.clone() };
+            (RetrievalStrategy::Hybrid, Some(index)) => {
+                let deeper = Within { most: within.most.saturating_mul(HYBRID_FACTOR), ..within.clone() };
                 let (by_meaning, embedded) = self.by_meaning(scope, (&index.model, &deeper), query).await?;
                 let by_words = self.stores.knowledge.by_words(scope, &deeper, &words).await?;
                 let share = base.retrieval.hybrid_weight;
@@ -241,7 +241,7 @@ impl Services {
     }
 
     /// The chunks with their text, in the same order. Chunks that were erased since are omitted.
-    async fn spelled_out(
+    async fn load_chunks(
         &self,
         scope: TenantScope,
         asset: AssetId,

@@ -7,7 +7,7 @@ use fairway_domain::{
     id::{AssetId, WorkspaceId},
     idempotency::RequestKey,
     knowledge::{
-        contract::ContractStanding,
+        contract::ContractState,
         document::{KnowledgeRefusal, takes_documents},
         revocation::ContractRevocation,
     },
@@ -37,7 +37,7 @@ impl Services {
         let done = self.once(
             scope,
             key,
-            async || self.end_contract(caller, (scope, &asset), (contract_id, reason), key).await,
+            async || self.commit_revocation_of(caller, (scope, &asset), (contract_id, reason), key).await,
             async |_| self.ended(scope, id, contract_id).await,
         );
         match done.await {
@@ -47,7 +47,7 @@ impl Services {
         }
     }
 
-    async fn end_contract(
+    async fn commit_revocation_of(
         &self,
         caller: &Caller,
         (scope, asset): (TenantScope, &Asset),
@@ -62,8 +62,8 @@ impl Services {
         let standing = self.stores.knowledge.standings(scope, &[(id, contract_id.to_owned())]).await?;
         match standing.first() {
             // A contract that a version removed can be revoked explicitly too.
-            Some(ContractStanding::InForce | ContractStanding::Revoked) => {}
-            Some(ContractStanding::Unknown) | None => return Err(Failure::NotFound),
+            Some(ContractState::InForce | ContractState::Revoked) => {}
+            Some(ContractState::Unknown) | None => return Err(Failure::NotFound),
         }
         let outcome = keyed(key, 200, change.next.revocation_id.uuid());
         self.stores.knowledge.commit_revocation(scope, change, outcome.as_ref()).await?;

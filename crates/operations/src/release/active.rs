@@ -9,7 +9,7 @@ use crate::{
 use fairway_domain::{
     access::Caller,
     id::{RequestId, TenantId, WorkloadId},
-    release::{lane::Lane, ports::PlacedRelease},
+    release::{lane::Lane, ports::ReleaseWithDeployment},
     slug::Slug,
     store::Revision,
     tenant::TenantScope,
@@ -21,7 +21,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct ActiveRelease {
     /// The release with the holders of the lanes.
-    pub placed: PlacedRelease,
+    pub placed: ReleaseWithDeployment,
     /// The lane that determined the release.
     pub lane: Lane,
 }
@@ -113,9 +113,9 @@ impl Services {
         environment: &Slug,
         lane: Option<Lane>,
     ) -> Result<ActiveRelease, Failure> {
-        let (scope, _) = self.enter_workload(caller, Operation::ReadActiveRelease, workload).await?;
+        let (scope, _) = self.authorize_workload(caller, Operation::ReadActiveRelease, workload).await?;
         for _ in 0..ATTEMPTS {
-            if let Some(active) = self.holder_now(scope, workload, environment, lane).await? {
+            if let Some(active) = self.current_holder(scope, workload, environment, lane).await? {
                 return Ok(active);
             }
         }
@@ -123,7 +123,7 @@ impl Services {
     }
 
     /// The holder of the lane; `None` if it changed between the two reads.
-    async fn holder_now(
+    async fn current_holder(
         &self,
         scope: TenantScope,
         workload: WorkloadId,

@@ -4,7 +4,7 @@ use crate::{Failure, Services, rollout::rollout_config};
 use fairway_domain::{
     access::ActorRef,
     audit::Stamp,
-    release::{Release, ports::ReleaseOfTenant, recommendation::Recommendation},
+    release::{Release, ports::TenantRelease, recommendation::Recommendation},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -18,7 +18,7 @@ const PAGE: u32 = 200;
 const NAME: &str = "adviser";
 
 /// Evaluates all releases that serve, forever. One process evaluates at a time.
-pub async fn advise_forever(services: Services) {
+pub async fn run_rollback_advisor(services: Services) {
     loop {
         tokio::time::sleep(EVERY).await;
         if let Err(error) = services.advise_when_due().await {
@@ -50,7 +50,7 @@ impl Services {
         }
     }
 
-    async fn advise(&self, serving: ReleaseOfTenant) -> Result<(), Failure> {
+    async fn advise(&self, serving: TenantRelease) -> Result<(), Failure> {
         let scope = TenantScope::for_relay(serving.tenant);
         let Some(placed) = self.stores.releases.find(scope, serving.release).await? else { return Ok(()) };
         let recommendation = self.recommend(scope, &placed.release).await?;

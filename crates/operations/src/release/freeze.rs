@@ -12,7 +12,7 @@ use fairway_domain::{
         Asset, AssetVersion, Lifecycle, VersionLabel, canonical::Checksum, kind::AssetKind, reference::references,
     },
     id::{AssetId, AssetVersionId},
-    prompt::{AssetReference, PromptRefusal, PromptTemplate, composition::BodyRefusal},
+    prompt::{AssetReference, PromptRefusal, PromptTemplate, composition::IncludeRefusal},
     release::{
         Release,
         reference::{FrozenReference, MAX_REFERENCES, REFERENCE_UNRESOLVED, UnresolvedReference},
@@ -39,11 +39,11 @@ struct Meant {
     version_label: VersionLabel,
     checksum: Checksum,
     /// The reason why a prompt cannot include it, if any.
-    body: Option<BodyRefusal>,
+    body: Option<IncludeRefusal>,
 }
 
 /// The state of a resolution. Contents are read one at a time.
-struct Freezing {
+struct ReferenceResolution {
     waiting: VecDeque<AssetVersionId>,
     seen: BTreeSet<AssetVersionId>,
     /// INVARIANT: each name is looked up once. A version created concurrently must not change the meaning of an
@@ -54,7 +54,7 @@ struct Freezing {
     unresolved: Vec<UnresolvedReference>,
 }
 
-impl Freezing {
+impl ReferenceResolution {
     fn visit(&mut self, version: AssetVersionId) {
         if self.seen.insert(version) {
             self.waiting.push_back(version);
@@ -93,7 +93,7 @@ impl Freezing {
 }
 
 const TOO_MANY: (&str, &str) = (REFERENCE_UNRESOLVED, "the release has too many references");
-const NOT_THERE: (&str, &str) =
+const NOT_FOUND: (&str, &str) =
     (REFERENCE_UNRESOLVED, "the asset or its version does not exist, or is not visible from the release's workspace");
 const WRONG_KIND: (&str, &str) = (REFERENCE_UNRESOLVED, "an asset of this kind is not allowed here");
 const NOT_ACTIVE: (&str, &str) = (REFERENCE_UNRESOLVED, "the asset takes no new bindings");
@@ -102,7 +102,7 @@ impl Services {
     /// Resolves every reference of the release's content as seen from its workspace; returns all that do not resolve
     /// otherwise.
     pub(crate) async fn freeze(&self, caller: &Caller, place: &Place, release: &Release) -> Result<Frozen, Failure> {
-        let mut resolution = Freezing {
+        let mut resolution = ReferenceResolution {
             waiting: VecDeque::new(),
             seen: BTreeSet::new(),
             meanings: HashMap::new(),
@@ -127,27 +127,27 @@ impl Services {
                 break;
             }
             if asset.kind == AssetKind::PromptTemplate {
-                self.freeze_prompt(caller, place, (&asset, &version), &mut resolution).await?;
+                self.resolve_includes(caller, place, (&asset, &version), &mut resolution).await?;
             } else {
-                self.freeze_others(caller, place, (&asset, &version), &mut resolution).await?;
+                self.resolve_content_references(caller, place, (&asset, &version), &mut resolution).await?;
             }
         }
         Ok(if resolution.unresolved.is_empty() { Ok(resolution.frozen) } else { Err(resolution.unresolved) })
     }
 
     /// Resolves the `@asset-ref` includes of a prompt, with the codes and offsets of prompt validation.
-    async fn freeze_prompt(
+    async fn resolve_includes(
         &self,
         caller: &Caller,
         place: &Place,
         (asset, version): (&Asset, &AssetVersion),
-        resolution: &mut Freezing,
+        resolution: &mut ReferenceResolution,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         let prompt =
             PromptTemplate::parse(&content).map_err(|_| Failure::Corrupt("a stored prompt cannot be parsed"))?;
         for (reference, offset) in prompt.included() {
-            match self.included_meaning(caller, place, (reference, offset), resolution).await? {
+            match self.include_target(caller, place, (reference, offset), resolution).await? {
                 Ok(target) if target.lifecycle != Lifecycle::Active => {
                     resolution.note(&asset.slug, "/system_prompt", Some(offset), NOT_ACTIVE);
                 }
@@ -166,12 +166,12 @@ impl Services {
     }
 
     /// Resolves the `{slug, version?}` references of every other kind.
-    async fn freeze_others(
+    async fn resolve_content_references(
         &self,
         caller: &Caller,
         place: &Place,
         (asset, version): (&Asset, &AssetVersion),
-        resolution: &mut Freezing,
+        resolution: &mut ReferenceResolution,
     ) -> Result<(), Failure> {
         let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
         for reference in references(asset.kind, &content) {
@@ -180,7 +180,7 @@ impl Services {
                 return Ok(());
             }
             match self.meaning(caller, place, (&reference.slug, reference.version.as_ref()), resolution).await? {
-                Ok(target) if !reference.may_name(target.kind) => {
+                Ok(target) if !reference.permits(target.kind) => {
                     resolution.note(&asset.slug, &reference.pointer, None, WRONG_KIND);
                 }
                 Ok(target) if target.lifecycle != Lifecycle::Active => {
@@ -190,19 +190,19 @@ impl Services {
                     let pinned = reference.version.is_some();
                     resolution.settle(version.asset_version_id, (&reference.slug, pinned), target);
                 }
-                Err(_) => resolution.note(&asset.slug, &reference.pointer, None, NOT_THERE),
+                Err(_) => resolution.note(&asset.slug, &reference.pointer, None, NOT_FOUND),
             }
         }
         Ok(())
     }
 
     /// The target of an include, or the reason why the prompt cannot include it.
-    async fn included_meaning(
+    async fn include_target(
         &self,
         caller: &Caller,
         place: &Place,
         (reference, offset): (&AssetReference, usize),
-        resolution: &mut Freezing,
+        resolution: &mut ReferenceResolution,
     ) -> Result<Result<Meant, PromptRefusal>, Failure> {
         let label = match label_of(reference, offset) {
             Ok(label) => label,
@@ -223,7 +223,7 @@ impl Services {
         caller: &Caller,
         place: &Place,
         (slug, label): (&Slug, Option<&VersionLabel>),
-        resolution: &mut Freezing,
+        resolution: &mut ReferenceResolution,
     ) -> Result<Result<Meant, Unresolved>, Failure> {
         let named = (slug.clone(), label.cloned());
         if let Some(known) = resolution.meanings.get(&named) {

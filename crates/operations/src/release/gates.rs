@@ -8,7 +8,7 @@ use fairway_domain::{
     release::{
         StateName,
         activate::Standing,
-        gate::{Gate, Surroundings, documents_gate},
+        gate::{Gate, GateContext, documents_gate},
         vector_gate::vector_gates,
     },
 };
@@ -19,7 +19,7 @@ impl Services {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn release_gates(&self, caller: &Caller, id: ReleaseId) -> Result<Vec<Gate>, Failure> {
-        let (scope, place, placed) = self.enter_release(caller, Operation::ReadReleaseGates, id).await?;
+        let (scope, place, placed) = self.authorize_release(caller, Operation::ReadReleaseGates, id).await?;
         let (release, deployment) = (&placed.release, &placed.deployment);
         let next = release.valid_transitions(deployment);
         let unresolved = if next.contains(&StateName::ReviewReady) {
@@ -30,14 +30,14 @@ impl Services {
         // Also for an active release: it keeps the searches that it was approved with, and operators must see their
         // state.
         let is_served = next.contains(&StateName::Active) || release.state.name() == StateName::Active;
-        let searches = if is_served { self.vector_standings(scope, release).await? } else { Vec::new() };
+        let searches = if is_served { self.vector_reports(scope, release).await? } else { Vec::new() };
         let standing = if next.contains(&StateName::Active) {
             self.standing(scope, release, Depth::ToTell(&searches)).await?
         } else {
             Standing::unknown()
         };
         let rule = self.approval_rule(scope, release).await?;
-        let around = Surroundings { deployment, rule, standing: &standing, unresolved: &unresolved };
+        let around = GateContext { deployment, rule, standing: &standing, unresolved: &unresolved };
         let mut gates = release.gates(&around);
         if is_served {
             gates.extend(documents_gate(&self.stores.knowledge.pins(scope, id).await?));

@@ -4,7 +4,7 @@ use crate::{Failure, Services, access::Operation};
 use fairway_domain::{
     access::Caller,
     id::WorkloadId,
-    release::lane::{Holding, Lane, holdings},
+    release::lane::{LaneTenure, Lane, holdings},
     slug::Slug,
 };
 
@@ -17,7 +17,7 @@ pub struct LaneHistory {
     /// The lane.
     pub lane: Lane,
     /// The tenures of the newest hundred moves, newest first.
-    pub holdings: Vec<Holding>,
+    pub holdings: Vec<LaneTenure>,
 }
 
 impl Services {
@@ -31,7 +31,7 @@ impl Services {
         workload: WorkloadId,
         environment: &Slug,
     ) -> Result<Vec<LaneHistory>, Failure> {
-        let (scope, _) = self.enter_workload(caller, Operation::ListLanes, workload).await?;
+        let (scope, _) = self.authorize_workload(caller, Operation::ListLanes, workload).await?;
         // The current holders come from the history too, so that both always agree.
         let moves = self.stores.releases.lane_history(scope, workload, environment, TOLD).await?;
         Ok(Lane::ALL.map(|lane| LaneHistory { lane, holdings: holdings(&moves, lane) }).into())

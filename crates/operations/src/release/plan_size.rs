@@ -2,9 +2,9 @@
 
 use crate::{
     Failure, Services,
-    aside::{Deadline, aside},
+    aside::{WorkDeadline, aside},
     cache::MAX_PLAN_BYTES,
-    execution::{BASE_TEXT, is_in_plan, plan_bytes},
+    execution::{BASE_TEXT_BYTES, is_in_plan, plan_bytes},
     prompt::body_of,
 };
 use fairway_domain::{
@@ -46,9 +46,9 @@ impl Services {
     /// # Errors
     /// When the plan does not fit, or a binding cannot be read.
     pub(crate) async fn check_bound_size(&self, scope: TenantScope, release: &Release) -> Result<PlanSize, Failure> {
-        let (mut size, mut schemas) = (PlanSize { text: BASE_TEXT, compiled: 0 }, 0_usize);
+        let (mut size, mut schemas) = (PlanSize { text: BASE_TEXT_BYTES, compiled: 0 }, 0_usize);
         for binding in release.bindings.iter().filter(|binding| is_in_plan(binding.role)) {
-            let version = self.version_to_weigh(scope, binding.asset_version_id).await?;
+            let version = self.version_for_size(scope, binding.asset_version_id).await?;
             let mut compiled = 0;
             if may_compile(binding.role) {
                 compiled = compiled_bytes(binding.role, &content_of(&version)?);
@@ -110,7 +110,7 @@ impl Services {
         if !is_hook && (binding.role != AssetKind::ToolDefinition || referenced.is_empty()) {
             return Ok((0, 0));
         }
-        let content = content_of(&self.version_to_weigh(scope, binding.asset_version_id).await?)?;
+        let content = content_of(&self.version_for_size(scope, binding.asset_version_id).await?)?;
         if is_hook {
             let (hook, text) = self.hook(scope, (release, binding), &content).await?;
             return Ok((text, hook.compiled_bytes()));
@@ -119,7 +119,7 @@ impl Services {
         Ok((0, server.map_or(0, |bound| bound.server.heap_bytes())))
     }
 
-    async fn version_to_weigh(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
+    async fn version_for_size(&self, scope: TenantScope, id: AssetVersionId) -> Result<AssetVersion, Failure> {
         let found = self.stores.assets.find_version(scope, id).await?;
         Ok(found.ok_or(Failure::Corrupt("the version of a binding is missing"))?.1)
     }
@@ -135,5 +135,5 @@ async fn policy_bytes(scope: TenantScope, content: Value) -> Result<usize, Failu
         Ok(CheckedContent::PolicyBundle(policy)) => policy.pattern_bytes(),
         _ => 0,
     };
-    aside((scope, Deadline::Request), compile).await
+    aside((scope, WorkDeadline::Request), compile).await
 }

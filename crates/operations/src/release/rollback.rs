@@ -1,6 +1,6 @@
 //! Rollback of releases, the rollback documents, and the recommendation.
 
-use super::transition::LOST_GUARDS;
+use super::transition::MAX_CONFLICTS;
 use crate::{Done, Expected, Failure, Services, access::Operation, once::keyed};
 use fairway_domain::{
     access::Caller,
@@ -9,19 +9,19 @@ use fairway_domain::{
     idempotency::RequestKey,
     release::{
         ReleaseRefusal,
-        lane::{Lane, LaneMoved},
-        ports::PlacedRelease,
+        lane::{Lane, LaneHistoryEntry},
+        ports::ReleaseWithDeployment,
         recommendation::Recommendation,
-        rollback::{LaneReturned, ReleaseArtifact, RollbackRecord, earlier_holders, lanes_by_age},
+        rollback::{ReturnedLane, ReleaseArtifact, RollbackRecord, earlier_holders, lanes_by_recency},
     },
     slug::Slug,
-    store::{CommitError, Listed, Paging},
+    store::{CommitError, Page, PageRequest},
     tenant::TenantScope,
 };
 use std::collections::BTreeSet;
 
 /// Number of lane moves that are searched for earlier holders.
-const LOOKED_THROUGH: u32 = 1_000;
+const HISTORY_LIMIT: u32 = 1_000;
 
 /// A completed rollback.
 #[derive(Clone, Debug)]
@@ -48,14 +48,14 @@ impl Services {
         expected: &Expected,
         key: Option<&RequestKey>,
     ) -> Result<Done<RolledBack>, Failure> {
-        let (scope, _, first) = self.enter_release(caller, Operation::RollBackRelease, id).await?;
+        let (scope, _, first) = self.authorize_release(caller, Operation::RollBackRelease, id).await?;
         let workspace = first.release.workspace_id;
         self.once(
             scope,
             key,
             async || {
                 let mut seen = first;
-                for _ in 0..LOST_GUARDS {
+                for _ in 0..MAX_CONFLICTS {
                     expected.check(seen.release.revision)?;
                     // A rollback activates an earlier release.
                     if self.is_workload_retired(scope, &seen.release).await? {
@@ -80,7 +80,7 @@ impl Services {
                         },
                         committed => {
                             committed?;
-                            let back = |(lane, holder): &(Lane, PlacedRelease)| LaneReturned {
+                            let back = |(lane, holder): &(Lane, ReleaseWithDeployment)| ReturnedLane {
                                 lane: *lane,
                                 rolled_back_to: holder.release.release_id,
                             };
@@ -112,14 +112,14 @@ impl Services {
     async fn ways_back(
         &self,
         scope: TenantScope,
-        seen: &PlacedRelease,
+        seen: &ReleaseWithDeployment,
         lane: Option<Lane>,
-    ) -> Result<Vec<(Lane, PlacedRelease)>, Failure> {
-        let PlacedRelease { release, deployment } = seen;
+    ) -> Result<Vec<(Lane, ReleaseWithDeployment)>, Failure> {
+        let ReleaseWithDeployment { release, deployment } = seen;
         let (workload, environment) = (release.workload_id, &release.environment);
-        let moves = self.stores.releases.lane_history(scope, workload, environment, LOOKED_THROUGH).await?;
+        let moves = self.stores.releases.lane_history(scope, workload, environment, HISTORY_LIMIT).await?;
         let mut targets = Vec::new();
-        for held in lanes_by_age(&moves, deployment, release.release_id) {
+        for held in lanes_by_recency(&moves, deployment, release.release_id) {
             if lane.is_some_and(|lane| lane != held) {
                 continue;
             }
@@ -133,10 +133,10 @@ impl Services {
     async fn earlier_holder(
         &self,
         scope: TenantScope,
-        moves: &[LaneMoved],
+        moves: &[LaneHistoryEntry],
         lane: Lane,
         holder: ReleaseId,
-    ) -> Result<Option<PlacedRelease>, Failure> {
+    ) -> Result<Option<ReleaseWithDeployment>, Failure> {
         for earlier in earlier_holders(moves, lane, holder) {
             let found = self.stores.releases.find(scope, earlier).await?;
             if let Some(placed) = found.filter(|placed| placed.release.can_hold_again()) {
@@ -150,7 +150,7 @@ impl Services {
     async fn archived(
         &self,
         scope: TenantScope,
-        releases: impl Iterator<Item = &PlacedRelease>,
+        releases: impl Iterator<Item = &ReleaseWithDeployment>,
     ) -> Result<Vec<Slug>, Failure> {
         let mut archived = BTreeSet::new();
         let bound: BTreeSet<_> =
@@ -170,9 +170,9 @@ impl Services {
         &self,
         caller: &Caller,
         id: ReleaseId,
-        page: Paging,
-    ) -> Result<Listed<ReleaseArtifact>, Failure> {
-        let (scope, _, _) = self.enter_release(caller, Operation::ListReleaseArtifacts, id).await?;
+        page: PageRequest,
+    ) -> Result<Page<ReleaseArtifact>, Failure> {
+        let (scope, _, _) = self.authorize_release(caller, Operation::ListReleaseArtifacts, id).await?;
         Ok(self.stores.releases.list_artifacts(scope, id, page).await?)
     }
 
@@ -187,7 +187,7 @@ impl Services {
         id: ReleaseId,
         artifact: ArtifactId,
     ) -> Result<ReleaseArtifact, Failure> {
-        let (scope, _, placed) = self.enter_release(caller, Operation::ReadReleaseArtifact, id).await?;
+        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadReleaseArtifact, id).await?;
         self.verified_document(caller, (scope, placed.release.workspace_id), (id, artifact)).await
     }
 
@@ -211,7 +211,7 @@ impl Services {
     /// # Errors
     /// Not found when the caller does not see the release.
     pub async fn rollback_recommendation(&self, caller: &Caller, id: ReleaseId) -> Result<Recommendation, Failure> {
-        let (scope, _, placed) = self.enter_release(caller, Operation::ReadRollbackRecommendation, id).await?;
+        let (scope, _, placed) = self.authorize_release(caller, Operation::ReadRollbackRecommendation, id).await?;
         self.recommend(scope, &placed.release).await
     }
 }
@@ -221,7 +221,7 @@ impl RolledBack {
     ///
     /// # Errors
     /// Never for a completed rollback: it has a lane.
-    pub fn newest(&self) -> Result<LaneReturned, Failure> {
+    pub fn newest(&self) -> Result<ReturnedLane, Failure> {
         self.record.lanes.first().copied().ok_or_else(|| ReleaseRefusal::NoPreviousRelease.into())
     }
 }

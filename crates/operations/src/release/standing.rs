@@ -8,19 +8,19 @@ use fairway_domain::{
         kind::AssetKind,
     },
     execution::{
-        plan::{FULFILLED, runs},
+        plan::{SUPPORTED_OBLIGATIONS, runs},
         routing::Routing,
     },
     field_path,
     flow::{Flow, StepKind, ToolChoice},
     guardrail, hook,
-    memory::Remembering,
+    memory::MemoryConfig,
     release::{
         Binding, Release,
-        activate::{FlowStanding, RouteStanding, Standing, UnenforcedControl},
+        activate::{FlowStatus, RouteStatus, Standing, UnenforcedControl},
         review::ApprovalRule,
-        tool::ToolStanding,
-        vector_gate::{EmbeddingStanding, VectorStanding},
+        tool::ToolStatus,
+        vector_gate::{EmbeddingStatus, VectorIndexStatus},
     },
     tenant::TenantScope,
     workload::Status,
@@ -29,7 +29,7 @@ use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
 /// The role of a binding equals the kind of its asset. A mismatch is an error, because a control could be skipped.
-const OTHER_KIND: Failure = Failure::Corrupt("the role of a binding differs from the kind of its asset");
+const ROLE_MISMATCH: Failure = Failure::Corrupt("the role of a binding differs from the kind of its asset");
 
 const UNREADABLE: Failure = Failure::Corrupt("a stored control cannot be parsed");
 
@@ -59,7 +59,7 @@ pub(crate) enum Depth<'a> {
     /// The checks that decide an activation.
     ToDecide,
     /// Also the checks that are only shown, with the state of the bound vector searches.
-    ToTell(&'a [VectorStanding]),
+    ToTell(&'a [VectorIndexStatus]),
 }
 
 impl Services {
@@ -76,7 +76,7 @@ impl Services {
         };
         let mut standing = Standing {
             primary_route: None,
-            flow: FlowStanding::Absent,
+            flow: FlowStatus::Absent,
             tools: Vec::new(),
             unavailable_obligations: Vec::new(),
             unavailable_memory: Vec::new(),
@@ -93,27 +93,27 @@ impl Services {
             match binding.role {
                 AssetKind::OrchestrationFlow => {
                     let summary = self.said(scope, binding).await?;
-                    let Said::Flow(flow) = &*summary else { return Err(OTHER_KIND) };
+                    let Said::Flow(flow) = &*summary else { return Err(ROLE_MISMATCH) };
                     standing.flow = flow.clone();
                 }
-                AssetKind::ModelPolicy => standing.primary_route = Some(self.route_standing(scope, binding).await?),
+                AssetKind::ModelPolicy => standing.primary_route = Some(self.route_status(scope, binding).await?),
                 AssetKind::PolicyBundle => {
                     let summary = self.said(scope, binding).await?;
-                    let Said::Obligations(names) = &*summary else { return Err(OTHER_KIND) };
+                    let Said::Obligations(names) = &*summary else { return Err(ROLE_MISMATCH) };
                     standing.unavailable_obligations.clone_from(names);
                 }
                 AssetKind::Memory => {
                     let summary = self.said(scope, binding).await?;
-                    let Said::Memory(beyond) = &*summary else { return Err(OTHER_KIND) };
+                    let Said::Memory(beyond) = &*summary else { return Err(ROLE_MISMATCH) };
                     let named = |pointer: &&'static str| {
-                        let path = field_path::of_pointer("content", pointer);
+                        let path = field_path::from_pointer("content", pointer);
                         format!("`{path}` of the `memory` `{}`", binding.asset_slug)
                     };
                     standing.unavailable_memory.extend(beyond.iter().map(named));
                 }
                 AssetKind::GuardrailConfig | AssetKind::HookDefinition => {
                     let summary = self.said(scope, binding).await?;
-                    let Said::Controls(pointers) = &*summary else { return Err(OTHER_KIND) };
+                    let Said::Controls(pointers) = &*summary else { return Err(ROLE_MISMATCH) };
                     standing.unavailable_controls.extend(pointers.iter().map(|pointer| UnenforcedControl {
                         kind: binding.role,
                         asset: binding.asset_slug.clone(),
@@ -123,14 +123,14 @@ impl Services {
                 AssetKind::ModelConfig => legacy = Some(binding),
                 AssetKind::ToolDefinition => {
                     let summary = self.said(scope, binding).await?;
-                    let Said::Tool { name, behind } = &*summary else { return Err(OTHER_KIND) };
+                    let Said::Tool { name, behind } = &*summary else { return Err(ROLE_MISMATCH) };
                     let is_available = match behind {
                         Behind::Here => true,
                         Behind::Nothing => false,
                         Behind::Server => self.offers(scope, (release, binding), name).await?,
                     };
                     let (slug, name) = (binding.asset_slug.to_string(), name.clone());
-                    standing.tools.push(ToolStanding { slug, name, is_available });
+                    standing.tools.push(ToolStatus { slug, name, is_available });
                 }
                 AssetKind::PromptTemplate
                 | AssetKind::KnowledgeBase
@@ -147,7 +147,7 @@ impl Services {
         }
         if let (None, Some(binding)) = (standing.primary_route, legacy) {
             // Runs are then routed by the model configuration.
-            standing.primary_route = Some(self.route_standing(scope, binding).await?);
+            standing.primary_route = Some(self.route_status(scope, binding).await?);
         }
         if release.bindings.iter().filter(|binding| binding.role == AssetKind::Memory).count() > 1 {
             standing.unavailable_memory.push("more than one `memory` is bound".to_owned());
@@ -175,7 +175,7 @@ impl Services {
             let found = self.stores.assets.find_version(scope, version).await?;
             let (asset, version) = found.ok_or(Failure::Corrupt("a version that a release refers to is missing"))?;
             let content = version.content().map_err(|_| Failure::Corrupt("the content of a version is not JSON"))?;
-            let promises = content::unenforced_promises(asset.kind, &content, reach).into_iter();
+            let promises = content::unenforced_controls(asset.kind, &content, reach).into_iter();
             controls.extend(promises.map(|pointer| UnenforcedControl {
                 kind: asset.kind,
                 asset: asset.slug.clone(),
@@ -203,11 +203,11 @@ impl Services {
     }
 
     /// A route is approved if the bound version approves it, its asset is active, and no later version revokes it.
-    async fn route_standing(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStanding, Failure> {
+    async fn route_status(&self, scope: TenantScope, binding: &Binding) -> Result<RouteStatus, Failure> {
         let summary = self.said(scope, binding).await?;
-        let Said::Route(Some(route)) = &*summary else { return Ok(RouteStanding::NotApproved) };
+        let Said::Route(Some(route)) = &*summary else { return Ok(RouteStatus::NotApproved) };
         let stands = self.stores.assets.route_stands(scope, binding.asset_id, binding.asset_version_id, route).await?;
-        Ok(if stands { RouteStanding::Approved } else { RouteStanding::NotApproved })
+        Ok(if stands { RouteStatus::Approved } else { RouteStatus::NotApproved })
     }
 
     /// Whether runs would find no permitted route although they need one.
@@ -215,7 +215,7 @@ impl Services {
         &self,
         scope: TenantScope,
         release: &Release,
-        searches: &[VectorStanding],
+        searches: &[VectorIndexStatus],
     ) -> Result<bool, Failure> {
         let (mut policy, mut profile) = (None, None);
         for binding in &release.bindings {
@@ -227,11 +227,11 @@ impl Services {
             match content::read(binding.role, &content) {
                 Ok(CheckedContent::ModelPolicy(read)) => policy = Some(read),
                 Ok(CheckedContent::Sovereignty(read)) => profile = Some(read),
-                Ok(_) | Err(_) => return Err(OTHER_KIND),
+                Ok(_) | Err(_) => return Err(ROLE_MISMATCH),
             }
         }
         let residency = |slot: &str| self.provider.residency(slot);
-        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStanding::NoRoute);
+        let is_blind = searches.iter().any(|search| search.embedding == EmbeddingStatus::NoRoute);
         let is_mute = policy.is_some_and(|policy| Routing::of(&policy, profile.as_ref(), residency).open.is_empty());
         Ok(is_blind || is_mute)
     }
@@ -239,7 +239,7 @@ impl Services {
     /// The approval rule of a workload profile.
     pub(crate) async fn profile_rule(&self, scope: TenantScope, binding: &Binding) -> Result<ApprovalRule, Failure> {
         let summary = self.said(scope, binding).await?;
-        let Said::Profile(rule) = &*summary else { return Err(OTHER_KIND) };
+        let Said::Profile(rule) = &*summary else { return Err(ROLE_MISMATCH) };
         Ok(*rule)
     }
 
@@ -268,7 +268,7 @@ impl Services {
 #[derive(Clone, Debug)]
 pub(crate) enum Said {
     /// The state of a flow.
-    Flow(FlowStanding),
+    Flow(FlowStatus),
     /// The primary route of a model policy, if the version approves it.
     Route(Option<String>),
     /// Obligations that a policy may impose and this server cannot fulfil.
@@ -304,7 +304,7 @@ impl Said {
     pub(crate) fn bytes(&self) -> usize {
         let texts = |texts: &[String]| -> usize { texts.iter().map(|text| text.len() + TEXT_OVERHEAD).sum() };
         let inside = match self {
-            Self::Flow(FlowStanding::Sound { unavailable, agents, refers_to, .. }) => {
+            Self::Flow(FlowStatus::Sound { unavailable, agents, refers_to, .. }) => {
                 let agents = agents.iter().map(|tools| match tools {
                     ToolChoice::All => size_of::<ToolChoice>(),
                     ToolChoice::Named(names) => size_of::<ToolChoice>() + texts(names),
@@ -316,7 +316,7 @@ impl Said {
             Self::Controls(pointers) => texts(pointers),
             Self::Tool { name, .. } => name.len(),
             Self::Memory(pointers) => size_of_val(pointers.as_slice()),
-            Self::Flow(FlowStanding::Absent | FlowStanding::Broken)
+            Self::Flow(FlowStatus::Absent | FlowStatus::Broken)
             | Self::Route(None)
             | Self::Profile(_)
             | Self::Nothing => 0,
@@ -326,13 +326,13 @@ impl Said {
 
     fn of(kind: AssetKind, content: &Value) -> Result<Self, Failure> {
         Ok(match kind {
-            AssetKind::OrchestrationFlow => Self::Flow(flow_standing(content)),
+            AssetKind::OrchestrationFlow => Self::Flow(flow_status(content)),
             AssetKind::ModelPolicy | AssetKind::ModelConfig => Self::Route(approved_route(kind, content)),
             AssetKind::PolicyBundle => Self::Obligations(unfulfilled(content)?),
             AssetKind::GuardrailConfig => Self::Controls(guardrail::unavailable(content).map_err(|_| UNREADABLE)?),
             AssetKind::HookDefinition => Self::Controls(hook::unavailable(content).map_err(|_| UNREADABLE)?),
-            AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::of_profile(content)),
-            AssetKind::Memory => Self::Memory(Remembering::read(content).err().unwrap_or_default()),
+            AssetKind::WorkloadProfile => Self::Profile(ApprovalRule::from_profile(content)),
+            AssetKind::Memory => Self::Memory(MemoryConfig::read(content).err().unwrap_or_default()),
             AssetKind::ToolDefinition => tool(content)?,
             AssetKind::PromptTemplate
             | AssetKind::KnowledgeBase
@@ -348,9 +348,9 @@ impl Said {
     }
 }
 
-fn flow_standing(content: &Value) -> FlowStanding {
-    let Ok(flow) = Flow::from_content(content) else { return FlowStanding::Broken };
-    FlowStanding::Sound {
+fn flow_status(content: &Value) -> FlowStatus {
+    let Ok(flow) = Flow::from_content(content) else { return FlowStatus::Broken };
+    FlowStatus::Sound {
         provider_routed: flow.uses_provider_routes(),
         refers_to: flow.release_roles().into_iter().collect(),
         unavailable: unavailable_steps(&flow),
@@ -380,7 +380,7 @@ fn unfulfilled(content: &Value) -> Result<Vec<String>, Failure> {
     };
     let mut names: Vec<String> = policy
         .obligations()
-        .filter(|obligation| !FULFILLED.contains(obligation))
+        .filter(|obligation| !SUPPORTED_OBLIGATIONS.contains(obligation))
         .map(|obligation| obligation.as_str().to_owned())
         .collect();
     names.sort_unstable();

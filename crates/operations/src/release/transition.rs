@@ -11,7 +11,7 @@ use fairway_domain::{
         Release, ReleaseRefusal, State, StateName,
         activate::Taking,
         lane::{DeploymentChange, Lane, TargetLane},
-        ports::PlacedRelease,
+        ports::ReleaseWithDeployment,
     },
     store::{Change, CommitError},
     tenant::TenantScope,
@@ -30,9 +30,9 @@ pub struct Transition {
 
 /// A completed transition.
 #[derive(Clone, Debug)]
-pub struct Transitioned {
+pub struct TransitionResult {
     /// The release in its new state.
-    pub placed: PlacedRelease,
+    pub placed: ReleaseWithDeployment,
     /// The previous state; `None` for a replay without a record of the transition.
     pub previous: Option<StateName>,
     /// When the transition happened.
@@ -43,7 +43,7 @@ pub struct Transitioned {
 
 /// Attempts of a transition. Each conflict means that a concurrent transition of the same lanes was committed. A
 /// refused caller thus gets the state that those transitions led to.
-pub(crate) const LOST_GUARDS: usize = 100;
+pub(crate) const MAX_CONFLICTS: usize = 100;
 
 /// A decided transition: of the release alone, or of lanes too.
 enum Move {
@@ -83,20 +83,20 @@ impl Services {
         wanted: Transition,
         expected: &Expected,
         key: Option<&RequestKey>,
-    ) -> Result<Done<Transitioned>, Failure> {
+    ) -> Result<Done<TransitionResult>, Failure> {
         let operation = match wanted.to {
             StateName::Draft | StateName::ReviewReady => Operation::SubmitRelease,
             StateName::Approved | StateName::Active | StateName::Superseded | StateName::Retired => {
                 Operation::MoveRelease
             }
         };
-        let (scope, place, first) = self.enter_release(caller, operation, id).await?;
+        let (scope, place, first) = self.authorize_release(caller, operation, id).await?;
         self.once(
             scope,
             key,
             async || {
                 let mut seen = first;
-                for _ in 0..LOST_GUARDS {
+                for _ in 0..MAX_CONFLICTS {
                     expected.check(seen.release.revision)?;
                     let previous = seen.release.state.name();
                     let decided = self.decide(caller, (scope, &place), &seen, &wanted).await?;
@@ -106,12 +106,12 @@ impl Services {
                     let (placed, committed) = match decided {
                         Move::Plain(change) => {
                             let placed =
-                                PlacedRelease { release: change.next.clone(), deployment: seen.deployment.clone() };
+                                ReleaseWithDeployment { release: change.next.clone(), deployment: seen.deployment.clone() };
                             let commit = self.stores.releases.commit_transition(scope, *change, outcome.as_ref());
                             (placed, commit.await.map(|()| None))
                         }
                         Move::Lanes(change) => {
-                            let placed = PlacedRelease {
+                            let placed = ReleaseWithDeployment {
                                 release: change.release.clone(),
                                 deployment: change.deployment.clone(),
                             };
@@ -130,9 +130,9 @@ impl Services {
                             }
                         },
                         committed => {
-                            let placed = placed.soaking_since(committed?);
+                            let placed = placed.with_soak_start(committed?);
                             let lane = wanted.lane(&placed.release);
-                            return Ok(Transitioned { placed, previous: Some(previous), at, lane });
+                            return Ok(TransitionResult { placed, previous: Some(previous), at, lane });
                         }
                     }
                 }
@@ -147,7 +147,7 @@ impl Services {
                 let from = event.as_ref().and_then(|event| event.detail.get("from")).and_then(Value::as_str);
                 let previous = from.and_then(StateName::parse);
                 let at = event.as_ref().map_or(placed.release.updated_at, |event| event.occurred_at);
-                Ok(Transitioned { placed, previous, at, lane })
+                Ok(TransitionResult { placed, previous, at, lane })
             },
         )
         .await
@@ -157,10 +157,10 @@ impl Services {
         &self,
         caller: &Caller,
         (scope, place): (TenantScope, &Place),
-        seen: &PlacedRelease,
+        seen: &ReleaseWithDeployment,
         wanted: &Transition,
     ) -> Result<Move, Failure> {
-        let PlacedRelease { release, deployment } = seen;
+        let ReleaseWithDeployment { release, deployment } = seen;
         let stamp = self.stamp(caller);
         Ok(match wanted.to {
             StateName::Draft => Move::Plain(Box::new(release.reopen(deployment, &stamp)?)),

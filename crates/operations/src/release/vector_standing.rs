@@ -7,7 +7,7 @@ use fairway_domain::{
     knowledge::{IndexRevision, KnowledgeBase, ports::Within},
     release::{
         Release,
-        vector_gate::{EmbeddingStanding, VectorStanding},
+        vector_gate::{EmbeddingStatus, VectorIndexStatus},
     },
     tenant::TenantScope,
 };
@@ -17,11 +17,11 @@ const MALFORMED: Failure = Failure::Corrupt("a bound version cannot be parsed");
 
 impl Services {
     /// The state of each vector search, in the order of the bindings.
-    pub(crate) async fn vector_standings(
+    pub(crate) async fn vector_reports(
         &self,
         scope: TenantScope,
         release: &Release,
-    ) -> Result<Vec<VectorStanding>, Failure> {
+    ) -> Result<Vec<VectorIndexStatus>, Failure> {
         let (mut profile, mut bases) = (None, Vec::new());
         for binding in &release.bindings {
             if !matches!(binding.role, AssetKind::SovereigntyProfile | AssetKind::KnowledgeBase) {
@@ -56,18 +56,18 @@ impl Services {
         (asset, slug, revision): (AssetId, String, IndexRevision),
         base: &KnowledgeBase,
         profile: Option<&SovereigntyProfile>,
-    ) -> Result<VectorStanding, Failure> {
+    ) -> Result<VectorIndexStatus, Failure> {
         let embedding = match self.vector_index(scope, (asset, revision), profile).await {
-            Ok(_) => EmbeddingStanding::Searchable,
-            Err(RetrievalFailure::OtherModel) => EmbeddingStanding::Partial,
-            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStanding::NoAccount(model),
-            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStanding::NoRoute,
+            Ok(_) => EmbeddingStatus::Searchable,
+            Err(RetrievalFailure::OtherModel) => EmbeddingStatus::Partial,
+            Err(RetrievalFailure::NoAccount(model)) => EmbeddingStatus::NoAccount(model),
+            Err(RetrievalFailure::NoRoute(_)) => EmbeddingStatus::NoRoute,
             Err(RetrievalFailure::Store(error)) => return Err(error.into()),
             // This check evaluates neither contracts nor models.
-            Err(RetrievalFailure::Refused(_) | RetrievalFailure::NoVector(_)) => EmbeddingStanding::Partial,
+            Err(RetrievalFailure::Refused(_) | RetrievalFailure::NoVector(_)) => EmbeddingStatus::Partial,
         };
         let within = Within { asset, revision, filters: base.retrieval.filters.clone(), most: 0 };
         let coverage = self.stores.knowledge.vector_coverage(scope, &within).await?;
-        Ok(VectorStanding { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
+        Ok(VectorIndexStatus { slug, embedding, capped_at: (!coverage.is_complete).then_some(coverage.limit) })
     }
 }

@@ -7,9 +7,9 @@ use fairway_domain::{
     audit::Stamp,
     release::{
         advance::Advance,
-        ports::{PlacedRelease, ReleaseOfTenant},
+        ports::{ReleaseWithDeployment, TenantRelease},
     },
-    rollout::{Hold, Observed, Rollout},
+    rollout::{HoldReason, LaneMetrics, Rollout},
     store::CommitError,
     tenant::TenantScope,
 };
@@ -28,7 +28,7 @@ const NAME: &str = "rollout-pilot";
 
 /// The result of one round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Piloted {
+pub struct RoundResult {
     /// Rollouts that advanced.
     pub advanced: u64,
     /// Rollouts that are held.
@@ -40,7 +40,7 @@ const LOST: u32 = 5;
 
 /// Reason why the controller stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Landed {
+pub enum StopReason {
     /// A shutdown was requested.
     Told,
     /// The database failed repeatedly.
@@ -49,11 +49,11 @@ pub enum Landed {
 
 /// Runs the controller until shutdown or loss of the database; a round in progress completes. Any number of
 /// controllers may run concurrently: each step is taken once.
-pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> Landed {
+pub async fn run_rollout_controller(services: &Services, mut told_to_stop: Pin<&mut impl Future<Output = ()>>) -> StopReason {
     let mut failed = 0_u32;
     let stopping = AtomicBool::new(false);
     loop {
-        let mut round = pin!(services.pilot_round(&stopping));
+        let mut round = pin!(services.control_round(&stopping));
         let (piloted, stopped) = tokio::select! {
             piloted = &mut round => (piloted, false),
             () = &mut told_to_stop => {
@@ -62,21 +62,21 @@ pub async fn pilot_until(services: &Services, mut told_to_stop: Pin<&mut impl Fu
             }
         };
         match piloted {
-            Ok(Piloted { advanced: 0, .. }) => {}
-            Ok(Piloted { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
+            Ok(RoundResult { advanced: 0, .. }) => {}
+            Ok(RoundResult { advanced, held }) => tracing::info!(advanced, held, "advanced rollouts"),
             Err(ref error) => {
                 tracing::warn!(error = error as &dyn std::error::Error, "failed to process rollouts; retrying");
             }
         }
         failed = if piloted.is_ok() { 0 } else { failed.saturating_add(1) };
         if stopped {
-            return Landed::Told;
+            return StopReason::Told;
         }
         if failed >= LOST {
-            return Landed::Lost;
+            return StopReason::Lost;
         }
         tokio::select! {
-            () = &mut told_to_stop => return Landed::Told,
+            () = &mut told_to_stop => return StopReason::Told,
             () = tokio::time::sleep(EVERY) => {}
         }
     }
@@ -87,12 +87,12 @@ impl Services {
     ///
     /// # Errors
     /// When the stores fail. A rollout that fails for another reason does not affect the others.
-    pub async fn pilot_rollouts(&self) -> Result<Piloted, Failure> {
-        self.pilot_round(&AtomicBool::new(false)).await
+    pub async fn pilot_rollouts(&self) -> Result<RoundResult, Failure> {
+        self.control_round(&AtomicBool::new(false)).await
     }
 
-    async fn pilot_round(&self, stopping: &AtomicBool) -> Result<Piloted, Failure> {
-        let (mut piloted, mut after) = (Piloted::default(), None);
+    async fn control_round(&self, stopping: &AtomicBool) -> Result<RoundResult, Failure> {
+        let (mut piloted, mut after) = (RoundResult::default(), None);
         loop {
             let page = self.stores.rollouts.soaked(after, PAGE).await?;
             for due in &page {
@@ -117,14 +117,14 @@ impl Services {
         }
     }
 
-    async fn pilot(&self, due: ReleaseOfTenant) -> Result<Turn, Failure> {
+    async fn pilot(&self, due: TenantRelease) -> Result<Turn, Failure> {
         let scope = TenantScope::for_relay(due.tenant);
         for _ in 0..ATTEMPTS {
             let Some(seen) = self.stores.releases.find(scope, due.release).await? else { return Ok(Turn::Passed) };
             let (Some(rollout), Some(observed)) = (&seen.release.rollout, self.observe(scope, &seen).await?) else {
                 return Ok(Turn::Passed);
             };
-            if let Some(turn) = self.take_turn(scope, &seen, (rollout, &observed)).await? {
+            if let Some(turn) = self.try_step(scope, &seen, (rollout, &observed)).await? {
                 return Ok(turn);
             }
         }
@@ -133,25 +133,25 @@ impl Services {
     }
 
     /// One attempt; `None` if the release changed concurrently.
-    async fn take_turn(
+    async fn try_step(
         &self,
         scope: TenantScope,
-        seen: &PlacedRelease,
-        (rollout, observed): (&Rollout, &Observed),
+        seen: &ReleaseWithDeployment,
+        (rollout, observed): (&Rollout, &LaneMetrics),
     ) -> Result<Option<Turn>, Failure> {
         if let Some(hold) = rollout.hold(observed) {
-            return self.say_hold(scope, seen, hold).await;
+            return self.record_hold(scope, seen, hold).await;
         }
         if !rollout.is_due(observed) {
             return Ok(Some(Turn::Passed));
         }
         let by = Advance::Pilot(observed.lane);
-        let advanced = self.advance(scope, seen, by, &self.pilot_stamp(), None).await?;
+        let advanced = self.advance(scope, seen, by, &self.controller_stamp(), None).await?;
         Ok(advanced.map(|_| Turn::Advanced))
     }
 
-    async fn say_hold(&self, scope: TenantScope, seen: &PlacedRelease, hold: Hold) -> Result<Option<Turn>, Failure> {
-        let Some(change) = seen.release.hold(hold, &self.pilot_stamp()) else { return Ok(Some(Turn::Held)) };
+    async fn record_hold(&self, scope: TenantScope, seen: &ReleaseWithDeployment, hold: HoldReason) -> Result<Option<Turn>, Failure> {
+        let Some(change) = seen.release.hold(hold, &self.controller_stamp()) else { return Ok(Some(Turn::Held)) };
         match self.stores.rollouts.commit_hold(scope, change).await {
             Err(CommitError::Stale) => Ok(None),
             said => {
@@ -161,7 +161,7 @@ impl Services {
         }
     }
 
-    fn pilot_stamp(&self) -> Stamp {
+    fn controller_stamp(&self) -> Stamp {
         Stamp { fact_id: self.id(), at: self.clock.now(), actor: ActorRef::system(NAME), request_id: self.id() }
     }
 }

@@ -155,11 +155,11 @@ impl Given {
     /// Creates a policy that allows everything.
     pub async fn policy(&self, slug: &str) -> Version {
         let rules = json!([{ "id": "all", "condition": "always", "outcome": "allow", "reason_code": "all_allowed" }]);
-        self.policy_of(slug, rules).await
+        self.policy_with_rules(slug, rules).await
     }
 
     /// Creates a policy with these rules.
-    pub async fn policy_of(&self, slug: &str, rules: Value) -> Version {
+    pub async fn policy_with_rules(&self, slug: &str, rules: Value) -> Version {
         self.version("policy_bundle", slug, json!({ "rules": rules })).await
     }
 
@@ -203,11 +203,11 @@ impl Given {
 
     /// Creates an approved release with these bindings in `dev`.
     pub async fn approved(&self, workload_id: &str, versions: &[Version]) -> String {
-        self.approved_in(workload_id, "dev", versions).await
+        self.approved_release_in(workload_id, "dev", versions).await
     }
 
     /// Creates an approved release with these bindings in an environment.
-    pub async fn approved_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
+    pub async fn approved_release_in(&self, workload_id: &str, environment: &str, versions: &[Version]) -> String {
         let release_id = self.draft_in(workload_id, environment, versions).await;
         self.transition(&release_id, "review_ready").await;
         let verdict = json!({ "outcome": "approved", "subject_kind": "release", "subject_ref": release_id });
@@ -233,11 +233,11 @@ impl Given {
     pub async fn active_under(&self, slug: &str, policy: Version) -> ActiveWorkload {
         let prompt = self.prompt(&format!("{slug}-prompt")).await;
         let model = self.model_policy(&format!("{slug}-model")).await;
-        self.active_with(slug, vec![prompt, model, policy]).await
+        self.active_workload_with(slug, vec![prompt, model, policy]).await
     }
 
     /// Creates a workload with an active release on all lanes of `dev`, with these bindings.
-    pub async fn active_with(&self, slug: &str, versions: Vec<Version>) -> ActiveWorkload {
+    pub async fn active_workload_with(&self, slug: &str, versions: Vec<Version>) -> ActiveWorkload {
         let workload_id = self.workload(slug).await;
         let release_id = self.approved(&workload_id, &versions).await;
         self.transition(&release_id, "active").await;

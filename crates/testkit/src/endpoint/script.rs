@@ -101,14 +101,14 @@ impl Script {
 
     /// Closes the connection before the response is complete.
     #[must_use]
-    pub fn broken_off(mut self) -> Self {
+    pub fn truncated(mut self) -> Self {
         self.end = End::BrokenOff;
         self
     }
 
     /// Resets the connection before the response is complete.
     #[must_use]
-    pub fn reset_half_way(mut self) -> Self {
+    pub fn reset_before_end(mut self) -> Self {
         self.end = End::Reset;
         self
     }

@@ -7,7 +7,7 @@ use tokio::{
 };
 
 /// Codes of encryption requests before the startup message, for TLS and GSSAPI. Both are declined.
-const ENCRYPTIONS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
+const ENCRYPTION_REQUESTS: [[u8; 4]; 2] = [80_877_103_u32.to_be_bytes(), 80_877_104_u32.to_be_bytes()];
 /// Read buffer size in bytes.
 const CHUNK: usize = 16 * 1024;
 
@@ -33,7 +33,7 @@ impl Frames {
     pub(super) async fn start(&mut self) -> io::Result<Vec<u8>> {
         loop {
             while let Some(packet) = self.cut(0) {
-                if packet.get(4..).is_some_and(|code| ENCRYPTIONS.iter().any(|known| code == known)) {
+                if packet.get(4..).is_some_and(|code| ENCRYPTION_REQUESTS.iter().any(|known| code == known)) {
                     self.write(b"N").await?;
                 } else {
                     return Ok(packet);
@@ -89,7 +89,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Records a frame, and returns whether it ends a request.
-    pub(super) fn ends_with(&mut self, frame: &[u8]) -> bool {
+    pub(super) fn record(&mut self, frame: &[u8]) -> bool {
         let mut texts = frame.get(5..).unwrap_or_default().split(|byte| *byte == 0);
         let mut text = || texts.next().unwrap_or_default();
         match frame.first() {
@@ -126,7 +126,7 @@ impl Asked {
     }
 
     /// Whether the statement is executed, not only prepared.
-    pub(super) fn is_carried_out(&self) -> bool {
+    pub(super) fn is_executed(&self) -> bool {
         self.carried_out
     }
 

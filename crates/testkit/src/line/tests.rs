@@ -20,7 +20,7 @@ async fn each_fault_point_has_its_documented_effect() {
         let line = FaultyLine::to(&database, seed);
         assert!(tried(&line, "SELECT 1").await, "a new proxy has no fault");
         let before = rows(&database).await;
-        line.becomes(LineFault::Drawn(10_000));
+        line.becomes(ProxyFault::Drawn(10_000));
         assert!(!tried(&line, "INSERT INTO tried VALUES (1)").await, "a cut connection has no response");
         line.settled().await;
         let made = line.made();
@@ -30,7 +30,7 @@ async fn each_fault_point_has_its_documented_effect() {
         assert_eq!(happened, i64::from(made[0].cut != Cut::Before), "{:?}", made[0].cut);
         *met.entry(made[0].cut).or_insert(0) += 1;
     }
-    assert_eq!(met.len(), CUTS.len(), "{met:?}");
+    assert_eq!(met.len(), FAULT_POINTS.len(), "{met:?}");
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn drawn_faults_are_reproducible_and_match_the_odds() {
     let mut by_seed = Vec::new();
     for seed in [7, 7, 8] {
         let line = FaultyLine::to(&database, seed);
-        line.becomes(LineFault::Drawn(500));
+        line.becomes(ProxyFault::Drawn(500));
         let mut answers = Vec::new();
         for _ in 0..200 {
             answers.push(tried(&line, "SELECT 1").await);
@@ -56,16 +56,16 @@ async fn drawn_faults_are_reproducible_and_match_the_odds() {
 async fn once_fault_occurs_exactly_once() {
     let database = TestDatabase::create().await.unwrap();
     let line = FaultyLine::to(&database, 1);
-    for cut in CUTS {
+    for cut in FAULT_POINTS {
         let client = connect(line.url()).await.unwrap();
-        line.becomes(LineFault::Once("meant", cut));
+        line.becomes(ProxyFault::Once("meant", cut));
         client.query("SELECT 1", &[]).await.unwrap();
         let meant = client.prepare("SELECT 2 AS meant").await.expect("preparing does not execute the statement");
         assert!(client.query(&meant, &[]).await.is_err());
         assert!(tried(&line, "SELECT 2 AS meant").await);
         assert_eq!(line.made().last().map(|made| made.cut), Some(cut));
     }
-    assert_eq!(line.made().len(), CUTS.len());
+    assert_eq!(line.made().len(), FAULT_POINTS.len());
 }
 
 #[tokio::test]
@@ -75,12 +75,12 @@ async fn matches_prepared_statements_by_their_text() {
     let client = connect(line.url()).await.unwrap();
     let (harmless, meant) =
         (client.prepare("SELECT 1").await.unwrap(), client.prepare("SELECT 2 AS meant").await.unwrap());
-    line.becomes(LineFault::At("meant"));
+    line.becomes(ProxyFault::At("meant"));
     client.query(&harmless, &[]).await.unwrap();
     assert!(client.query(&meant, &[]).await.is_err());
     assert!(client.query(&harmless, &[]).await.is_err(), "the connection is closed");
     assert!(connect(line.url()).await.is_ok());
-    line.becomes(LineFault::Down);
+    line.becomes(ProxyFault::Down);
     let refused = tokio::time::timeout(Duration::from_secs(5), connect(line.url())).await;
     assert!(refused.unwrap().is_err(), "connections fail while the proxy is down");
 }

@@ -1,7 +1,7 @@
 //! Parameters of the statement that ends runs, one vector for each column.
 
 use super::{Asking, memory::Turns};
-use crate::{database::Param, guarded::Facts};
+use crate::{database::Param, guarded::FactColumns};
 use fairway_domain::{
     evidence::{EvidenceArtifact, RecordedDecision, lineage::LineageItem},
     execution::{Ending, Payload, StepRecord},
@@ -12,8 +12,8 @@ use uuid::Uuid;
 
 /// The parameters of a batch of ends.
 #[derive(Default)]
-pub(super) struct Many<'a> {
-    facts: Facts,
+pub(super) struct BatchColumns<'a> {
+    facts: FactColumns,
     executions: Vec<Uuid>,
     first: Option<Uuid>,
     last: Option<Uuid>,
@@ -30,9 +30,9 @@ pub(super) struct Many<'a> {
     steps: Steps<'a>,
     artifacts: Artifacts<'a>,
     lineage: Lineage<'a>,
-    decisions: Decisions<'a>,
-    fulfilments: Fulfilments,
-    payloads: Payloads<'a>,
+    decisions: DecisionColumns<'a>,
+    fulfilments: FulfilmentColumns,
+    payloads: PayloadColumns<'a>,
     told: Told,
     reviews: Reviews,
     turns: Turns<'a>,
@@ -73,7 +73,7 @@ struct Lineage<'a> {
 }
 
 #[derive(Default)]
-struct Decisions<'a> {
+struct DecisionColumns<'a> {
     of: Vec<Uuid>,
     ids: Vec<Uuid>,
     outcomes: Vec<&'static str>,
@@ -83,14 +83,14 @@ struct Decisions<'a> {
 }
 
 #[derive(Default)]
-struct Fulfilments {
+struct FulfilmentColumns {
     of: Vec<Uuid>,
     names: Vec<&'static str>,
     at: Vec<OffsetDateTime>,
 }
 
 #[derive(Default)]
-struct Payloads<'a> {
+struct PayloadColumns<'a> {
     of: Vec<Uuid>,
     artifacts: Vec<Uuid>,
     salts: Vec<&'a [u8]>,
@@ -110,7 +110,7 @@ struct Told {
     events: Vec<String>,
 }
 
-impl<'a> Many<'a> {
+impl<'a> BatchColumns<'a> {
     pub(super) fn of(pending: &[&'a Asking]) -> Self {
         let mut batch = Self::default();
         for pending in pending {
@@ -210,7 +210,7 @@ impl<'a> Many<'a> {
     }
 
     /// Like [`Self::params`], with the last events of the runs.
-    pub(super) fn with_told(&self) -> Vec<Param<'_>> {
+    pub(super) fn with_events(&self) -> Vec<Param<'_>> {
         let mut params = self.params();
         let told: [Param<'_>; 3] = [&self.told.of, &self.told.positions, &self.told.events];
         params.extend_from_slice(&told);
@@ -220,7 +220,7 @@ impl<'a> Many<'a> {
     /// Like [`Self::with_events`], with the parts that only some runs have.
     pub(super) fn with_more(&self) -> Vec<Param<'_>> {
         let (decisions, fulfilments, payloads) = (&self.decisions, &self.fulfilments, &self.payloads);
-        let mut params = self.with_told();
+        let mut params = self.with_events();
         let more: [Param<'_>; 15] = [
             &decisions.of,
             &decisions.ids,
@@ -289,7 +289,7 @@ impl<'a> Lineage<'a> {
     }
 }
 
-impl<'a> Decisions<'a> {
+impl<'a> DecisionColumns<'a> {
     fn push(&mut self, of: Uuid, decision: &'a RecordedDecision) {
         self.of.push(of);
         self.ids.push(decision.decision_id.uuid());
@@ -300,7 +300,7 @@ impl<'a> Decisions<'a> {
     }
 }
 
-impl<'a> Payloads<'a> {
+impl<'a> PayloadColumns<'a> {
     fn push(&mut self, of: Uuid, artifact: Uuid, payload: &'a Payload) {
         self.of.push(of);
         self.artifacts.push(artifact);

@@ -10,14 +10,14 @@ use fairway_domain::{
         progress::Progress,
     },
     idempotency::KeyedOutcome,
-    release::ports::PlacedRelease,
+    release::ports::ReleaseWithDeployment,
     store::{CommitError, Conflict},
     tenant::DEFAULT_TENANT,
     workload::Workload,
 };
 use fairway_postgres::Database;
 
-pub(super) async fn accept(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {
+pub(super) async fn accept(stage: &Stage, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = run(&placed);
@@ -47,7 +47,7 @@ pub(super) async fn accepted(
 }
 
 /// A run that a worker claimed from the queue.
-async fn claimed(stage: &Stage) -> (Workload, PlacedRelease, Acceptance, Held) {
+async fn claimed(stage: &Stage) -> (Workload, ReleaseWithDeployment, Acceptance, Held) {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let run = queued(&placed);

@@ -6,7 +6,7 @@ use fairway_domain::{
     execution::{Acceptance, Ending, ports::ExecutionStore},
     id::WorkloadId,
     memory::{
-        BoundMemory, Erasure, MemoryPlace, OfferedTurn, OnRevoke, PersonalData, Remembering, Scope, SessionId,
+        BoundMemory, Erasure, MemoryPlace, CandidateTurn, OnRevoke, PersonalData, MemoryConfig, Scope, SessionId,
         WritePolicy, Writeback, ports::MemoryStore,
     },
 };
@@ -18,7 +18,7 @@ pub(crate) fn place(workload: WorkloadId, session: &str) -> MemoryPlace {
 
 /// The end of a run that belongs to a conversation with memory.
 pub(crate) fn remembered(run: &Acceptance, session: &str) -> Ending {
-    let remembering = Remembering {
+    let remembering = MemoryConfig {
         scope: Scope::Session,
         most: 10,
         days: 1,
@@ -26,7 +26,7 @@ pub(crate) fn remembered(run: &Acceptance, session: &str) -> Ending {
         personal_data: PersonalData::Mask,
         on_revoke: OnRevoke::Keep,
     };
-    let turn = OfferedTurn {
+    let turn = CandidateTurn {
         memory: BoundMemory { asset: fresh(), slug: "memory".to_owned(), remembering },
         erasure: None,
         said: "Where is my parcel?".to_owned(),

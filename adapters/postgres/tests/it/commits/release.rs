@@ -10,11 +10,11 @@ use fairway_domain::{
         activate::Taking,
         advance::Advance,
         lane::{DeploymentChange, Lane},
-        ports::{PlacedRelease, ReleaseStore},
+        ports::{ReleaseWithDeployment, ReleaseStore},
         recommendation::Recommendation,
         review::Verdict,
     },
-    rollout::{Hold, Pace, RolloutPlan, ports::RolloutStore},
+    rollout::{HoldReason, Pace, RolloutPlan, ports::RolloutStore},
     store::Conflict,
     tenant::DEFAULT_TENANT,
     workload::Workload,
@@ -172,7 +172,7 @@ pub(super) async fn advance(stage: &Stage) -> Decision {
 
 pub(super) async fn refusal(stage: &Stage) -> Decision {
     let (_, placed) = stage.active().await;
-    let fact = placed.release.self_approval_refused(&stamp());
+    let fact = placed.release.self_approval_refused_fact(&stamp());
     let store = store(stage);
     Decision::new(async move |_| store.commit_alone(scope(), fact).await)
 }
@@ -189,7 +189,7 @@ pub(super) async fn advice(stage: &Stage) -> Decision {
 
 pub(super) async fn hold(stage: &Stage) -> Decision {
     let (_, placed) = rolling(stage).await;
-    let change = placed.release.hold(Hold::TooFewRuns, &stamp()).unwrap();
+    let change = placed.release.hold(HoldReason::TooFewRuns, &stamp()).unwrap();
     let (id, store) = (placed.release.release_id, store(stage));
     Decision::new(async move |_| store.commit_hold(scope(), change).await)
         .stale(format!("UPDATE release SET rollout_since = rollout_since + 1 WHERE release_id = '{id}'"))
@@ -198,7 +198,7 @@ pub(super) async fn hold(stage: &Stage) -> Decision {
 }
 
 /// A release that holds all lanes except `guided`, the next lane of its rollout.
-async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
+async fn rolling(stage: &Stage) -> (Workload, ReleaseWithDeployment) {
     let workload = stage.workload().await;
     let approved = stage.approved(&workload, &stage.bindable().await).await;
     let store = &stage.store;
@@ -210,7 +210,7 @@ async fn rolling(stage: &Stage) -> (Workload, PlacedRelease) {
 }
 
 /// Activates the first lane of a rollout plan without a soak.
-fn planned(placed: &PlacedRelease) -> DeploymentChange {
+fn planned(placed: &ReleaseWithDeployment) -> DeploymentChange {
     let plan = RolloutPlan::new(&[Lane::Restricted, Lane::Guided], 0, Pace::Automatic).unwrap();
     placed.release.activate(&Taking::Planned(plan), &placed.deployment, (&sound(), RULE), &stamp()).unwrap()
 }

@@ -8,7 +8,7 @@ use fairway_domain::{
     execution::{
         Acceptance, Ending, Outcome, Payload, RunError, Status,
         ports::ExecutionStore,
-        review::{InTime, ReviewEnd, ReviewStore},
+        review::{DeadlineCheck, ReviewEnd, ReviewStore},
     },
     policy::Obligation,
 };
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// The end of a run's steps before its review.
 fn waiting(run: &Acceptance) -> Ending {
     let ending = ending(run);
-    let fact = run_ref(run).review_asked(ending.output.as_ref(), &stamp());
+    let fact = run_ref(run).review_requested_fact(ending.output.as_ref(), &stamp());
     Ending { status: Status::AwaitingReview, review_within: Some(Duration::from_secs(3_600)), fact, ..ending }
 }
 
@@ -41,16 +41,16 @@ pub(super) async fn asked(stage: &Stage) -> Decision {
 
 /// Rejects a review.
 pub(super) async fn judged(stage: &Stage) -> Decision {
-    let (decision, id) = ends(stage, InTime::Needed).await;
+    let (decision, id) = ends(stage, DeadlineCheck::Needed).await;
     decision.stale(format!("UPDATE execution_review SET lapses_at = fairway_now() WHERE execution_id = '{id}'"))
 }
 
 /// Ends an expired review.
 pub(super) async fn lapsed(stage: &Stage) -> Decision {
-    ends(stage, InTime::Unneeded).await.0
+    ends(stage, DeadlineCheck::Unneeded).await.0
 }
 
-async fn ends(stage: &Stage, in_time: InTime) -> (Decision, fairway_domain::id::ExecutionId) {
+async fn ends(stage: &Stage, in_time: DeadlineCheck) -> (Decision, fairway_domain::id::ExecutionId) {
     let run = accepted_run(stage).await;
     stage.store.finish(scope(), &waiting(&run)).await.unwrap();
     let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());

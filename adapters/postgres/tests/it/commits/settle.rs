@@ -8,7 +8,7 @@ use fairway_domain::{
     execution::{
         Ending, Outcome, Payload, RunError, Status,
         ports::ExecutionStore,
-        settle::{FAILED, Settlement, SettlementStore},
+        settle::{RESOLVED_AS_FAILURE, ResolvedRun, ResolutionStore},
     },
 };
 use serde_json::Map;
@@ -23,11 +23,11 @@ pub(super) async fn settled(stage: &Stage) -> Decision {
     let lost = Ending { status: Status::Unknown, outcome: Outcome::Unknown, output: None, fact, ..ending(&run) };
     stage.store.finish(scope(), &lost).await.unwrap();
     let (artifact_id, id, at) = (fresh(), run.execution_id, stamp());
-    let settlement = Settlement {
+    let settlement = ResolvedRun {
         execution_id: id,
         status: Status::Failed,
         outcome: Outcome::Failure,
-        error: Some(RunError::new(FAILED, "x")),
+        error: Some(RunError::new(RESOLVED_AS_FAILURE, "x")),
         artifact: EvidenceArtifact {
             artifact_id,
             kind: "settlement",
@@ -36,7 +36,7 @@ pub(super) async fn settled(stage: &Stage) -> Decision {
             payload: Some(Payload { body: r#"{"note":"no"}"#.to_owned(), salt: [4; 16] }),
             created_at: at.at,
         },
-        fact: run_ref(&run).ended(Outcome::Failure, Some(FAILED), None, &at),
+        fact: run_ref(&run).ended(Outcome::Failure, Some(RESOLVED_AS_FAILURE), None, &at),
     };
     let store = store(stage);
     Decision::new(async move |key| store.commit_settlement(scope(), &settlement, key.as_ref()).await)

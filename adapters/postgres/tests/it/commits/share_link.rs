@@ -3,8 +3,8 @@
 use super::{Decision, execution::accepted, store};
 use crate::stage::{Stage, fresh, scope, stamp};
 use fairway_domain::{
-    execution::{Acceptance, Guest},
-    release::ports::PlacedRelease,
+    execution::{Acceptance, DelegatedAccess},
+    release::ports::ReleaseWithDeployment,
     share_link::{NewShareLink, ShareLink, ShareLinkStore, ShareTerms, ShareToken, TokenHash},
     store::{Change, Conflict},
     workload::Workload,
@@ -61,12 +61,12 @@ fn taken_back(id: impl std::fmt::Display) -> String {
 }
 
 /// Accepts a run through a link. Each way to close the link rejects the run.
-pub(super) async fn use_of_link(stage: &Stage, run: fn(&PlacedRelease) -> Acceptance) -> Decision {
+pub(super) async fn use_of_link(stage: &Stage, run: fn(&ReleaseWithDeployment) -> Acceptance) -> Decision {
     let (workload, placed) = stage.active().await;
     let on = stage.accepted_on(&workload, &placed).await;
     let link = made(stage, &workload, 2).await;
     let (id, workload_id) = (link.share_link_id, workload.workload_id);
-    let guest = Guest { share_link: Some(id), result_token: Some(hash()), delegate: None };
+    let guest = DelegatedAccess { share_link: Some(id), result_token: Some(hash()), delegate: None };
     let run = Acceptance { guest, ..run(&placed) };
     let lets_in = matches!(run.admission, fairway_domain::execution::Admission::Run { .. });
     let store = store(stage);

@@ -11,28 +11,28 @@ use fairway_domain::{
         grant::AssetGrantStore,
         impact::{Bound, ImpactStore, Target},
         kind::AssetKind,
-        ledger::ArtifactLedger,
-        ports::{ArtifactPath, AssetFilter, AssetSight, AssetStore, StoredObject},
+        ledger::ArtifactIndex,
+        ports::{ArtifactPath, AssetFilter, AssetVisibility, AssetStore, StoredObject},
     },
     audit::{AuditStore, FactSequencer},
     evidence::lineage::LineageFilter,
     execution::{
-        ports::{Accepted, ExecutionStore, Lapsed, LeaseState},
+        ports::{Accepted, ExecutionStore, LapsedFilter, LeaseState},
         review::ReviewStore,
     },
     id::ReleaseId,
     idempotency::{IdempotencyStore, RequestKey},
     knowledge::{
         IndexRevision,
-        contract::ContractStanding,
-        ports::{KnowledgeStore, SameDocuments},
+        contract::ContractState,
+        ports::{KnowledgeStore, RevisionRange},
         retrieval::{EmbeddingModel, IndexEmbedding},
         revocation::ContractRevocation,
     },
     release::ports::{ReleaseFilter, ReleaseStore},
     rollout::ports::RolloutStore,
     search::Words,
-    store::{Paging, Start},
+    store::{PageRequest, Start},
     tenant::{DEFAULT_NAMESPACE, DEFAULT_WORKSPACE, TenantStore, WorkspaceStore},
     time::Timestamp,
     workload::{
@@ -101,7 +101,7 @@ pub(super) async fn touch_every_point(stage: &Stage, store: &Database) {
     store.accept(scope(), &refused(&placed), on, None).await.unwrap();
     let (id, lease) = (run.execution_id, crate::stage::lease_of(&run));
     assert_eq!(store.renew(scope(), id, lease).await.unwrap(), LeaseState::Held);
-    store.take_lapsed(fresh(), Lapsed::All).await.unwrap();
+    store.take_lapsed(fresh(), LapsedFilter::All).await.unwrap();
     assert_eq!(store.overdue().await.unwrap(), []);
     store.finish(scope(), &ending(&run)).await.unwrap();
     ExecutionStore::find(store, scope(), run.execution_id).await.unwrap().unwrap();
@@ -123,13 +123,13 @@ async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
     assert_eq!(store.commit_documents(scope(), &added, None).await.unwrap(), IndexRevision::new(1));
     assert_eq!(store.present_revision(scope(), id).await.unwrap(), IndexRevision::new(1));
     store.find_ingest(scope(), id, added.next.ingest_id).await.unwrap().unwrap();
-    assert_eq!(store.list_documents(scope(), id, Paging::first(2)).await.unwrap().rows.len(), 1);
+    assert_eq!(store.list_documents(scope(), id, PageRequest::first(2)).await.unwrap().rows.len(), 1);
     let found = store.by_words(scope(), &within(id, 1), &Words::of(["word"])).await.unwrap();
     assert_eq!(store.chunks(scope(), id, &[found.hits[0].chunk_id]).await.unwrap().len(), 1);
     let model = EmbeddingModel { account: "local".to_owned(), model: "m".to_owned() };
     let first = IndexRevision::new(1);
     assert_eq!(store.embedding_of(scope(), id, first).await.unwrap(), IndexEmbedding::Partial);
-    assert_eq!(store.same_documents(scope(), id, first).await.unwrap(), SameDocuments { first, last: first });
+    assert_eq!(store.same_documents(scope(), id, first).await.unwrap(), RevisionRange { first, last: first });
     assert!(store.vector_coverage(scope(), &within(id, 1)).await.unwrap().is_complete);
     let stale = store.stale_chunks(scope(), id, &model, 10).await.unwrap();
     let again = reembedding(&asset, (&stale, &model), first);
@@ -137,7 +137,7 @@ async fn touch_documents(stage: &Stage, store: &Database, release: ReleaseId) {
     store.find_reembedding(scope(), id, again.next.ingest_id).await.unwrap().unwrap();
     assert_eq!(store.by_meaning(scope(), &within(id, 1), &[1.0]).await.unwrap().hits, []);
     assert_eq!(store.pins(scope(), release).await.unwrap(), []);
-    assert_eq!(store.standings(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractStanding::InForce]);
+    assert_eq!(store.standings(scope(), &[(id, contract.clone())]).await.unwrap(), [ContractState::InForce]);
     let over = ContractRevocation::say(fresh(), &asset, (&contract, "It is over."), &stamp()).unwrap();
     store.commit_revocation(scope(), over, None).await.unwrap();
     store.find_revocation(scope(), id, &contract).await.unwrap().unwrap();
@@ -152,16 +152,16 @@ async fn list_assets(store: &Database) {
     };
     let (namespace, workspace) = (DEFAULT_NAMESPACE.into(), Some(DEFAULT_WORKSPACE.into()));
     for sight in [
-        AssetSight::Tenant,
-        AssetSight::From { namespace, workspace, principals: vec![actor()] },
-        AssetSight::Within { reach, principals: vec![actor()] },
+        AssetVisibility::Tenant,
+        AssetVisibility::From { namespace, workspace, principals: vec![actor()] },
+        AssetVisibility::Within { reach, principals: vec![actor()] },
     ] {
         for kind in [None, Some(AssetKind::PolicyBundle), Some(AssetKind::Skill)] {
             for lifecycle in [None, Some(Lifecycle::Active), Some(Lifecycle::Archived)] {
                 let filter = AssetFilter { sight: sight.clone(), kind, lifecycle };
-                let first = AssetStore::list(store, scope(), &filter, Paging::first(2)).await.unwrap();
+                let first = AssetStore::list(store, scope(), &filter, PageRequest::first(2)).await.unwrap();
                 if let Some(next) = first.next {
-                    let page = Paging { limit: 2, start: Start::Behind(next) };
+                    let page = PageRequest { limit: 2, start: Start::Behind(next) };
                     AssetStore::list(store, scope(), &filter, page).await.unwrap();
                 }
             }
@@ -171,7 +171,7 @@ async fn list_assets(store: &Database) {
 
 /// Runs every list once.
 pub(super) async fn list_everything(stage: &Stage, store: &Database) {
-    let page = Paging::first(20);
+    let page = PageRequest::first(20);
     let (workload, placed) = stage.active().await;
     let bound = &placed.release.bindings[0];
     AccessStore::list(store, scope(), None, page).await.unwrap();
@@ -188,11 +188,11 @@ pub(super) async fn list_everything(stage: &Stage, store: &Database) {
         let target = Target { slug: bound.asset_slug.clone(), labels };
         ImpactStore::referrers(store, scope(), &[target], &[bound.asset_version_id], 10).await.unwrap();
     }
-    let known = ArtifactLedger::versions(store, None, 3).await.unwrap();
-    ArtifactLedger::versions(store, known.last().copied(), 3).await.unwrap();
+    let known = ArtifactIndex::versions(store, None, 3).await.unwrap();
+    ArtifactIndex::versions(store, known.last().copied(), 3).await.unwrap();
     let path = ArtifactPath::of_version(bound.asset_id, bound.asset_version_id).to_string();
     let stored = StoredObject { path, put_at: Timestamp::new(time::OffsetDateTime::UNIX_EPOCH) };
-    assert_eq!(ArtifactLedger::orphans(store, vec![stored]).await.unwrap(), []);
+    assert_eq!(ArtifactIndex::orphans(store, vec![stored]).await.unwrap(), []);
     AssetStore::list_versions(store, scope(), bound.asset_id, page).await.unwrap();
     WorkloadStore::list(store, scope(), &WorkloadFilter::default(), page).await.unwrap();
     let words = |text: &str| Some(Words::of([text]));

@@ -12,7 +12,7 @@ use futures_util::stream;
 use serde_json::Value;
 
 /// The budget of one client for large requests, and for responses.
-const HALF: usize = 32 << 20;
+const CLIENT_BUDGET: usize = 32 << 20;
 
 fn client() -> ClientAddress {
     ClientAddress::of([0, 0, 0, 0].into())
@@ -20,7 +20,7 @@ fn client() -> ClientAddress {
 
 async fn endless(request: HttpRequest, base: web::Data<HttpBase>) -> HttpResponse {
     let mut memory = base.memory.request(client());
-    memory.resize(HALF).await.unwrap();
+    memory.resize(CLIENT_BUDGET).await.unwrap();
     request.extensions_mut().insert(memory);
     HttpResponse::Ok().streaming(stream::pending::<Result<Bytes, Infallible>>())
 }
@@ -34,7 +34,7 @@ async fn stream_releases_request_memory() {
     assert_eq!(opened.status(), StatusCode::OK);
     tokio::time::pause();
     let mut next = base.memory.request(client());
-    assert_eq!(next.resize(HALF).await, Ok(()), "the open stream holds no body memory");
+    assert_eq!(next.resize(CLIENT_BUDGET).await, Ok(()), "the open stream holds no body memory");
     drop(opened);
 }
 
@@ -47,7 +47,7 @@ async fn lost_response_reports_possible_change() {
     let base = web::Data::new(base());
     let app = App::new().app_data(base.clone()).wrap(from_fn(answer_memory)).default_service(web::to(large));
     let app = init_service(app).await;
-    let _held = base.memory.answer(client(), HALF).unwrap();
+    let _held = base.memory.answer(client(), CLIENT_BUDGET).unwrap();
     for (method, key, told) in [
         (Method::POST, None, true),
         (Method::PATCH, None, true),

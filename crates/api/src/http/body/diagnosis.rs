@@ -11,9 +11,9 @@ mod probe;
 
 use crate::{
     error::FieldProblem,
-    http::shape::{ShapeError, echoed},
+    http::shape::{DeserializeError, echoed},
 };
-use fairway_domain::workload::interface::MOST_FINDINGS;
+use fairway_domain::workload::interface::MAX_PROBLEMS;
 use probe::{Probe, Step};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -24,16 +24,16 @@ use std::{
 };
 
 /// Maximum passes over one body.
-const READINGS: usize = 16;
+const MAX_PASSES: usize = 16;
 /// Maximum values that all passes over a body visit together.
-const VALUES: usize = 500_000;
+const MAX_VALUES: usize = 500_000;
 
 /// Identity of a Rust struct: its name and the address of its field list.
 type Type = (&'static str, usize);
 
 /// The problems and rules that the passes over a body have found.
 #[derive(Default)]
-pub(super) struct Notes {
+pub(super) struct Diagnosis {
     /// The problems, in document order.
     problems: RefCell<Vec<FieldProblem>>,
     /// The fields that a type requires.
@@ -46,10 +46,10 @@ pub(super) struct Notes {
     learned: Cell<bool>,
 }
 
-impl Notes {
+impl Diagnosis {
     fn add(&self, problem: impl FnOnce() -> FieldProblem) {
         let mut problems = self.problems.borrow_mut();
-        if problems.len() < MOST_FINDINGS {
+        if problems.len() < MAX_PROBLEMS {
             problems.push(problem());
         }
     }
@@ -61,8 +61,8 @@ impl Notes {
 
 /// All problems of a body that is not a `T`, including `first`.
 pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProblem) -> Vec<FieldProblem> {
-    let notes = Notes::default();
-    let readings = VALUES.checked_div(count(document)).unwrap_or(READINGS).clamp(1, READINGS);
+    let notes = Diagnosis::default();
+    let readings = MAX_VALUES.checked_div(count(document)).unwrap_or(MAX_PASSES).clamp(1, MAX_PASSES);
     for _ in 0..readings {
         notes.problems.borrow_mut().clear();
         notes.learned.set(false);
@@ -76,7 +76,7 @@ pub(super) fn problems<T: DeserializeOwned>(document: &Value, first: FieldProble
     if !found.contains(&first) {
         found.insert(0, first);
     }
-    found.truncate(MOST_FINDINGS);
+    found.truncate(MAX_PROBLEMS);
     found
 }
 
@@ -94,16 +94,16 @@ fn count(value: &Value) -> usize {
 }
 
 /// Records the rule behind a failure, and returns the error that ends the pass.
-fn learn(error: ShapeError, of: Option<Type>, probe: Probe<'_>) -> ShapeError {
+fn learn(error: DeserializeError, of: Option<Type>, probe: Probe<'_>) -> DeserializeError {
     let (at, notes) = (probe.at, probe.notes);
     match (error, of) {
         // An inner value has already recorded it.
-        (ShapeError::Noted, _) => {}
-        (ShapeError::Missing(field), Some(of)) => {
+        (DeserializeError::Noted, _) => {}
+        (DeserializeError::Missing(field), Some(of)) => {
             notes.required.borrow_mut().insert((of, field));
             notes.learned.set(true);
         }
-        (ShapeError::Unknown, Some(of)) => {
+        (DeserializeError::Unknown, Some(of)) => {
             notes.closed.borrow_mut().insert(of);
             notes.learned.set(true);
         }
@@ -116,5 +116,5 @@ fn learn(error: ShapeError, of: Option<Type>, probe: Probe<'_>) -> ShapeError {
         // The type refuses the placeholder: there is nothing to record.
         (_, _) => {}
     }
-    ShapeError::Noted
+    DeserializeError::Noted
 }

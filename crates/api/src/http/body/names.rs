@@ -4,12 +4,12 @@
 
 use serde::{
     Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, SeqAccess, RuntimeClient},
 };
 use std::{cell::Cell, fmt, marker::PhantomData};
 
 /// The member names that a route forbids.
-pub trait Names {
+pub trait ForbiddenNames {
     /// Whether a request with a member of this name is refused.
     fn is_forbidden(name: &str) -> bool;
 }
@@ -30,7 +30,7 @@ pub(super) enum Found {
 }
 
 /// Scans a document up to its first forbidden name.
-pub(super) fn find<T: Names>(bytes: &[u8]) -> Found {
+pub(super) fn find<T: ForbiddenNames>(bytes: &[u8]) -> Found {
     let search = Search::<T> { left: Cell::new(MOST), found: Cell::new(Found::Nothing), of: PhantomData };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     match (&search).deserialize(&mut reader).and_then(|()| reader.end()) {
@@ -45,7 +45,7 @@ struct Search<T> {
     of: PhantomData<T>,
 }
 
-impl<T: Names> Search<T> {
+impl<T: ForbiddenNames> Search<T> {
     fn look(&self, name: &str) {
         match self.found.get() {
             Found::Nothing => match self.left.get().checked_sub(name.len().saturating_add(1)) {
@@ -63,7 +63,7 @@ impl<T: Names> Search<T> {
     }
 }
 
-impl<'de, T: Names> DeserializeSeed<'de> for &Search<T> {
+impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for &Search<T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -71,7 +71,7 @@ impl<'de, T: Names> DeserializeSeed<'de> for &Search<T> {
     }
 }
 
-impl<'de, T: Names> Visitor<'de> for &Search<T> {
+impl<'de, T: ForbiddenNames> RuntimeClient<'de> for &Search<T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +118,7 @@ impl<'de, T: Names> Visitor<'de> for &Search<T> {
 /// Checks the name of a member and drops it.
 struct Name<'s, T>(&'s Search<T>);
 
-impl<'de, T: Names> DeserializeSeed<'de> for Name<'_, T> {
+impl<'de, T: ForbiddenNames> DeserializeSeed<'de> for Name<'_, T> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -126,7 +126,7 @@ impl<'de, T: Names> DeserializeSeed<'de> for Name<'_, T> {
     }
 }
 
-impl<T: Names> Visitor<'_> for Name<'_, T> {
+impl<T: ForbiddenNames> RuntimeClient<'_> for Name<'_, T> {
     type Value = ();
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,7 +150,7 @@ mod tests {
 
     struct Actor;
 
-    impl Names for Actor {
+    impl ForbiddenNames for Actor {
         fn is_forbidden(name: &str) -> bool {
             let (names, bytes) = WORK.get();
             WORK.set((names + 1, bytes + name.len()));

@@ -125,7 +125,7 @@ struct Order {
     items: Vec<Item>,
     #[serde(default, deserialize_with = "present")]
     note: Option<Option<String>>,
-    later: Later,
+    later: DeferredMember,
 }
 
 #[derive(Deserialize, Debug)]

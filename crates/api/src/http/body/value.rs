@@ -3,11 +3,11 @@
 //! serde buffers internally tagged and untagged enums and flattened structs. Below such a buffer the exact path of a
 //! problem and the strictness are lost.
 
-use crate::http::shape::{ShapeError, is_odd_identifier};
+use crate::http::shape::{DeserializeError, is_odd_identifier};
 use serde::{
     Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, Error as _, IntoDeserializer as _, VariantAccess, Visitor,
+        DeserializeSeed, EnumAccess, Error as _, IntoDeserializer as _, VariantAccess, RuntimeClient,
         value::{MapDeserializer, SeqDeserializer, StrDeserializer},
     },
     forward_to_deserialize_any,
@@ -18,7 +18,7 @@ use serde_json::Value;
 #[derive(Clone, Copy)]
 pub(super) struct Reading<'a>(pub(super) &'a Value);
 
-impl<'de> serde::de::IntoDeserializer<'de, ShapeError> for Reading<'_> {
+impl<'de> serde::de::IntoDeserializer<'de, DeserializeError> for Reading<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -27,9 +27,9 @@ impl<'de> serde::de::IntoDeserializer<'de, ShapeError> for Reading<'_> {
 }
 
 impl<'de> Deserializer<'de> for Reading<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.0 {
             Value::Null => visitor.visit_unit(),
             Value::Bool(value) => visitor.visit_bool(*value),
@@ -37,7 +37,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
                 (Some(whole), _, _) => visitor.visit_u64(whole),
                 (None, Some(whole), _) => visitor.visit_i64(whole),
                 (None, None, Some(float)) => visitor.visit_f64(float),
-                (None, None, None) => Err(ShapeError::Invalid),
+                (None, None, None) => Err(DeserializeError::Invalid),
             },
             Value::String(text) => visitor.visit_str(text),
             Value::Array(items) => {
@@ -55,7 +55,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.0 {
             Value::Null => visitor.visit_none(),
             Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
@@ -64,60 +64,60 @@ impl<'de> Deserializer<'de> for Reading<'_> {
         }
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(
+    fn deserialize_struct<V: RuntimeClient<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
-        if self.0.is_object() { self.deserialize_any(visitor) } else { Err(ShapeError::Invalid) }
+    ) -> Result<V::Value, DeserializeError> {
+        if self.0.is_object() { self.deserialize_any(visitor) } else { Err(DeserializeError::Invalid) }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_enum<V: RuntimeClient<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
+    ) -> Result<V::Value, DeserializeError> {
         match self.0 {
             Value::String(name) => visitor.visit_enum(Variant { name, content: None }),
             Value::Object(members) => {
                 let mut members = members.iter();
                 match (members.next(), members.next()) {
                     (Some((name, content)), None) => visitor.visit_enum(Variant { name, content: Some(content) }),
-                    (Some(_) | None, _) => Err(ShapeError::Invalid),
+                    (Some(_) | None, _) => Err(DeserializeError::Invalid),
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Err(ShapeError::Invalid),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => Err(DeserializeError::Invalid),
         }
     }
 
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         if self.0.as_str().is_some_and(is_odd_identifier) {
-            Err(ShapeError::Invalid)
+            Err(DeserializeError::Invalid)
         } else {
             self.deserialize_any(visitor)
         }
     }
 
-    fn deserialize_i64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        self.deserialize_whole(visitor)
+    fn deserialize_i64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u16<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        self.deserialize_whole(visitor)
+    fn deserialize_u16<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        self.deserialize_whole(visitor)
+    fn deserialize_u32<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        self.deserialize_integer(visitor)
     }
 
-    fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        self.deserialize_whole(visitor)
+    fn deserialize_u64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        self.deserialize_integer(visitor)
     }
 
     forward_to_deserialize_any! {
@@ -128,7 +128,7 @@ impl<'de> Deserializer<'de> for Reading<'_> {
 
 impl Reading<'_> {
     /// Deserializes an integer. By JSON Schema (2020-12, 4.2.3) a number with a fraction of zero is an integer: `22.0`.
-    fn deserialize_whole<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_integer<'de, V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let float = self.0.as_f64().filter(|_| self.0.is_f64());
         let whole = float.filter(|float| float.fract() == 0.0).and_then(|float| format!("{float}").parse::<i64>().ok());
         match whole {
@@ -145,44 +145,44 @@ struct Variant<'a> {
 }
 
 impl<'de> EnumAccess<'de> for Variant<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ShapeError> {
-        let name: StrDeserializer<'_, ShapeError> = self.name.into_deserializer();
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), DeserializeError> {
+        let name: StrDeserializer<'_, DeserializeError> = self.name.into_deserializer();
         Ok((seed.deserialize(name)?, self))
     }
 }
 
 impl Variant<'_> {
-    fn content(&self) -> Result<Reading<'_>, ShapeError> {
-        self.content.map(Reading).ok_or(ShapeError::Invalid)
+    fn content(&self) -> Result<Reading<'_>, DeserializeError> {
+        self.content.map(Reading).ok_or(DeserializeError::Invalid)
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn unit_variant(self) -> Result<(), ShapeError> {
+    fn unit_variant(self) -> Result<(), DeserializeError> {
         match self.content {
             None | Some(Value::Null) => Ok(()),
-            Some(_) => Err(ShapeError::custom("this variant has no content")),
+            Some(_) => Err(DeserializeError::custom("this variant has no content")),
         }
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
         seed.deserialize(self.content()?)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ShapeError> {
+    fn tuple_variant<V: RuntimeClient<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
         self.content()?.deserialize_any(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(
+    fn struct_variant<V: RuntimeClient<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
+    ) -> Result<V::Value, DeserializeError> {
         self.content()?.deserialize_struct("", fields, visitor)
     }
 }

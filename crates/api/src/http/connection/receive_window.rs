@@ -13,7 +13,7 @@ use std::{
 const WINDOW: usize = 16 << 10;
 /// Approximate read-ahead of a body before a consumer awaits it, in bytes. A request that is refused earlier holds no
 /// more.
-const UNAWAITED: usize = 4 << 10;
+const UNAWAITED_WINDOW: usize = 4 << 10;
 
 /// The bytes that were read since the consumer last waited, and the reader that waits for the window to open.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl ReceiveWindow {
     /// so that the framework consumes its bytes first.
     pub(super) fn is_closed(&self, (messages, is_serving): (u64, bool), context: &mut Context<'_>) -> bool {
         let waits_for_answer = messages > self.answered.get();
-        let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED };
+        let window = if self.is_awaited.get() { WINDOW } else { UNAWAITED_WINDOW };
         if !waits_for_answer && self.bytes.get() < window {
             return false;
         }
@@ -75,13 +75,13 @@ mod tests {
             Arc,
             atomic::{AtomicUsize, Ordering},
         },
-        task::Wake,
+        task::SequencerWakeup,
     };
 
     #[derive(Default)]
     struct Wakes(AtomicUsize);
 
-    impl Wake for Wakes {
+    impl SequencerWakeup for Wakes {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -93,7 +93,7 @@ mod tests {
         let waker = Waker::from(Arc::clone(&wakes));
         let mut context = Context::from_waker(&waker);
         let window = ReceiveWindow::default();
-        window.add(UNAWAITED - 1);
+        window.add(UNAWAITED_WINDOW - 1);
         assert!(!window.is_closed((0, true), &mut context));
         window.add(1);
         assert!(window.is_closed((0, true), &mut context));

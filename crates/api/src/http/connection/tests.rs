@@ -2,13 +2,13 @@ use super::*;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-const BARE: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
+const BARE_RESPONSE: &str = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\
     date: Sat, 01 Jan 2028 00:00:00 GMT\r\n\r\n";
 
 async fn written(bytes: &str) -> String {
     // A narrow pipe, so that writes are partial.
     let (mut near, far) = duplex(16);
-    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
     let text = bytes.to_owned();
     let writing = async move {
         guarded.write_all(text.as_bytes()).await.unwrap();
@@ -26,7 +26,7 @@ async fn written(bytes: &str) -> String {
 async fn replaces_bare_framework_response_with_error_body() {
     let before = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-request-id: x\r\n\r\n{}";
     for prefix in ["", before] {
-        let got = written(&format!("{prefix}{BARE}")).await;
+        let got = written(&format!("{prefix}{BARE_RESPONSE}")).await;
         let got = got.strip_prefix(prefix).unwrap();
         let (head, body) = got.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{got}");
@@ -42,7 +42,7 @@ async fn replaces_bare_framework_response_with_error_body() {
 /// The bytes that the framework reads, when the client sends `at_once` bytes at a time.
 async fn read(bytes: &str, at_once: usize) -> Vec<u8> {
     let (mut near, far) = duplex(at_once);
-    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
     let text = bytes.to_owned();
     let writing = async move {
         near.write_all(text.as_bytes()).await.unwrap();
@@ -73,7 +73,7 @@ async fn refuses_bare_lf_in_every_head_but_not_in_bodies() {
         for bad in ["GET / HTTP/1.1\n\n", "GET / HTTP/1.1\r\nHost: x\n\r\n", "\nGET / HTTP/1.1\r\n\r\n"] {
             for before in ["", good, "\r\n\r\n"] {
                 let read = read(&format!("{before}{bad}GET / HTTP/1.1\r\nHost: x\r\n\r\n"), at_once).await;
-                assert!(read.starts_with(before.as_bytes()) && read.ends_with(b"\r\0"), "{before:?} {bad:?}: {read:?}");
+                assert!(read.starts_with(before.as_bytes()) && read.record(b"\r\0"), "{before:?} {bad:?}: {read:?}");
             }
         }
     }
@@ -84,7 +84,7 @@ async fn refuses_bare_lf_in_every_head_but_not_in_bodies() {
 async fn reads_no_further_request_before_response() {
     let request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
     let (mut near, far) = duplex(64 << 10);
-    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
     near.write_all(request.repeat(1_000).as_bytes()).await.unwrap();
     let mut part = vec![0; 64 << 10];
     for _ in 0..3 {
@@ -95,13 +95,13 @@ async fn reads_no_further_request_before_response() {
         drop(serving);
     }
     // The read-ahead behind a request is bounded, too.
-    assert!(guarded.ahead.len() <= READ + AHEAD);
+    assert!(guarded.ahead.len() <= READ_BYTES + AHEAD);
 }
 
 #[actix_web::test]
 async fn reads_body_only_while_handler_awaits_it() {
     let (mut near, far) = duplex(1 << 20);
-    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
     let line = guarded.line();
     let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 900000\r\n\r\n";
     near.write_all(head.as_bytes()).await.unwrap();
@@ -109,7 +109,7 @@ async fn reads_body_only_while_handler_awaits_it() {
     let mut part = vec![0; 1 << 20];
     let mut serving = None;
     let mut total = 0;
-    let mut read_on = async |guarded: &mut Guarded<_>| {
+    let mut read_on = async |guarded: &mut GuardedConnection<_>| {
         while let Ok(read) = tokio::time::timeout(Duration::from_millis(50), guarded.read(&mut part)).await {
             serving.get_or_insert_with(|| line.serve());
             total += read.unwrap();
@@ -126,7 +126,7 @@ async fn reads_body_only_while_handler_awaits_it() {
 #[actix_web::test]
 async fn detects_disconnect_during_request() {
     let (mut near, far) = duplex(1 << 10);
-    let mut guarded = Guarded::new(far, Duration::from_secs(60));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(60));
     near.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     let mut part = [0; 64];
     assert!(guarded.read(&mut part).await.unwrap() > 0);
@@ -156,7 +156,7 @@ async fn keeps_own_responses_unchanged() {
 async fn closes_idle_connection() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
-    let mut guarded = Guarded::new(far, patience);
+    let mut guarded = GuardedConnection::new(far, patience);
     let line = guarded.line();
     let began = Instant::now();
     let mut byte = [0];
@@ -175,7 +175,7 @@ async fn closes_idle_connection() {
 async fn excludes_processing_time_from_idle_timeout() {
     let patience = Duration::from_secs(15);
     let (mut near, far) = duplex(64);
-    let mut guarded = Guarded::new(far, patience);
+    let mut guarded = GuardedConnection::new(far, patience);
     let serving = guarded.line().serve();
     let began = Instant::now();
     let mut byte = [0];
@@ -193,7 +193,7 @@ async fn excludes_processing_time_from_idle_timeout() {
 #[tokio::test(start_paused = true)]
 async fn closes_connection_of_slow_reader() {
     let (mut near, far) = duplex(1 << 10);
-    let mut guarded = Guarded::new(far, Duration::from_secs(2));
+    let mut guarded = GuardedConnection::new(far, Duration::from_secs(2));
     let _serving = guarded.line().serve();
     let reading = tokio::spawn(async move {
         let mut portion = [0; 1 << 10];

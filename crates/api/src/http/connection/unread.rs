@@ -6,12 +6,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that each connection may hold in any case: more than a usual head.
-const FREE: usize = 16 << 10;
+const FREE_BYTES: usize = 16 << 10;
 /// Maximum bytes that all connections together hold beyond [`FREE_BYTES`].
-const MAX_UNREAD: usize = 24 << 20;
+const MAX_EXCESS_BYTES: usize = 24 << 20;
 
 /// Bytes that all connections of this process hold beyond [`FREE_BYTES`].
-static TOTAL: AtomicUsize = AtomicUsize::new(0);
+static TOTAL_EXCESS: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that were read from a connection before the start of a request.
 #[derive(Debug)]
@@ -22,13 +22,13 @@ pub(super) struct Unread<'t> {
 
 impl Default for Unread<'static> {
     fn default() -> Self {
-        Self { bytes: 0, total: &TOTAL }
+        Self { bytes: 0, total: &TOTAL_EXCESS }
     }
 }
 
 impl Unread<'_> {
     const fn counted(&self) -> usize {
-        self.bytes.saturating_sub(FREE)
+        self.bytes.saturating_sub(FREE_BYTES)
     }
 
     /// Records bytes. Returns true if this connection grew beyond [`FREE_BYTES`] and all connections exceed the limit.
@@ -36,7 +36,7 @@ impl Unread<'_> {
         let before = self.counted();
         self.bytes = self.bytes.saturating_add(bytes);
         let more = self.counted().saturating_sub(before);
-        more > 0 && self.total.fetch_add(more, Ordering::Relaxed).saturating_add(more) > MAX_UNREAD
+        more > 0 && self.total.fetch_add(more, Ordering::Relaxed).saturating_add(more) > MAX_EXCESS_BYTES
     }
 
     /// Releases the bytes at the start of a request.
@@ -61,9 +61,9 @@ mod tests {
         let total = AtomicUsize::new(0);
         let connection = || Unread { bytes: 0, total: &total };
         let mut usual: Vec<_> = (0..10_000).map(|_| connection()).collect();
-        assert!(usual.iter_mut().all(|connection| !connection.add(FREE)));
-        let mut long: Vec<_> = (0..MAX_UNREAD / FREE).map(|_| connection()).collect();
-        assert!(long.iter_mut().all(|connection| !connection.add(2 * FREE)));
+        assert!(usual.iter_mut().all(|connection| !connection.add(FREE_BYTES)));
+        let mut long: Vec<_> = (0..MAX_EXCESS_BYTES / FREE_BYTES).map(|_| connection()).collect();
+        assert!(long.iter_mut().all(|connection| !connection.add(2 * FREE_BYTES)));
         assert!(long[0].add(1), "one byte exceeds the limit");
         assert!(!usual[0].add(0));
         long.truncate(10);

@@ -3,11 +3,11 @@
 //! A cursor is a position in one list with its filters. The seal keeps its content out of the API contract: clients
 //! cannot interpret or forge one.
 
-use fairway_domain::store::Mark;
+use fairway_domain::store::Cursor;
 use std::collections::BTreeMap;
 
 /// Bytes of the seal: too many to guess, and no longer than the position.
-const SEAL: usize = 16;
+const SEAL_BYTES: usize = 16;
 
 /// The key that seals the cursors of an installation.
 #[derive(Clone, Copy)]
@@ -29,13 +29,13 @@ impl std::fmt::Debug for CursorKey {
 
 /// Seals and opens cursors of one list with its filters, by a keyed BLAKE3 hash over list, filters and position.
 #[derive(Clone, Debug)]
-pub(crate) struct Seal {
+pub(crate) struct CursorSeal {
     key: CursorKey,
     /// Path and filters, each part prefixed with its length, so that different lists never have equal bytes.
     list: Vec<u8>,
 }
 
-impl Seal {
+impl CursorSeal {
     pub(crate) fn new(key: CursorKey, path: &str, filters: &BTreeMap<String, String>) -> Self {
         let mut list = Vec::new();
         let parts = filters.iter().flat_map(|(name, value)| [name.as_str(), value.as_str()]);
@@ -46,27 +46,27 @@ impl Seal {
         Self { key, list }
     }
 
-    pub(crate) fn seal(&self, mark: Mark) -> String {
+    pub(crate) fn seal(&self, mark: Cursor) -> String {
         format!("{:032x}{}", mark.number(), self.of(mark))
     }
 
     /// The position in a cursor; `None` if it was not sealed for this list.
-    pub(crate) fn open(&self, cursor: &str) -> Option<Mark> {
+    pub(crate) fn open(&self, cursor: &str) -> Option<Cursor> {
         let (mark, _) = cursor.split_at_checked(32)?;
         // Only the canonical form is valid: no signs and no capitals.
-        let mark = Mark::new(u128::from_str_radix(mark, 16).ok()?);
+        let mark = Cursor::new(u128::from_str_radix(mark, 16).ok()?);
         let ours = self.seal(mark);
-        constant_time(cursor, &ours).then_some(mark)
+        equals_in_constant_time(cursor, &ours).then_some(mark)
     }
 
-    fn of(&self, mark: Mark) -> String {
+    fn of(&self, mark: Cursor) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key.0);
         hasher.update(&mark.number().to_be_bytes()).update(&self.list);
-        hasher.finalize().to_hex().chars().take(2 * SEAL).collect()
+        hasher.finalize().to_hex().chars().take(2 * SEAL_BYTES).collect()
     }
 }
 
 /// Compares in constant time.
-fn constant_time(one: &str, other: &str) -> bool {
+fn equals_in_constant_time(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }

@@ -135,7 +135,7 @@ impl Attack {
     pub(super) async fn run(self, target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
         match self {
             Self::ExplodingSchema => running::exploding_schema(target, random, scale).await,
-            Self::MadeUpEnvironments => running::made_up_environments(target, random, scale).await,
+            Self::MadeUpEnvironments => running::unknown_environments(target, random, scale).await,
             Self::LargeInterfaces => reading::large_interfaces(target, random, scale).await,
             Self::DenseBodies => bodies::dense_bodies(target, random, scale).await,
             Self::WithheldBodies => bodies::withheld_bodies(target, random, scale).await,
@@ -146,7 +146,7 @@ impl Attack {
             Self::IdempotencyKeys => running::idempotency_keys(target, random, scale).await,
             Self::ShareTokens => names::share_tokens(target, random, scale).await,
             Self::ClientAddresses => names::client_addresses(target, random, scale).await,
-            Self::MadeUpNames => names::made_up_names(target, random, scale).await,
+            Self::MadeUpNames => names::unknown_names(target, random, scale).await,
             Self::PromptVersions => writing::prompt_versions(target, random, scale).await,
             Self::VersionDiffs => reading::version_diffs(target, random, scale).await,
             Self::BlastRadius => reading::blast_radius(target, random, scale).await,
@@ -161,12 +161,12 @@ impl Attack {
             Self::LargeOutputs => large_runs::large_outputs(target, random, scale).await,
             Self::Scripts => running::scripts(target, random, scale).await,
             Self::AgentSteps => running::agent_steps(target, random, scale).await,
-            Self::StayingRuns => staying::staying_runs(target, random, scale).await,
+            Self::StayingRuns => staying::detached_runs(target, random, scale).await,
             Self::PolicyPatterns => staying::policy_patterns(target, random, scale).await,
             Self::EndedStreams => staying::ended_streams(target, random, scale).await,
             Self::EvidenceGraphs => staying::evidence_graphs(target, random, scale).await,
             Self::WideToolSets => staying::wide_tool_sets(target, random, scale).await,
-            Self::ListsBesideLargeWork => staying::lists_beside_large_work(target, random, scale).await,
+            Self::ListsBesideLargeWork => staying::lists_during_large_work(target, random, scale).await,
         }
     }
 }

@@ -16,7 +16,7 @@ use std::{collections::HashSet, net::Ipv4Addr, sync::Arc};
 /// Keys offered to each cache in the long form. A test build serves a hundred of them per second.
 const KEYS: usize = 10_000;
 /// Keys offered to each cache in the short form.
-const FEW_KEYS: usize = 400;
+const SHORT_FORM_KEYS: usize = 400;
 /// Permitted growth of a process beyond the limit of a cache, in KiB.
 const BESIDE: u64 = 4 << 10;
 /// Concurrent requests.
@@ -108,7 +108,7 @@ impl Cache {
     }
 
     /// Offers `keys` keys, each from its own address.
-    async fn offer(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut Addresses)) -> Tally {
+    async fn offer(self, keys: usize, target: &Arc<Target>, (random, used): (&mut Random, &mut UniqueAddresses)) -> Tally {
         let offered: Vec<_> = (0..keys).map(|_| (used.next(random), self.requests(target, random))).collect();
         let sending = offered.into_iter().map(|(from, requests)| async move {
             let mut tally = Tally::default();
@@ -128,9 +128,9 @@ impl Cache {
 /// Used client addresses. The server refuses a second visit from an address, so each is used once. Among 10,000 draws
 /// from 16 million, some are equal.
 #[derive(Default)]
-struct Addresses(HashSet<Ipv4Addr>);
+struct UniqueAddresses(HashSet<Ipv4Addr>);
 
-impl Addresses {
+impl UniqueAddresses {
     /// Draws an unused address.
     fn next(&mut self, random: &mut Random) -> Ipv4Addr {
         loop {
@@ -157,15 +157,15 @@ async fn hostile_keys_leave_little_in_memory() {
     let database = TestDatabase::create().await.unwrap();
     let (_place, server) = start(&database).await;
     let target = Arc::new(Target::prepare(&server).await);
-    let (mut random, mut used) = (Random::from_environment(), Addresses::default());
-    let keys = if is_long() { KEYS } else { FEW_KEYS };
+    let (mut random, mut used) = (Random::from_environment(), UniqueAddresses::default());
+    let keys = if is_long() { KEYS } else { SHORT_FORM_KEYS };
     for cache in Cache::ALL {
         cache.offer(keys / 4, &target, (&mut random, &mut used)).await;
         let before = server.memory().now;
         let tally = cache.offer(keys, &target, (&mut random, &mut used)).await;
         let grown = server.memory().now.saturating_sub(before);
         println!("{cache:?}: {grown} KiB; {tally}");
-        assert_eq!(tally.least_reached(), keys, "{cache:?}: {tally:?}");
+        assert_eq!(tally.min_reached(), keys, "{cache:?}: {tally:?}");
         assert!(grown < cache.share() + BESIDE, "{keys} keys left {grown} KiB in {cache:?}");
     }
 }

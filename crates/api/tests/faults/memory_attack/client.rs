@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a response that a client keeps.
 const KEPT: usize = 4_000;
 /// Length of a status line up to the status.
-const STATUS_LINE: usize = "HTTP/1.1 200".len();
+const STATUS_LINE_BYTES: usize = "HTTP/1.1 200".len();
 /// Time limit for the status of a held connection.
-const LAST_WORD: Duration = Duration::from_secs(3);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A request to send.
 #[derive(Clone, Debug)]
@@ -155,17 +155,17 @@ pub(super) type Held = Option<(TcpStream, Vec<u8>)>;
 /// Reads a byte from each connection.
 pub(super) async fn sip(connections: &mut [Held]) {
     for held in connections {
-        sip_one(held, Duration::from_millis(1)).await;
+        read_byte(held, Duration::from_millis(1)).await;
     }
 }
 
 /// Reads each response up to its status, and a started response up to [`MAX_KEPT_BYTES`] bytes.
 pub(super) async fn finish(connections: &mut [Held]) {
-    let until = tokio::time::Instant::now() + LAST_WORD;
+    let until = tokio::time::Instant::now() + STATUS_TIMEOUT;
     for held in connections {
-        while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE) {
+        while held.as_ref().is_some_and(|(_, bytes)| bytes.len() < STATUS_LINE_BYTES) {
             let left = until.saturating_duration_since(tokio::time::Instant::now());
-            if !sip_one(held, left.max(Duration::from_millis(1))).await {
+            if !read_byte(held, left.max(Duration::from_millis(1))).await {
                 break;
             }
         }
@@ -185,7 +185,7 @@ pub(super) async fn finish(connections: &mut [Held]) {
 }
 
 /// Reads one byte. Returns whether a byte arrived.
-async fn sip_one(held: &mut Held, patience: Duration) -> bool {
+async fn read_byte(held: &mut Held, patience: Duration) -> bool {
     let Some((stream, bytes)) = held else { return false };
     let mut byte = [0];
     match timeout(patience, stream.read(&mut byte)).await {

@@ -89,7 +89,7 @@ impl Tally {
     }
 
     /// The minimum over all aims of the requests that reached them.
-    pub(super) fn least_reached(&self) -> usize {
+    pub(super) fn min_reached(&self) -> usize {
         self.0.values().map(|counts| counts.accepted + counts.refused).min().unwrap_or_default()
     }
 

@@ -17,7 +17,7 @@ pub(super) const ROLES: [&str; 6] = ["viewer", "runtime_user", "author", "approv
 pub(super) const COMPLETED: &str = "\"status\":\"completed\"";
 
 /// Tools of the agent with many tools. Their compiled schemas are below the limit of a release.
-const TOOLS: usize = 40;
+const TOOL_COUNT: usize = 40;
 
 /// A flow that returns its input, so that responses are as large as requests.
 const ECHO: &str = "\
@@ -117,7 +117,7 @@ impl Target {
         let guardrail = remote.version("guardrail_config", failing_branches()).await;
         let guarded = active(remote, ECHO, &[("guardrail_config", guardrail)]).await;
         let (vectors, vectors_slug, version) = knowledge_base(remote, "vector").await;
-        let agent = active_agent(remote, vectors, version).await;
+        let agent = create_search_agent(remote, vectors, version).await;
         let other = remote.make("/v1/tenants", &json!({ "slug": "other", "name": "Other" })).await;
         Self {
             address: server.address(),
@@ -131,11 +131,11 @@ impl Target {
             share_token,
             guarded,
             agent,
-            wide: active_wide(remote).await,
+            wide: create_many_tools_agent(remote).await,
             other_tenant: other.id("tenant_id"),
             vectors,
             vectors_slug,
-            flow: new_flow(remote, ECHO).await.id("asset_id"),
+            flow: create_flow(remote, ECHO).await.id("asset_id"),
             prompt: remote.asset("prompt_template").await,
             config: remote.asset("model_config").await,
             knowledge_base: knowledge_base(remote, "lexical").await.0,
@@ -176,7 +176,7 @@ async fn expose(remote: &Remote, workload: &Workload, access_mode: &str) {
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-async fn new_flow(remote: &Remote, yaml: &str) -> Answer {
+async fn create_flow(remote: &Remote, yaml: &str) -> Answer {
     let flow = json!({
         "slug": format!("f{}", Uuid::now_v7().simple()), "owner_ref": "team:x", "workspace_id": WORKSPACE,
         "content_yaml": yaml,
@@ -193,7 +193,7 @@ async fn active(remote: &Remote, yaml: &str, besides: &[(&str, Uuid)]) -> Worklo
 async fn active_under(remote: &Remote, yaml: &str, policy: Value, besides: &[(&str, Uuid)]) -> Workload {
     let (id, slug) = remote.workload().await;
     let mut bound = vec![
-        ("orchestration_flow", new_flow(remote, yaml).await.id("asset_version_id")),
+        ("orchestration_flow", create_flow(remote, yaml).await.id("asset_version_id")),
         ("policy_bundle", remote.version("policy_bundle", policy).await),
     ];
     bound.extend(besides);
@@ -245,13 +245,13 @@ pub(super) fn patterns(count: usize, word: &str) -> Value {
 }
 
 /// Creates an agent with many tools. Each has a schema of many members with descriptions.
-async fn active_wide(remote: &Remote) -> Workload {
+async fn create_many_tools_agent(remote: &Remote) -> Workload {
     let route = json!({
         "route_id": "local", "provider": "local", "model": "rules", "account_slot": "local", "state": "approved",
     });
     let models = json!({ "provider_route": route, "supports_tool_use": true });
     let mut bound = vec![("model_policy", remote.version("model_policy", models).await)];
-    for number in 0..TOOLS {
+    for number in 0..TOOL_COUNT {
         let member = |at: usize| (format!("m{at}"), json!({ "type": "string", "description": "d".repeat(200) }));
         let members: serde_json::Map<String, Value> = (0..100).map(member).collect();
         let tool = json!({
@@ -264,7 +264,7 @@ async fn active_wide(remote: &Remote) -> Workload {
 }
 
 /// Adds a document to a knowledge base, and creates an agent that searches it.
-async fn active_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> Workload {
+async fn create_search_agent(remote: &Remote, knowledge_base: Uuid, version: Uuid) -> Workload {
     let text = "Everybody has thirty days of leave. ".repeat(500);
     let documents = json!({ "documents": [{ "document_id": "leave", "text": text }] });
     let path = format!("/v1/assets/{knowledge_base}/documents?workspace_id={WORKSPACE}");

@@ -1,14 +1,14 @@
 //! Scripts are recorded before dispatch and dispatched at most once. A lost response leaves the run unknown.
 
-use super::{HELLO, app, count, facts, gives, script};
+use super::{HELLO_SCRIPT, app, count, facts, gives, script};
 use crate::{
-    dispatch::{falls_silent, path},
+    dispatch::{expire_leases, path},
     execution::ended,
     stage::WORKSPACE,
 };
 use fairway_domain::execution::code::GatewayFailure;
 use fairway_testkit::{
-    Cut, FaultyEndpoint, FaultyLine, Gateways, LineFault, Script, StubGateway, TestApp, app::Answer,
+    Cut, FaultyEndpoint, FaultyLine, GatewayBehaviour, ProxyFault, Script, StubGateway, TestApp, app::Answer,
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     assert_eq!((&answer["result"], &answer["stdout"]), (&json!([1]), &json!("hi\n")));
     let request = &endpoint.requests()[0];
     assert_eq!(request.header("idempotency-key"), answer["execution_id"].as_str());
-    assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO), &json!("starlark")));
+    assert_eq!((&request.json()["code"], &request.json()["language"]), (&json!(HELLO_SCRIPT), &json!("starlark")));
     assert_eq!(request.json()["execution_id"], answer["execution_id"]);
     endpoint.says(Script::json(&json!({ "failure": "script_error", "stdout": "no\n" })));
     assert_eq!(script(&app).await.expect(200)["error"]["code"], "script_error");
@@ -36,8 +36,8 @@ async fn lost_gateway_responses_leave_unknown_runs_and_no_retry() {
     let whole = Script::json(&json!({ "result": 1 }));
     for (fault, status, code) in [
         (Script::reset(), 502, "gateway_error"),
-        (whole.clone().broken_off(), 502, "gateway_error"),
-        (whole.clone().reset_half_way(), 502, "gateway_error"),
+        (whole.clone().truncated(), 502, "gateway_error"),
+        (whole.clone().reset_before_end(), 502, "gateway_error"),
         (Script::status(200, "{garbage"), 502, "gateway_error"),
         (Script::status(200, "{\"failure\":\"made_up\"}"), 502, "gateway_error"),
         (Script::status(500, "{}"), 502, "gateway_error"),
@@ -81,7 +81,7 @@ async fn unreachable_gateway_fails_the_run() {
 
 #[tokio::test]
 async fn authorized_caller_resolves_an_unknown_run_once() {
-    let gateway = StubGateway::new(Gateways::Answers(Err(GatewayFailure::Lost)));
+    let gateway = StubGateway::new(GatewayBehaviour::Answers(Err(GatewayFailure::Lost)));
     let app = app(&gateway).await;
     let given = app.given();
     given.role("user:author", "author", ("workspace", Some(WORKSPACE))).await;
@@ -139,12 +139,12 @@ async fn script_without_a_committed_row_is_not_dispatched() {
     let proxy = FaultyLine::to(direct.database(), 1);
     let proxied = TestApp::builder().gateway(gateway.clone()).beside(&direct).over(&proxy).start().await;
     proxied.get("/v1/executions").await.expect(200);
-    proxy.becomes(LineFault::At("INSERT INTO execution_lease"));
+    proxy.becomes(ProxyFault::At("INSERT INTO execution_lease"));
     script(&proxied).await.refused(503, "unavailable");
     assert_eq!((gateway.count(), gateway.prepared()), (0, (1, 0)), "the prepared sandbox is not used");
     assert_eq!(count(&direct, "SELECT count(*) FROM execution").await, 0);
     // The row commits and the response is lost: the server finds the row and dispatches the script.
-    proxy.becomes(LineFault::Once("INSERT INTO execution_lease", Cut::Behind));
+    proxy.becomes(ProxyFault::Once("INSERT INTO execution_lease", Cut::Behind));
     script(&proxied).await.expect(200);
     assert_eq!((gateway.count(), count(&direct, "SELECT count(*) FROM execution").await), (1, 1));
 }
@@ -179,7 +179,7 @@ async fn script_without_an_accepted_fact_is_not_dispatched() {
 #[tokio::test]
 async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
     for dispatch in ["hybrid", "inline", "queued"] {
-        let (blocked_gateway, idle_gateway) = (StubGateway::new(Gateways::Holds), StubGateway::quiet());
+        let (blocked_gateway, idle_gateway) = (StubGateway::new(GatewayBehaviour::Holds), StubGateway::quiet());
         let survivor =
             TestApp::builder().gateway(idle_gateway.clone()).setting("FAIRWAY_DISPATCH", dispatch).start().await;
         survivor.active_workload("main").await;
@@ -189,7 +189,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
         blocked_gateway.handed(1).await;
         let running = survivor.get("/v1/executions?status=running").await.expect(200);
         let id = running[0]["execution_id"].clone();
-        falls_silent(&survivor).await;
+        expire_leases(&survivor).await;
         let read = ended(&survivor, &id).await;
         assert_eq!((&read["status"], &read["outcome"]), (&json!("unknown"), &json!("unknown")), "{dispatch}");
         assert_eq!(read["error"]["code"], "gateway_error");
@@ -209,7 +209,7 @@ async fn script_of_a_dead_process_is_unknown_and_not_resumed() {
 /// The deadline of a run also applies while the gateway works. The script may continue, so its outcome is unknown.
 #[tokio::test]
 async fn deadline_leaves_a_dispatched_script_unknown() {
-    let gateway = StubGateway::new(Gateways::Holds);
+    let gateway = StubGateway::new(GatewayBehaviour::Holds);
     let app = TestApp::builder().gateway(gateway.clone()).setting("FAIRWAY_EXECUTION_DEADLINE", "1s").start().await;
     app.active_workload("main").await;
     let detail = script(&app).await.refused(504, "gateway_timeout");

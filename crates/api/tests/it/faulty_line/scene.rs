@@ -3,7 +3,7 @@
 use super::{AT_ONCE, BESIDE, PATIENCE, RETRY, Rows, Scene, Sent, TRIES, changing, named, with};
 use crate::stage::Stage;
 use fairway_testkit::{
-    FaultyLine, LineFault, TestApp,
+    FaultyLine, ProxyFault, TestApp,
     app::{Answer, Client, Request},
 };
 use futures_util::future::join_all;
@@ -21,7 +21,7 @@ fn gained(before: &Rows, after: &Rows) -> Rows {
 }
 
 impl Scene {
-    pub(super) async fn set(seed: u64, fault: LineFault) -> Self {
+    pub(super) async fn set(seed: u64, fault: ProxyFault) -> Self {
         let calm = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").start().await;
         let line = FaultyLine::to(calm.database(), seed);
         let shaky = TestApp::builder().setting("FAIRWAY_WORKER_LEASE", "2s").beside(&calm).over(&line).start().await;
@@ -80,7 +80,7 @@ impl Drop for Scene {
 }
 
 /// Whether the response invites a retry of the same request.
-fn comes_back(answer: &Answer) -> bool {
+fn invites_retry(answer: &Answer) -> bool {
     match answer.status {
         503 => {
             answer.refused(503, "unavailable");
@@ -97,7 +97,7 @@ async fn persist(request: &Request, server: &Client, tries: usize) -> Vec<Sent> 
     loop {
         let request_id = Uuid::now_v7().to_string();
         let answer = request.clone().at(server).header("X-Request-Id", &request_id).await;
-        let is_final = !comes_back(&answer);
+        let is_final = !invites_retry(&answer);
         all.push(Sent { request_id, answer });
         if is_final || all.len() == tries {
             return all;
@@ -133,7 +133,7 @@ impl Scene {
         let cuts = self.line.made().len();
         self.line.becomes(self.fault.clone());
         let sent = self.send(&request, if keyed { TRIES } else { 1 }).await;
-        self.line.becomes(LineFault::None);
+        self.line.becomes(ProxyFault::None);
         let cut = self.line.made().len() > cuts;
         let happened = gained(&before, &self.rows().await);
         let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
@@ -164,7 +164,7 @@ impl Scene {
         let before = self.rows().await;
         self.line.becomes(self.fault.clone());
         let sent = self.send(&request, if key.is_some() { TRIES } else { 1 }).await;
-        self.line.becomes(LineFault::None);
+        self.line.becomes(ProxyFault::None);
         let happened = gained(&before, &self.rows().await);
         let runs = happened.get("execution").copied().unwrap_or_default();
         let requests: Vec<String> = sent.iter().map(|sent| sent.request_id.clone()).collect();
@@ -204,7 +204,7 @@ impl Scene {
         let expected = timeless(&request.clone().await);
         self.line.becomes(self.fault.clone());
         let sent = self.send(&request, TRIES).await;
-        self.line.becomes(LineFault::None);
+        self.line.becomes(ProxyFault::None);
         assert_eq!(timeless(&sent.last().unwrap().answer), expected, "{operation}");
     }
 
@@ -222,7 +222,7 @@ impl Scene {
         let before = self.rows().await;
         self.line.becomes(self.fault.clone());
         let sent = join_all(requests.iter().map(|request| persist(request, &self.shaky, TRIES))).await;
-        self.line.becomes(LineFault::None);
+        self.line.becomes(ProxyFault::None);
         let many = i64::try_from(AT_ONCE).unwrap();
         let happened = gained(&before, &self.rows().await);
         for table in ["asset_version", "execution"] {

@@ -5,7 +5,7 @@ use crate::stage::{WORKSPACE, knowledge};
 use async_trait::async_trait;
 use fairway_domain::{
     execution::provider::{
-        Completion, EmbeddingCall, Embeddings, Listener, Provider, ProviderCall, ProviderError, ProviderFailure,
+        Completion, EmbeddingCall, Embeddings, DeltaListener, Provider, ProviderCall, ProviderError, ProviderFailure,
     },
     search::counted,
 };
@@ -18,14 +18,14 @@ use std::sync::{
 use tokio::sync::Notify;
 
 /// Derives vectors from two fixed lists of words.
-struct Meanings {
+struct KeywordEmbedder {
     asked: AtomicUsize,
     account: &'static str,
 }
 
 #[async_trait]
-impl Provider for Meanings {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+impl Provider for KeywordEmbedder {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
 
@@ -50,7 +50,7 @@ impl Provider for Meanings {
 
 #[tokio::test]
 async fn vector_search_finds_documents_without_common_words() {
-    let meanings = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "local" });
+    let meanings = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "local" });
     let app = TestApp::builder().provider(meanings.clone()).start().await;
     for strategy in ["vector", "hybrid"] {
         let mut content = knowledge(strategy);
@@ -68,7 +68,7 @@ async fn vector_search_finds_documents_without_common_words() {
         assert_eq!((embedded.tokens_in, embedded.cost_micros), (3, Some(2)));
         let embedded_before = meanings.asked.load(Ordering::Relaxed);
         // A server with another account only refuses the search and calls no provider.
-        let elsewhere = Arc::new(Meanings { asked: AtomicUsize::new(0), account: "elsewhere" });
+        let elsewhere = Arc::new(KeywordEmbedder { asked: AtomicUsize::new(0), account: "elsewhere" });
         let beside = TestApp::builder().beside(&app).provider(elsewhere.clone());
         let beside = beside.setting("FAIRWAY_EMBEDDING_ACCOUNT", "elsewhere").start().await;
         let mismatch = retrieve(&beside, &base, &content, "railway").await.unwrap_err();
@@ -85,7 +85,7 @@ struct Held {
 
 #[async_trait]
 impl Provider for Held {
-    async fn complete(&self, _: &ProviderCall, _: Option<&dyn Listener>) -> Result<Completion, ProviderFailure> {
+    async fn complete(&self, _: &ProviderCall, _: Option<&dyn DeltaListener>) -> Result<Completion, ProviderFailure> {
         Err(ProviderError::Unsupported.into())
     }
 

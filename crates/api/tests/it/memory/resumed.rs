@@ -6,7 +6,7 @@ use fairway_domain::execution::provider::MessageRole;
 use fairway_testkit::{Behaviour, StubProvider, TestApp, app::ActiveWorkload};
 use serde_json::json;
 
-const TWO_QUESTIONS: &str = "\
+const TWO_CALLS_FLOW: &str = "\
 name: Two questions
 description: Asks twice.
 trigger: { type: api_request, inputs_schema: { message: string } }
@@ -28,9 +28,9 @@ async fn without_worker() -> (TestApp, ActiveWorkload) {
     let server = TestApp::builder().without_worker().start().await;
     let given = server.given();
     let mut versions = parts(&given, "main").await;
-    versions.push(given.flow("flow", TWO_QUESTIONS).await);
+    versions.push(given.flow("flow", TWO_CALLS_FLOW).await);
     versions.push(given.version("memory", "memory", memory(&json!({}))).await);
-    let workload = given.active_with("main", versions).await;
+    let workload = given.active_workload_with("main", versions).await;
     (server, workload)
 }
 

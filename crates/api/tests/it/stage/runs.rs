@@ -7,7 +7,7 @@ impl Stage<'_> {
     /// Creates another caller's run that awaits review.
     pub(super) async fn waiting(&self) -> String {
         let id = self.ran().await;
-        self.make_of_it(&format!(
+        self.execute_sql(&format!(
             "UPDATE execution SET status = 'awaiting_review', outcome = NULL, finished_at = NULL,
                 submitter = 'user:somebody-else' WHERE execution_id = '{id}';
              INSERT INTO execution_review SELECT tenant_id, execution_id, workload_id, workspace_id, release_id, now(),
@@ -20,7 +20,7 @@ impl Stage<'_> {
     /// Creates a run with an unknown outcome.
     pub(super) async fn unknown(&self) -> String {
         let id = self.ran().await;
-        self.make_of_it(&format!(
+        self.execute_sql(&format!(
             "UPDATE execution SET status = 'unknown', outcome = 'unknown' WHERE execution_id = '{id}';
              INSERT INTO execution_exception (tenant_id, status, execution_id, workload_id, workspace_id, release_id)
              SELECT tenant_id, 'unknown', execution_id, workload_id, workspace_id, release_id
@@ -36,9 +36,9 @@ impl Stage<'_> {
     }
 
     /// Gives the run as much evidence as a long run has, so that reading the evidence takes measurable time.
-    pub(crate) async fn with_much_evidence(&self) {
+    pub(crate) async fn multiply_evidence(&self) {
         let of_run = format!("WHERE execution_id = '{}'", self.execution);
-        self.make_of_it(&format!(
+        self.execute_sql(&format!(
             "INSERT INTO context_lineage SELECT tenant_id, execution_id, gen_random_uuid(), origin, influence_role,
                 action_class, ref, digest, size_bytes, untrusted_reason, created_at
              FROM context_lineage, generate_series(1, 300) {of_run};
@@ -49,7 +49,7 @@ impl Stage<'_> {
         .await;
     }
 
-    pub(super) async fn make_of_it(&self, sql: &str) {
+    pub(super) async fn execute_sql(&self, sql: &str) {
         connect(self.app.database_url()).await.unwrap().batch_execute(sql).await.unwrap();
     }
 
@@ -61,7 +61,7 @@ impl Stage<'_> {
              INSERT INTO execution_lease SELECT tenant_id, execution_id, gen_random_uuid(), interval '1 hour',
                 now() + interval '1 hour', now() + interval '1 hour' FROM execution WHERE execution_id = '{id}'"
         );
-        self.make_of_it(&again).await;
+        self.execute_sql(&again).await;
         id
     }
 }

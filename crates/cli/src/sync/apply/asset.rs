@@ -3,10 +3,10 @@
 use super::{
     super::{
         directory::WantedAsset,
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         plan::{AssetAction, AssetStep, stale},
     },
-    WHAT_STAYS, gone,
+    CONFLICT_OUTCOME, gone,
 };
 use crate::{
     failure::Failure,
@@ -34,7 +34,7 @@ impl Version {
 
 pub(super) fn ensure(
     server: &Server,
-    estate: &Estate,
+    estate: &RemoteState,
     (asset, step): (&WantedAsset, &AssetStep),
 ) -> Result<Version, Failure> {
     match step.action {
@@ -65,7 +65,7 @@ fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Versi
         }
     };
     let made = match server.post(&path, &body) {
-        Err(refused) if refused.is_refusal("duplicate_slug") => return of_another(server, asset, refused),
+        Err(refused) if refused.is_refusal("duplicate_slug") => return adopt_asset(server, asset, refused),
         made => made?,
     };
     if asset.flow_yaml.is_none() {
@@ -77,12 +77,12 @@ fn create(server: &Server, asset: &WantedAsset, owner_ref: &str) -> Result<Versi
 }
 
 /// Handles an asset that another client created after the plan.
-fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
+fn adopt_asset(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<Version, Failure> {
     let list = server.list(&["assets"], &[("workspace_id", server.workspace()?)])?;
     // An asset that is not visible belongs to another workspace; the server's refusal is returned.
     let found = list.into_iter().find(|listed| word(listed, "slug") == asset.slug).ok_or(refused)?;
     if word(&found, "asset_kind") != asset.kind.as_str() {
-        return Err(stale(&format!("asset {}", asset.slug), WHAT_STAYS));
+        return Err(stale(&format!("asset {}", asset.slug), CONFLICT_OUTCOME));
     }
     add_version(server, asset, text(&found, "asset_id")?, &[])
 }
@@ -92,8 +92,8 @@ fn of_another(server: &Server, asset: &WantedAsset, refused: Failure) -> Result<
 /// checks before and after the request detect it.
 fn add_version(server: &Server, asset: &WantedAsset, asset_id: &str, known: &[Value]) -> Result<Version, Failure> {
     let (workspace, label) = (server.workspace()?, next_label(known));
-    let moved = || stale(&format!("asset {}", asset.slug), WHAT_STAYS);
-    let newest = |most| server.list_some(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);
+    let moved = || stale(&format!("asset {}", asset.slug), CONFLICT_OUTCOME);
+    let newest = |most| server.list_first(&["assets", asset_id, "versions"], &[("workspace_id", workspace)], most);
     let same = |found: Option<Value>| {
         let same = found.filter(|found| word(found, "checksum") == asset.checksum);
         Version::of(&same.ok_or_else(moved)?)

@@ -5,11 +5,11 @@ mod begin;
 use super::{
     super::{
         directory::Directory,
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         manifest::BindingManifest,
         plan::{ReleaseAction, ReleaseStep, bound_in, stale},
     },
-    WHAT_STAYS,
+    CONFLICT_OUTCOME,
     asset::Version,
     gone,
 };
@@ -19,7 +19,7 @@ use crate::{
     server::{Method, Server, text},
     text::plain,
 };
-use begin::Beginning;
+use begin::DraftCreation;
 use fairway_domain::release::StateName;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ struct Choice<'c> {
 /// Ensures that a release with these versions exists; creates a draft if there is none.
 pub(super) fn draft(
     server: &Server,
-    (wanted, estate): (&Directory, &Estate),
+    (wanted, estate): (&Directory, &RemoteState),
     step: &ReleaseStep,
     versions: &BTreeMap<&str, Version>,
 ) -> Result<Value, Failure> {
@@ -48,7 +48,7 @@ pub(super) fn draft(
             "state": text(release, "state")?,
         }))
     };
-    let moved = |id: &str| stale(&format!("the draft {}", plain(id)), WHAT_STAYS);
+    let moved = |id: &str| stale(&format!("the draft {}", plain(id)), CONFLICT_OUTCOME);
     let is_draft = |found: &Value| word(found, "state") == StateName::Draft.as_str();
     let chosen = step
         .bindings
@@ -67,7 +67,7 @@ pub(super) fn draft(
             found
         }
         (None, ReleaseAction::Keep | ReleaseAction::Complete | ReleaseAction::Draft) => {
-            let beginning = Beginning::of(server, step, &chosen)?;
+            let beginning = DraftCreation::of(server, step, &chosen)?;
             let found = beginning.begin()?;
             begun = Some(beginning);
             found
@@ -87,7 +87,7 @@ pub(super) fn draft(
     }
     // Bindings have no preconditions, so concurrent changes are detected here.
     let mut made = server.get(&["releases", id], &[])?;
-    let repeated = repeated_in(&made);
+    let repeated = duplicate_bindings(&made);
     unbind(server, id, &repeated)?;
     if !repeated.is_empty() {
         made = server.get(&["releases", id], &[])?;
@@ -114,7 +114,7 @@ fn unbind(server: &Server, release: &str, bindings: &[String]) -> Result<(), Fai
 }
 
 /// Bindings of versions that an earlier binding already covers.
-fn repeated_in(release: &Value) -> Vec<String> {
+fn duplicate_bindings(release: &Value) -> Vec<String> {
     let bindings = release.get("bindings").and_then(Value::as_array).into_iter().flatten();
     let mut bindings: Vec<&Value> = bindings.collect();
     bindings.sort_by_key(|binding| word(binding, "binding_id"));
@@ -136,7 +136,7 @@ fn are_of(bound: &BTreeSet<String>, chosen: &[Choice<'_>]) -> bool {
 
 fn choice<'c>(
     binding: &'c BindingManifest,
-    (wanted, estate): (&'c Directory, &'c Estate),
+    (wanted, estate): (&'c Directory, &'c RemoteState),
     versions: &'c BTreeMap<&str, Version>,
 ) -> Option<Choice<'c>> {
     let role = binding.role.as_str();
@@ -147,7 +147,7 @@ fn choice<'c>(
     }
     let made = versions.get(binding.asset.as_str())?;
     let asset = wanted.assets.iter().find(|asset| asset.slug == binding.asset)?;
-    let same = estate.versions_of(&asset.slug, &asset.checksum).map(|version| word(version, "asset_version_id"));
+    let same = estate.versions_with_checksum(&asset.slug, &asset.checksum).map(|version| word(version, "asset_version_id"));
     let version = made.asset_version_id.as_str();
     Some(Choice { role, asset_id: &made.asset_id, version, same: same.chain([version]).collect() })
 }
@@ -156,7 +156,7 @@ fn choice<'c>(
 fn bind(server: &Server, release: &str, choice: &Choice<'_>) -> Result<(), Failure> {
     let body = json!({ "asset_version_id": choice.version, "role": choice.role });
     let key = format!("fairway-sync-{}-{}", choice.role, choice.version);
-    match server.post_once(&["releases", release, "bindings"], &body, &key) {
+    match server.post_with_key(&["releases", release, "bindings"], &body, &key) {
         // The key is used: another client removed the binding since, so it is created again.
         Err(refused) if refused.is_refusal("not_found") => {
             release::bind_version(server, release, choice.role, choice.version)

@@ -4,7 +4,7 @@ use super::{
     super::manifest::{BindingManifest, ReleaseManifest},
     Reading, WantedAsset, stem, typed,
 };
-use crate::file::Located;
+use crate::file::LocatedValue;
 use fairway_domain::{
     asset::VersionLabel,
     release::{ReleaseRefusal, lane::TargetLane},
@@ -12,7 +12,7 @@ use fairway_domain::{
 use std::{collections::BTreeSet, path::Path};
 
 impl Reading<'_> {
-    pub(super) fn release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, Located)> {
+    pub(super) fn release(&mut self, path: &Path, assets: &[WantedAsset]) -> Option<(ReleaseManifest, LocatedValue)> {
         let located = self.parsed(path)?;
         let manifest: ReleaseManifest = self.noted(typed(&located))?;
         self.slug(&located, "/workload", &manifest.workload);
@@ -41,7 +41,7 @@ impl Reading<'_> {
         Some((manifest, located))
     }
 
-    fn binding(&mut self, (located, pointer): (&Located, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
+    fn binding(&mut self, (located, pointer): (&LocatedValue, &str), binding: &BindingManifest, assets: &[WantedAsset]) {
         let found = assets.iter().find(|asset| asset.slug == binding.asset);
         let Some(label) = &binding.version else {
             let is_missing = found.is_none() && !self.broken.contains(&binding.asset);
@@ -62,7 +62,7 @@ impl Reading<'_> {
         }
     }
 
-    pub(super) fn unique_releases(&mut self, releases: &[(ReleaseManifest, Located)]) {
+    pub(super) fn check_unique_releases(&mut self, releases: &[(ReleaseManifest, LocatedValue)]) {
         let mut seen = BTreeSet::new();
         for (release, located) in releases {
             if !seen.insert((&release.workload, &release.environment)) {

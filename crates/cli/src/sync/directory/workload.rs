@@ -1,12 +1,12 @@
 //! Reads the workload manifests of a directory.
 
 use super::{super::manifest::WorkloadManifest, Reading, typed};
-use crate::file::Located;
+use crate::file::LocatedValue;
 use fairway_domain::workload::{InvocationMode, interface::InterfaceConfig, refused_texts};
 use std::{collections::BTreeSet, path::Path};
 
 impl Reading<'_> {
-    pub(super) fn workload(&mut self, path: &Path) -> Option<(WorkloadManifest, Located)> {
+    pub(super) fn workload(&mut self, path: &Path) -> Option<(WorkloadManifest, LocatedValue)> {
         let located = self.parsed(path)?;
         let manifest: WorkloadManifest = self.noted(typed(&located))?;
         self.named(&located, path, &manifest.slug, "/slug");
@@ -31,7 +31,7 @@ impl Reading<'_> {
         Some((manifest, located))
     }
 
-    pub(super) fn unique_workloads(&mut self, workloads: &[(WorkloadManifest, Located)]) {
+    pub(super) fn check_unique_workloads(&mut self, workloads: &[(WorkloadManifest, LocatedValue)]) {
         let mut slugs = BTreeSet::new();
         for (workload, located) in workloads {
             if !slugs.insert(&workload.slug) {

@@ -3,26 +3,26 @@
 use super::{
     super::{
         directory::{Directory, WantedAsset},
-        estate::{Estate, word},
+        estate::{RemoteState, word},
     },
     AssetAction, AssetStep, reference,
 };
 use crate::failure::Finding;
 use fairway_domain::{
     asset::{Lifecycle, canonical::Checksum, kind::AssetKind},
-    prompt::{MAX_RENDERED, PromptRefusal, PromptTemplate, composition::Body},
+    prompt::{MAX_RENDERED_BYTES, PromptRefusal, PromptTemplate, composition::Body},
 };
 use serde_json::Value;
 use similar::TextDiff;
 
 /// Maximum number of lines to compare, in both texts together, without common start and end. The time grows with the
 /// square of the lines.
-const MOST_COMPARED: usize = 4_000;
+const MAX_DIFF_LINES: usize = 4_000;
 
 /// Collects the conflicts between an asset and the server's state.
 pub(super) fn ruled_out(
     asset: &WantedAsset,
-    (wanted, estate): (&Directory, &Estate),
+    (wanted, estate): (&Directory, &RemoteState),
     steps: &[AssetStep],
     findings: &mut Vec<Finding>,
 ) {
@@ -54,7 +54,7 @@ pub(super) fn ruled_out(
 }
 
 /// The server's refusal of a prompt's inclusions at version creation, if any.
-fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<Finding> {
+fn included(asset: &WantedAsset, wanted: &Directory, estate: &RemoteState) -> Option<Finding> {
     let at = |refusal: PromptRefusal| {
         let finding = asset.located.finding("/content/system_prompt", refusal.code(), refusal.to_string());
         finding.with_path("content.system_prompt").with_offset(refusal.offset())
@@ -78,14 +78,14 @@ fn included(asset: &WantedAsset, wanted: &Directory, estate: &Estate) -> Option<
             Ok(body) => bytes = bytes.saturating_add(body.bytes()),
             Err(refusal) => return Some(at(refusal.at(offset))),
         }
-        if bytes > MAX_RENDERED {
+        if bytes > MAX_RENDERED_BYTES {
             return Some(at(PromptRefusal::TooLarge { offset }));
         }
     }
     None
 }
 
-pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> AssetStep {
+pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &RemoteState) -> AssetStep {
     let live = estate.assets.get(&asset.slug);
     let newest = estate.labelled(&asset.slug, None);
     let same = estate.usable(&asset.slug, &asset.checksum);
@@ -96,7 +96,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
     };
     let label = |version: &Value| word(version, "version_label").to_owned();
     let note = live.filter(|live| word(live, "owner_ref") != asset.owner_ref);
-    let is_said_earlier = same.is_none() && estate.versions_of(&asset.slug, &asset.checksum).next().is_some();
+    let is_said_earlier = same.is_none() && estate.versions_with_checksum(&asset.slug, &asset.checksum).next().is_some();
     let sent = asset.flow_yaml.as_ref().filter(|_| action != AssetAction::Reuse);
     AssetStep {
         slug: asset.slug.clone(),
@@ -115,7 +115,7 @@ pub(in super::super) fn asset_step(asset: &WantedAsset, estate: &Estate) -> Asse
 }
 
 /// The content diff of an asset that gets a version.
-pub(super) fn asset_difference(asset: &WantedAsset, estate: &Estate) -> String {
+pub(super) fn asset_diff(asset: &WantedAsset, estate: &RemoteState) -> String {
     let before = estate.labelled(&asset.slug, None).and_then(|version| version.get("content"));
     difference(before.unwrap_or(&Value::Null), &asset.content)
 }
@@ -129,7 +129,7 @@ fn difference(before: &Value, after: &Value) -> String {
     let yaml_or_empty = |value: &Value| if value.is_null() { String::new() } else { yaml(value) };
     let (before, after) = (yaml_or_empty(before), yaml_or_empty(after));
     let (gone, come) = between(&before, &after);
-    if gone + come > MOST_COMPARED {
+    if gone + come > MAX_DIFF_LINES {
         return format!("{gone} lines become {come} others, too many to be compared line by line\n");
     }
     TextDiff::from_lines(&before, &after).unified_diff().context_radius(2).to_string()

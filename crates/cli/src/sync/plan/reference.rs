@@ -4,12 +4,12 @@ use super::{
     super::{
         apply::next_label,
         directory::{Directory, WantedAsset},
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         manifest::ReleaseManifest,
     },
     AssetAction, AssetStep,
 };
-use crate::{failure::Finding, file::Located};
+use crate::{failure::Finding, file::LocatedValue};
 use fairway_domain::{
     asset::{
         Lifecycle,
@@ -21,12 +21,12 @@ use fairway_domain::{
 use std::collections::BTreeSet;
 
 /// The location of a finding: a file, and a JSON pointer into it.
-type At<'p> = (&'p Located, String);
+type At<'p> = (&'p LocatedValue, String);
 
 /// A traversal of references, from new versions and from releases that will be submitted.
 pub(super) struct Looking<'p> {
     wanted: &'p Directory,
-    estate: &'p Estate,
+    estate: &'p RemoteState,
     /// Slugs and labels of the visited contents.
     seen: BTreeSet<(String, Option<String>)>,
     /// Contents to visit, each with the location for its findings.
@@ -34,12 +34,12 @@ pub(super) struct Looking<'p> {
 }
 
 impl<'p> Looking<'p> {
-    pub(super) const fn new(wanted: &'p Directory, estate: &'p Estate) -> Self {
+    pub(super) const fn new(wanted: &'p Directory, estate: &'p RemoteState) -> Self {
         Self { wanted, estate, seen: BTreeSet::new(), waiting: Vec::new() }
     }
 
     /// Checks the references of an asset that gets a version. A reused version may already serve, which stays valid.
-    pub(super) fn at_version(&self, (asset, step): (&'p WantedAsset, &AssetStep), findings: &mut Vec<Finding>) {
+    pub(super) fn check_asset(&self, (asset, step): (&'p WantedAsset, &AssetStep), findings: &mut Vec<Finding>) {
         match step.action {
             AssetAction::Create | AssetAction::Version => {
                 findings.extend(asset.references.iter().filter_map(|reference| {
@@ -54,7 +54,7 @@ impl<'p> Looking<'p> {
     /// Checks everything that a release includes, at any depth. The server resolves it only at submission.
     pub(super) fn within(
         &mut self,
-        (release, located): (&'p ReleaseManifest, &'p Located),
+        (release, located): (&'p ReleaseManifest, &'p LocatedValue),
         findings: &mut Vec<Finding>,
     ) {
         for (index, binding) in release.bindings.iter().enumerate() {
@@ -72,13 +72,13 @@ impl<'p> Looking<'p> {
                         self.follow(reference, at);
                     }
                 }
-                None => self.look_into((slug, label.as_deref()), &at, findings),
+                None => self.visit_remote((slug, label.as_deref()), &at, findings),
             }
         }
     }
 
     /// Visits content on the server. Findings have the location of the directory's reference to it.
-    fn look_into(&mut self, (slug, label): (&str, Option<&str>), at: &At<'p>, findings: &mut Vec<Finding>) {
+    fn visit_remote(&mut self, (slug, label): (&str, Option<&str>), at: &At<'p>, findings: &mut Vec<Finding>) {
         let kind = self.estate.assets.get(slug).and_then(|live| AssetKind::parse(word(live, "asset_kind")));
         let content = self.estate.labelled(slug, label).and_then(|version| version.get("content"));
         let Some((kind, content)) = kind.zip(content) else { return };
@@ -116,7 +116,7 @@ impl<'p> Looking<'p> {
 /// prompts have their own codes and checks.
 pub(super) fn ruled_out(
     (asset, reference): (&WantedAsset, &AssetReference),
-    (wanted, estate): (&Directory, &Estate),
+    (wanted, estate): (&Directory, &RemoteState),
     steps: &[AssetStep],
 ) -> Option<Finding> {
     let slug = reference.slug.as_str();
@@ -131,7 +131,7 @@ pub(super) fn ruled_out(
     if asset.kind == AssetKind::PromptTemplate {
         return None;
     }
-    if !reference.may_name(kind) {
+    if !reference.permits(kind) {
         let message = "the referenced asset's kind is not allowed here";
         return Some(found("/slug", ReleaseRefusal::RoleKindMismatch.code(), message));
     }

@@ -2,14 +2,14 @@
 
 use super::{
     super::{
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         manifest::ReleaseManifest,
     },
     AssetStep, ReleaseAction, ReleaseStep,
 };
 use crate::{
     failure::{Failure, Finding},
-    file::Located,
+    file::LocatedValue,
     server::{Server, text},
 };
 use fairway_domain::{
@@ -21,8 +21,8 @@ use std::collections::BTreeSet;
 
 /// Collects the conflicts between a release and the server's state.
 pub(super) fn ruled_out(
-    (release, located): (&ReleaseManifest, &Located),
-    estate: &Estate,
+    (release, located): (&ReleaseManifest, &LocatedValue),
+    estate: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
     for (index, binding) in release.bindings.iter().enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn ruled_out(
 pub(in super::super) fn release_step(
     server: &Server,
     release: &ReleaseManifest,
-    estate: &Estate,
+    estate: &RemoteState,
     assets: &[AssetStep],
 ) -> Result<ReleaseStep, Failure> {
     let mut step = ReleaseStep {
@@ -62,7 +62,7 @@ pub(in super::super) fn release_step(
         bindings: release.bindings.clone(),
     };
     let Some(workload) = estate.workloads.get(&release.workload) else { return Ok(step) };
-    let wanting = Wanting::of(release, estate, assets);
+    let wanting = ReleaseRequirements::of(release, estate, assets);
     match standing(server, release, text(workload, "workload_id")?, &wanting)? {
         Standing::None { newest, because } => (step.newest, step.because) = (newest, because),
         Standing::Found(action, found) => {
@@ -78,16 +78,16 @@ pub(in super::super) fn release_step(
 }
 
 /// The requirements of a release.
-struct Wanting<'p> {
+struct ReleaseRequirements<'p> {
     /// Each bound asset with the versions that qualify; an empty set when a version must be created.
     bindings: Vec<(&'p str, BTreeSet<&'p str>)>,
     policy: Option<&'p str>,
     assets: &'p [AssetStep],
-    estate: &'p Estate,
+    estate: &'p RemoteState,
 }
 
-impl<'p> Wanting<'p> {
-    fn of(release: &'p ReleaseManifest, estate: &'p Estate, assets: &'p [AssetStep]) -> Self {
+impl<'p> ReleaseRequirements<'p> {
+    fn of(release: &'p ReleaseManifest, estate: &'p RemoteState, assets: &'p [AssetStep]) -> Self {
         let bindings = release.bindings.iter().map(|binding| {
             let fitting: BTreeSet<&str> = match &binding.version {
                 None => said(estate, assets, &binding.asset),
@@ -112,7 +112,7 @@ impl<'p> Wanting<'p> {
         let unbound = self.bindings.iter().filter(|(_, fitting)| !is_bound(fitting));
         let mut lines: Vec<String> =
             unbound.map(|(slug, _)| format!("does not bind the directory's content of {slug}")).collect();
-        if lines.is_empty() && !self.may_become(&bound) {
+        if lines.is_empty() && !self.has_no_extra_bindings(&bound) {
             lines.push("binds assets outside the directory".to_owned());
         }
         let references = found.get("references").and_then(Value::as_array).into_iter().flatten();
@@ -130,15 +130,15 @@ impl<'p> Wanting<'p> {
     }
 
     /// Whether all bound versions are wanted.
-    fn may_become(&self, bound: &BTreeSet<String>) -> bool {
+    fn has_no_extra_bindings(&self, bound: &BTreeSet<String>) -> bool {
         bound.iter().all(|version| self.bindings.iter().any(|(_, fitting)| fitting.contains(version.as_str())))
     }
 }
 
 /// The versions of an asset with the directory's content.
-fn said<'p>(estate: &'p Estate, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
+fn said<'p>(estate: &'p RemoteState, assets: &'p [AssetStep], slug: &str) -> BTreeSet<&'p str> {
     let step = assets.iter().find(|step| step.slug == slug);
-    let versions = step.into_iter().flat_map(|step| estate.versions_of(&step.slug, &step.checksum));
+    let versions = step.into_iter().flat_map(|step| estate.versions_with_checksum(&step.slug, &step.checksum));
     versions.map(|version| word(version, "asset_version_id")).collect()
 }
 
@@ -157,7 +157,7 @@ fn standing(
     server: &Server,
     wanted: &ReleaseManifest,
     workload: &str,
-    wanting: &Wanting<'_>,
+    wanting: &ReleaseRequirements<'_>,
 ) -> Result<Standing, Failure> {
     let mut query = vec![("environment", wanted.environment.as_str())];
     if wanted.target_lane != TargetLane::All.as_str() {
@@ -202,7 +202,7 @@ fn standing(
         let same_policy = found.get("policy_bundle_id").and_then(Value::as_str) == wanting.policy;
         if !is_draft {
             differs(&found, differences);
-        } else if draft.is_none() && same_policy && wanting.may_become(&bound_in(&found)) {
+        } else if draft.is_none() && same_policy && wanting.has_no_extra_bindings(&bound_in(&found)) {
             draft = Some(found);
         }
     }

@@ -3,9 +3,9 @@
 use super::{
     super::{
         directory::Directory,
-        estate::{Estate, at_once, word},
+        estate::{RemoteState, at_once, word},
     },
-    AssetAction, AssetStep, RestAction, Unmanaged,
+    AssetAction, AssetStep, UnmanagedAction, Unmanaged,
 };
 use crate::{
     failure::Failure,
@@ -16,20 +16,20 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Lists them without a change.
-pub(super) fn left(wanted: &Directory, estate: &Estate, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
+pub(super) fn left(wanted: &Directory, estate: &RemoteState, workspace: &str) -> Result<Vec<Unmanaged>, Failure> {
     let unnamed = unnamed(wanted, estate, workspace);
-    unnamed.into_iter().map(|asset| unmanaged(asset, RestAction::Leave)).collect()
+    unnamed.into_iter().map(|asset| unmanaged(asset, UnmanagedAction::Leave)).collect()
 }
 
 /// Plans to archive them, except those in use.
 pub(super) fn pruned(
     server: &Server,
     (wanted, steps): (&Directory, &[AssetStep]),
-    estate: &Estate,
+    estate: &RemoteState,
 ) -> Result<Vec<Unmanaged>, Failure> {
     let workspace = server.workspace()?;
     let going = unnamed(wanted, estate, workspace);
-    let staying = Staying {
+    let staying = RemainingState {
         server,
         estate,
         steps,
@@ -42,19 +42,19 @@ pub(super) fn pruned(
             || wanted.assets.iter().flat_map(|asset| &asset.references).any(|named| named.slug.as_str() == slug);
         let is_in_use = is_named || {
             let path = ["assets", text(asset, "asset_id")?, "blast-radius"];
-            staying.stands_on(&server.get(&path, &[("workspace_id", workspace)])?)?
+            staying.depends_on(&server.get(&path, &[("workspace_id", workspace)])?)?
         };
-        unmanaged(asset, if is_in_use { RestAction::InUse } else { RestAction::Archive })
+        unmanaged(asset, if is_in_use { UnmanagedAction::InUse } else { UnmanagedAction::Archive })
     })
 }
 
-fn unmanaged(asset: &Value, action: RestAction) -> Result<Unmanaged, Failure> {
+fn unmanaged(asset: &Value, action: UnmanagedAction) -> Result<Unmanaged, Failure> {
     let asset_id = text(asset, "asset_id")?.to_owned();
     Ok(Unmanaged { slug: word(asset, "slug").to_owned(), asset_id, action })
 }
 
 /// The assets of the workspace that the directory does not contain.
-fn unnamed<'e>(wanted: &Directory, estate: &'e Estate, workspace: &str) -> Vec<&'e Value> {
+fn unnamed<'e>(wanted: &Directory, estate: &'e RemoteState, workspace: &str) -> Vec<&'e Value> {
     let named: BTreeSet<&str> = wanted.assets.iter().map(|asset| asset.slug.as_str()).collect();
     let is_ours = |asset: &&Value| {
         word(asset, "ownership_tier") == "workspace"
@@ -74,17 +74,17 @@ fn pinned(wanted: &Directory) -> BTreeSet<(&str, &str)> {
 }
 
 /// The state after the plan is applied.
-struct Staying<'p> {
+struct RemainingState<'p> {
     server: &'p Server,
-    estate: &'p Estate,
+    estate: &'p RemoteState,
     steps: &'p [AssetStep],
     going: BTreeSet<&'p str>,
     pinned: BTreeSet<(&'p str, &'p str)>,
 }
 
-impl Staying<'_> {
+impl RemainingState<'_> {
     /// Whether anything that remains depends on the asset with this blast radius.
-    fn stands_on(&self, impact: &Value) -> Result<bool, Failure> {
+    fn depends_on(&self, impact: &Value) -> Result<bool, Failure> {
         let list = |name: &str| impact.get(name).and_then(Value::as_array).into_iter().flatten();
         let is_over = |release: &Value| match StateName::parse(word(release, "state")) {
             Some(StateName::Superseded | StateName::Retired) => true,
@@ -130,7 +130,7 @@ impl Staying<'_> {
         }
         let (path, query) =
             (["assets", text(live, "asset_id")?, "versions"], [("workspace_id", self.server.workspace()?)]);
-        let newest = self.server.list_some(&path, &query, 1)?;
+        let newest = self.server.list_first(&path, &query, 1)?;
         Ok(newest.first().is_some_and(|newest| word(newest, "version_label") == label))
     }
 }

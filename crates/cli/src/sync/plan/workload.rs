@@ -2,12 +2,12 @@
 
 use super::{
     super::{
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         manifest::WorkloadManifest,
     },
     WorkloadAction, WorkloadStep,
 };
-use crate::{failure::Finding, file::Located};
+use crate::{failure::Finding, file::LocatedValue};
 use fairway_domain::{
     generator,
     workload::{ASSISTANT_PREFIX, WorkloadRefusal, interface::InterfaceConfig},
@@ -17,8 +17,8 @@ use serde_json::{Map, Value, json};
 /// Collects the conflicts between a workload and the server's state. Built-in workloads can be changed, but not
 /// created.
 pub(super) fn ruled_out(
-    (wanted, located): (&WorkloadManifest, &Located),
-    estate: &Estate,
+    (wanted, located): (&WorkloadManifest, &LocatedValue),
+    estate: &RemoteState,
     findings: &mut Vec<Finding>,
 ) {
     let is_kept = wanted.slug.starts_with(ASSISTANT_PREFIX) || generator::keeps(&wanted.slug);
@@ -28,7 +28,7 @@ pub(super) fn ruled_out(
     }
 }
 
-pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &Estate) -> WorkloadStep {
+pub(in super::super) fn workload_step(wanted: &WorkloadManifest, estate: &RemoteState) -> WorkloadStep {
     let live = estate.workloads.get(&wanted.slug);
     let fields = live.map_or_else(|| wanted_fields(wanted), |live| differing_fields(wanted, live));
     let action = match live {
@@ -70,6 +70,6 @@ fn is_the_same(name: &str, wanted: &Value, live: Option<&Value>) -> bool {
     if name != "interface_config" {
         return live == wanted;
     }
-    let meant = |document: &Value| InterfaceConfig::read(document).ok().map(|read| read.in_full().to_document());
+    let meant = |document: &Value| InterfaceConfig::read(document).ok().map(|read| read.with_defaults().to_document());
     live == wanted || meant(live).is_some_and(|live| meant(wanted) == Some(live))
 }

@@ -3,11 +3,11 @@
 use super::{
     super::{
         directory::WantedAsset,
-        estate::{Estate, word},
+        estate::{RemoteState, word},
         manifest::ReleaseManifest,
     },
     Page, asset_pages,
-    there::There,
+    there::LocalState,
     with_text,
 };
 use crate::{failure::Failure, file::Source, server::Server};
@@ -20,19 +20,19 @@ use std::{
 
 /// Files of archived assets, and of releases that bind one where no release serves any more.
 #[derive(Default)]
-pub(super) struct Gone {
+pub(super) struct RemovedFiles {
     /// Byte for byte as `pull` writes them, so the server still has their content.
     pub(super) ours: Vec<PathBuf>,
     /// Edited by a user.
     pub(super) theirs: Vec<PathBuf>,
 }
 
-impl Gone {
+impl RemovedFiles {
     /// Finds them in a directory, given the files that belong into it.
-    pub(super) fn look(server: &Server, there: &There<'_>, estate: &Estate, pages: &[Page]) -> Result<Self, Failure> {
+    pub(super) fn look(server: &Server, there: &LocalState<'_>, estate: &RemoteState, pages: &[Page]) -> Result<Self, Failure> {
         let mut gone = Self::default();
         for asset in there.wanted.assets.iter().filter(|asset| is_archived(estate, &asset.slug)) {
-            let files = written_for(server, there, estate, asset)?;
+            let files = generated_files(server, there, estate, asset)?;
             let path = PathBuf::from(&asset.located.name);
             match files {
                 Some(files) => gone.ours.extend(files),
@@ -45,7 +45,7 @@ impl Gone {
             if !is_over || pages.iter().any(|page| page.path == path) {
                 continue;
             }
-            if is_written(&release_page(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
+            if is_written(&release_file(path.clone(), release)?) { &mut gone.ours } else { &mut gone.theirs }
                 .push(path);
         }
         Ok(gone)
@@ -58,20 +58,20 @@ impl Gone {
     }
 }
 
-fn is_archived(estate: &Estate, slug: &str) -> bool {
+fn is_archived(estate: &RemoteState, slug: &str) -> bool {
     let state = estate.assets.get(slug).map(|live| word(live, "lifecycle_state"));
     state.and_then(Lifecycle::parse) == Some(Lifecycle::Archived)
 }
 
 /// The files of an asset, if `pull` would write each of them for one of its versions.
-fn written_for(
+fn generated_files(
     server: &Server,
-    there: &There<'_>,
-    estate: &Estate,
+    there: &LocalState<'_>,
+    estate: &RemoteState,
     asset: &WantedAsset,
 ) -> Result<Option<Vec<PathBuf>>, Failure> {
     let Some(live) = estate.assets.get(&asset.slug) else { return Ok(None) };
-    for version in estate.versions_of(&asset.slug, &asset.checksum) {
+    for version in estate.versions_with_checksum(&asset.slug, &asset.checksum) {
         let pages = asset_pages(there, live, &with_text(server, live, version.clone())?)?;
         let is_named = pages.iter().any(|page| page.path == Path::new(&asset.located.name));
         if is_named && pages.iter().all(is_written) {
@@ -82,7 +82,7 @@ fn written_for(
 }
 
 /// The file of a release as `pull` writes it, without example inputs, which the server does not store.
-fn release_page(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failure> {
+fn release_file(path: PathBuf, release: &ReleaseManifest) -> Result<Page, Failure> {
     let mut bindings = release.bindings.clone();
     bindings.sort();
     let (workload, environment) = (release.workload.clone(), release.environment.clone());

@@ -45,7 +45,7 @@ impl Page {
 
     /// # Errors
     /// When something else than a folder or a regular file is in the way.
-    pub(super) fn may_be_written(&self) -> Result<(), Failure> {
+    pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let blocked = |path: &Path, what: &str| {
             let cause = io::Error::other(format!("not a {what}, so it was not replaced; nothing was written"));
             Err(Failure::Io { path: path.to_owned(), cause })
@@ -64,7 +64,7 @@ impl Page {
         let failed = |cause| Failure::Io { path: self.path.clone(), cause };
         let folder = self.folder();
         fs::create_dir_all(folder).map_err(failed)?;
-        self.may_be_written()?;
+        self.check_writable()?;
         let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
         file.write_all(self.text.as_bytes()).map_err(failed)?;
         readable(&file).map_err(failed)?;

@@ -2,7 +2,7 @@
 
 use super::super::{
     directory::{Directory, Files},
-    estate::{Estate, word},
+    estate::{RemoteState, word},
     plan::{AssetAction, ReleaseAction, WorkloadAction, asset_step, release_step, workload_step},
 };
 use crate::{failure::Failure, file::Source, output::tell, server::Server, text::plain};
@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The existing directory.
-pub(super) struct There<'d> {
+pub(super) struct LocalState<'d> {
     root: &'d Path,
     files: Files,
     /// Its valid manifests. Invalid files are replaced by the server's state.
@@ -23,7 +23,7 @@ pub(super) struct There<'d> {
     kept: BTreeSet<String>,
 }
 
-impl<'d> There<'d> {
+impl<'d> LocalState<'d> {
     /// # Errors
     /// When the path is not a directory, exceeds the limits, or contains a link that leads out of it.
     pub(super) fn look(root: &'d Path) -> Result<Self, Failure> {
@@ -34,7 +34,7 @@ impl<'d> There<'d> {
     }
 
     /// Finds the files that match the server and therefore stay unchanged.
-    pub(super) fn compare(&mut self, server: &Server, estate: &Estate) -> Result<(), Failure> {
+    pub(super) fn compare(&mut self, server: &Server, estate: &RemoteState) -> Result<(), Failure> {
         let mut kept = BTreeSet::new();
         let steps: Vec<_> = self.wanted.assets.iter().map(|asset| asset_step(asset, estate)).collect();
         for (asset, step) in self.wanted.assets.iter().zip(&steps) {

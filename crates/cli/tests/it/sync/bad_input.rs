@@ -34,7 +34,7 @@ fn told(files: &TempDir) -> String {
     lines.remove(0)
 }
 
-fn assert_told(files: &TempDir, name: &str, place: &str) {
+fn assert_finding(files: &TempDir, name: &str, place: &str) {
     let line = told(files);
     let path = if name.is_empty() { files.path().to_owned() } else { files.path().join(name) };
     let expected = format!("{}:{place}: ", path.display());
@@ -71,7 +71,7 @@ fn reports_each_hostile_file_in_one_line() {
         let path = files.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, bytes).unwrap();
-        assert_told(&files, name, place);
+        assert_finding(&files, name, place);
     }
     // A byte order mark is skipped, so the command reaches the request.
     let files = directory(&[("assets/good.yaml", &format!("\u{feff}{GOOD}"))]);
@@ -97,13 +97,13 @@ fn refuses_special_files_and_links_without_opening() {
     for (name, make, place) in made {
         let files = directory(&[("assets/good.yaml", GOOD)]);
         make(&files.path().join(name));
-        assert_told(&files, name, place);
+        assert_finding(&files, name, place);
     }
     // A sidecar text must be a regular file, too.
     let prompt = "kind: prompt_template\nslug: b\nowner_ref: team:x\ncontent: {}\ntexts: {/system_prompt: b.md}\n";
     let files = directory(&[("assets/b.yaml", prompt)]);
     pipe(&files.path().join("assets/b.md"));
-    assert_told(&files, "assets/b.md", "1:1: file_not_regular");
+    assert_finding(&files, "assets/b.md", "1:1: file_not_regular");
 }
 
 #[test]
@@ -112,14 +112,14 @@ fn refuses_directories_beyond_the_limits() {
     for number in 0..100_000 {
         File::create(files.path().join(format!("assets/{number}.txt"))).unwrap();
     }
-    assert_told(&files, "", "1:1: directory_too_large");
+    assert_finding(&files, "", "1:1: directory_too_large");
     let files = directory(&[("assets/good.yaml", GOOD)]);
     // Each file is within its limit, and sparse on disk.
     for number in 0..14 {
         let file = File::create(files.path().join(format!("assets/b{number}.json"))).unwrap();
         file.set_len(5 << 20).unwrap();
     }
-    assert_told(&files, "", "1:1: directory_too_large");
+    assert_finding(&files, "", "1:1: directory_too_large");
 }
 
 /// Many values below long keys have long pointers. Storing full pointers would take gigabytes for 140 KB.
@@ -223,7 +223,7 @@ fn detects_server_refusals_before_any_request() {
     for (wrong, name, place) in cases {
         let mut all = vec![("assets/good.yaml", GOOD)];
         all.extend(wrong.iter().map(|(name, text)| (*name, text.as_str())));
-        assert_told(&directory(&all), name, place);
+        assert_finding(&directory(&all), name, place);
     }
     // All errors of a file are reported together.
     let wrong = workload("name: ''\n").replace("form", "dance").replace("team:x", "x");
@@ -263,7 +263,7 @@ fn reports_an_invalid_file_once_despite_references() {
         ("workloads/w.yaml", workload),
         ("releases/w.dev.yaml", &release.replace(", {role: orchestration_flow, asset: f}", "")),
     ]);
-    assert_told(&files, "releases/w.dev.yaml", "3:33: unknown_asset");
+    assert_finding(&files, "releases/w.dev.yaml", "3:33: unknown_asset");
 }
 
 /// A message quotes a name from a file only in a shortened form.

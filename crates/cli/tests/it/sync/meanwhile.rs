@@ -56,7 +56,7 @@ fn workload(name: &str, updated_at: &str) -> Value {
 /// Applies a directory to a server with scripted responses, and returns the server with its requests.
 async fn apply_to(answers: Vec<Script>, files: &[(&str, &str)]) -> (crate::Came, FaultyEndpoint) {
     let server = FaultyEndpoint::start().await;
-    server.says_in_turn(answers);
+    server.respond_in_sequence(answers);
     let files = directory(files);
     let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };
     let output = terminal.run(&["sync", "apply", shown(files.path()), "--workspace", WORKSPACE]);
@@ -101,7 +101,7 @@ async fn accepts_an_asset_archived_concurrently() {
         let asset = json!({ "asset_id": RELEASE, "slug": "tone", "asset_kind": "skill", "lifecycle_state": "active", "ownership_tier": "workspace", "workspace_id": WORKSPACE });
         let detail = json!({ "error": "invalid_transition", "message": "m", "current_state": state });
         let refused = json!({ "detail": detail, "request_id": WORKSPACE }).to_string();
-        server.says_in_turn(vec![
+        server.respond_in_sequence(vec![
             Script::json(&json!([asset])),
             Script::json(&json!([workload("W", "2026-01-01T00:00:00Z")])),
             Script::json(&json!({ "truncated": false, "releases": [], "via": [] })),

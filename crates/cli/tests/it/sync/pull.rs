@@ -160,7 +160,7 @@ async fn rejects_server_names_that_leave_the_directory() {
             vec![json!([]), json!([workload("w")]), release(slug), release(slug)[0].clone()],
         ] {
             let server = FaultyEndpoint::start().await;
-            server.says_in_turn(answers.iter().map(Script::json));
+            server.respond_in_sequence(answers.iter().map(Script::json));
             let home = tempfile::tempdir().unwrap();
             let pulled = home.path().join("a/b/pulled");
             let terminal = Terminal { server: Some(server.url("")), ..Terminal::offline() };

@@ -16,7 +16,7 @@ fn at_once(terminals: &[Terminal], folder: &str) -> Vec<Came> {
 }
 
 /// Asserts that at least one succeeded, and that the others succeeded or reported a stale plan.
-fn assert_done(output: &[Came]) {
+fn assert_succeeded_or_stale(output: &[Came]) {
     assert!(
         output.iter().any(|output| output.code == 0),
         "{:?}",
@@ -59,7 +59,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
     let terminals: Vec<Terminal> = (0..4).map(|_| Terminal::at(&app).acting_as("service:ci")).collect();
     let files = with_a_skill();
     let folder = shown(files.path());
-    assert_done(&at_once(&terminals, folder));
+    assert_succeeded_or_stale(&at_once(&terminals, folder));
     let terminal = Terminal::at(&app).acting_as("service:ci");
     terminal.done(&["sync", "apply", folder]);
     assert_counts(&terminal, folder, (1, 1));
@@ -67,7 +67,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
         for name in ["house-style.yaml", "letters-prompt.md"] {
             let path = files.path().join("assets").join(name);
             let before = fs::read_to_string(&path).unwrap();
-            let (last, marked) = if name.ends_with("md") {
+            let (last, marked) = if name.record("md") {
                 ("", before + text + "\n")
             } else {
                 (
@@ -87,7 +87,7 @@ async fn concurrent_applies_of_one_actor_create_each_item_once() {
             assert!(marked.contains(last));
             fs::write(&path, marked).unwrap();
         }
-        assert_done(&at_once(&terminals, folder));
+        assert_succeeded_or_stale(&at_once(&terminals, folder));
         assert_counts(&terminal, folder, (round + 2, round + 2));
     }
 }

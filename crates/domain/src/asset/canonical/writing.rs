@@ -16,12 +16,12 @@ pub(super) enum Step {
 
 /// A value without a canonical form, and the path to it, innermost step first. Only the error path collects steps, so
 /// valid input pays nothing for them.
-pub(super) struct Culprit {
+pub(super) struct InvalidPath {
     pub(super) refused: Refused,
     pub(super) path: Vec<Step>,
 }
 
-impl Culprit {
+impl InvalidPath {
     const fn here(refused: Refused) -> Self {
         Self { refused, path: Vec::new() }
     }
@@ -49,13 +49,13 @@ pub(super) fn length(value: &Value) -> usize {
 ///
 /// # Errors
 /// Returns the path of the first number or text that would not survive unchanged.
-pub(super) fn write(value: &Value, out: &mut String) -> Result<(), Culprit> {
+pub(super) fn write(value: &Value, out: &mut String) -> Result<(), InvalidPath> {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(true) => out.push_str("true"),
         Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => return write_number(number, out).map_err(Culprit::here),
-        Value::String(text) => return write_text(text, out).map_err(Culprit::here),
+        Value::Number(number) => return write_number(number, out).map_err(InvalidPath::here),
+        Value::String(text) => return write_text(text, out).map_err(InvalidPath::here),
         Value::Array(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn write(value: &Value, out: &mut String) -> Result<(), Culprit> {
 /// Writes members in the order of their keys' UTF-16 code units. The map orders keys by their UTF-8 bytes. Both orders
 /// agree unless a key contains a character beyond U+DFFF: UTF-16 then sorts surrogate pairs (characters beyond U+FFFF)
 /// before U+E000 to U+FFFF.
-fn write_members(members: &Map<String, Value>, out: &mut String) -> Result<(), Culprit> {
+fn write_members(members: &Map<String, Value>, out: &mut String) -> Result<(), InvalidPath> {
     let in_order = |key: &String| key.bytes().all(|byte| byte < 0xee);
     if members.keys().all(in_order) && members.keys().is_sorted() {
         return members.iter().enumerate().try_for_each(|(at, (key, member))| write_member(at, key, member, out));
@@ -88,12 +88,12 @@ fn write_members(members: &Map<String, Value>, out: &mut String) -> Result<(), C
     sorted.into_iter().enumerate().try_for_each(|(at, (key, member))| write_member(at, key, member, out))
 }
 
-fn write_member(at: usize, key: &str, member: &Value, out: &mut String) -> Result<(), Culprit> {
+fn write_member(at: usize, key: &str, member: &Value, out: &mut String) -> Result<(), InvalidPath> {
     if at > 0 {
         out.push(',');
     }
-    let within = |culprit: Culprit| culprit.within(Step::Key(key.to_owned()));
-    write_text(key, out).map_err(Culprit::here).map_err(within)?;
+    let within = |culprit: InvalidPath| culprit.within(Step::Key(key.to_owned()));
+    write_text(key, out).map_err(InvalidPath::here).map_err(within)?;
     out.push(':');
     write(member, out).map_err(within)
 }

@@ -10,27 +10,27 @@ mod cost;
 
 use super::schema::{self, PATTERN_BYTES};
 use crate::json::{self, JsonRefusal};
-use cost::{Evaluations, Meter, Weight};
+use cost::{Evaluations, Meter, ValueSize};
 use jsonschema::Validator;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// Maximum number of nodes of a schema with its references expanded.
-const MAX_EXPANDED: u64 = 10_000;
+const MAX_EXPANDED_NODES: u64 = 10_000;
 /// Maximum length of a schema, in bytes of JSON.
 const MAX_TEXT: usize = 256 << 10;
 /// Maximum number of patterns with references expanded; compiling a pattern is expensive.
 const MAX_PATTERNS: u64 = 50;
 /// Maximum evaluations of a schema for one value. Nested `unevaluatedProperties` multiply them, and compiling takes as
 /// many steps.
-const MAX_PER_VALUE: u64 = 1_000_000;
+const MAX_EVALUATIONS_PER_VALUE: u64 = 1_000_000;
 /// Maximum evaluations of one check: schema nodes times values, plus pattern weights times bytes. A core does about 100
 /// million per second.
 const MAX_EVALUATIONS: u64 = 10_000_000;
 /// Maximum evaluations of a check on a request thread: about a millisecond.
 pub const BRIEF_EVALUATIONS: u64 = 100_000;
 /// Maximum length of a text that is parsed as JSON on a request thread, in bytes.
-const BRIEF_TEXT: usize = 16 << 10;
+const BRIEF_TEXT_BYTES: usize = 16 << 10;
 
 /// A bounded, compiled schema from content.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl EmbeddedSchema {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let whole = Meter::of(carried).measure(carried, 0)?;
-        if whole.size > MAX_EXPANDED || whole.patterns > MAX_PATTERNS || whole.check.nodes > MAX_PER_VALUE {
+        if whole.size > MAX_EXPANDED_NODES || whole.patterns > MAX_PATTERNS || whole.check.nodes > MAX_EVALUATIONS_PER_VALUE {
             return Err(EmbeddedRefusal::TooLarge);
         }
         let validator = schema::compile(carried).map_err(|_| EmbeddedRefusal::Invalid)?;
@@ -132,7 +132,7 @@ impl EmbeddedSchema {
     /// Upper bound of the evaluations that a check of this value takes.
     #[must_use]
     pub fn evaluations(&self, value: &Value) -> u64 {
-        Weight::of(value).evaluations(self.check)
+        ValueSize::of(value).evaluations(self.check)
     }
 
     /// Whether a check of this value is short enough for a request thread. A check beyond the budget returns at once,
@@ -146,7 +146,7 @@ impl EmbeddedSchema {
     /// Whether parsing and checking this text is short enough for a request thread.
     #[must_use]
     pub fn is_brief_text(&self, text: &str) -> bool {
-        text.len() <= BRIEF_TEXT && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
+        text.len() <= BRIEF_TEXT_BYTES && json::read(text.as_bytes()).map_or(true, |value| self.is_brief(&value))
     }
 
     /// Checks a value within ten million evaluations.
@@ -302,7 +302,7 @@ mod tests {
             assert_eq!(schema.is_brief_text(&numbers(count).to_string()), brief, "{count} numbers in a text");
         }
         let free = EmbeddedSchema::compile(&json!({})).unwrap();
-        assert!(free.is_brief_text("\"a\"") && !free.is_brief_text(&json!("a".repeat(BRIEF_TEXT)).to_string()));
+        assert!(free.is_brief_text("\"a\"") && !free.is_brief_text(&json!("a".repeat(BRIEF_TEXT_BYTES)).to_string()));
     }
 
     /// Each level evaluates the level below at least twice, so compiling or checking thirty levels would not terminate

@@ -4,7 +4,7 @@
 //! fields that it only stores. Warnings list the recorded ones, so a version does not look stricter than it is.
 
 use super::{
-    position::{self, Descend},
+    position::{self, VisitFlow},
     schema,
 };
 use crate::asset::kind::AssetKind;
@@ -20,15 +20,15 @@ pub struct RecordedField {
 
 /// The fields of `content` that are only recorded, each reported once at its outermost level.
 #[must_use]
-pub fn recorded_only(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
+pub fn recorded_fields(kind: AssetKind, content: &Value) -> Vec<RecordedField> {
     let mut found = BTreeSet::new();
     if let Some(root) = schema::parsed(kind) {
         position::visit(root, content, &mut |visited| {
             if visited.schema.get("x-enforcement").and_then(Value::as_str) == Some("recorded") {
                 found.insert(RecordedField { pointer: visited.pointer.to_owned() });
-                return Descend::Past;
+                return VisitFlow::Past;
             }
-            Descend::Into
+            VisitFlow::Into
         });
     }
     found.into_iter().collect()

@@ -18,7 +18,7 @@ pub const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct McpServer {
     /// Connection settings; `None` when this client cannot reach the server.
-    pub way: Option<McpWay>,
+    pub way: Option<McpConnection>,
     /// Reaction to a changed tool.
     pub on_drift: OnDrift,
     allowed: Option<BTreeSet<String>>,
@@ -33,7 +33,7 @@ const SECRET_BYTES: usize = 128;
 
 /// Connection settings of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct McpWay {
+pub struct McpConnection {
     /// URL.
     pub address: String,
     /// Header names, with references to their secret values.
@@ -45,14 +45,14 @@ pub struct McpWay {
     /// Timeout of a call, connection setup included.
     pub time: Duration,
     /// How the session starts.
-    pub opening: Opening,
+    pub opening: SessionStart,
     /// Acceptable protocol revisions; `None` accepts every supported one.
     pub revisions: Option<Vec<String>>,
 }
 
 /// How a session with a server starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Opening {
+pub enum SessionStart {
     /// With a handshake, as all revisions before 2026-07-28 require.
     Handshake,
     /// With a discovery request. Every request names the revision.
@@ -187,7 +187,7 @@ impl McpServer {
 impl Definition {
     /// `Some(None)` for a server that this client cannot reach; `None` for content that it cannot read.
     #[expect(clippy::option_option, reason = "unreadable content differs from an unreachable server")]
-    fn way(self) -> Option<Option<McpWay>> {
+    fn way(self) -> Option<Option<McpConnection>> {
         let secret = |text: &String| SecretRef::parse(text).ok();
         let bearer = match self.auth.r#type.as_deref() {
             None | Some("none") => None,
@@ -205,7 +205,7 @@ impl Definition {
         let [handshake, _] = REVISIONS;
         let handshakes = self.protocol_versions.as_ref().is_none_or(|named| named.iter().any(|one| one == handshake));
         let time = self.timeout_ms.as_ref().and_then(Value::as_f64).map(|time| time / 1_000.0);
-        Some(Some(McpWay {
+        Some(Some(McpConnection {
             address,
             headers: headers.collect::<Option<_>>()?,
             bearer,
@@ -213,7 +213,7 @@ impl Definition {
             time: time
                 .and_then(|time| Duration::try_from_secs_f64(time).ok())
                 .map_or(LONGEST, |time| time.min(LONGEST)),
-            opening: if handshakes { Opening::Handshake } else { Opening::Discovery },
+            opening: if handshakes { SessionStart::Handshake } else { SessionStart::Discovery },
             revisions: self.protocol_versions,
         }))
     }
@@ -251,13 +251,13 @@ mod tests {
     fn reaches_http_servers_with_supported_revisions() {
         let stdio = json!({"type": "stdio"});
         for (changes, opening) in [
-            (json!({}), Some(Opening::Handshake)),
-            (json!({"auth": {"type": "none"}}), Some(Opening::Handshake)),
-            (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(Opening::Handshake)),
+            (json!({}), Some(SessionStart::Handshake)),
+            (json!({"auth": {"type": "none"}}), Some(SessionStart::Handshake)),
+            (json!({"auth": {"type": "bearer", "secret_ref": "env:KEY"}}), Some(SessionStart::Handshake)),
             (json!({"auth": {"type": "oauth2", "issuer": "https://a.example"}}), None),
             (json!({"transport": stdio}), None),
-            (json!({"protocol_versions": ["2026-07-28"]}), Some(Opening::Discovery)),
-            (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(Opening::Handshake)),
+            (json!({"protocol_versions": ["2026-07-28"]}), Some(SessionStart::Discovery)),
+            (json!({"protocol_versions": ["2025-11-25", "2026-07-28"]}), Some(SessionStart::Handshake)),
             (json!({"protocol_versions": ["2024-11-05"]}), None),
         ] {
             assert_eq!(server(changes.clone()).way.map(|connection| connection.opening), opening, "{changes}");

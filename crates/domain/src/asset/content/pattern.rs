@@ -14,9 +14,9 @@ use regex_syntax::hir::{Hir, HirKind};
 /// Maximum number of states whose combinations all fit into the cache.
 const FEW: u64 = 8;
 /// Maximum number of states of a one-pass pattern that fit into the cache.
-const ONE_WAY: u64 = 256;
+const MAX_ONE_PASS_STATES: u64 = 256;
 /// States that one evaluation visits.
-const STATES: u64 = 2;
+const STATES_PER_EVALUATION: u64 = 2;
 /// Weight of a pattern in another dialect: the weight of the largest pattern that compiles.
 const HEAVIEST: u64 = 4_096;
 
@@ -24,14 +24,14 @@ const HEAVIEST: u64 = 4_096;
 pub(crate) fn weight(pattern: &str) -> u64 {
     let Ok(parsed) = regex_syntax::parse(pattern) else { return HEAVIEST };
     let states = states(&parsed);
-    if states <= FEW || (states <= ONE_WAY && has_one_way(pattern)) {
+    if states <= FEW || (states <= MAX_ONE_PASS_STATES && is_one_pass(pattern)) {
         return 1;
     }
-    states.div_ceil(STATES).min(HEAVIEST)
+    states.div_ceil(STATES_PER_EVALUATION).min(HEAVIEST)
 }
 
 /// Maximum length of a match in bytes; `None` without a bound.
-pub(crate) fn longest_match(pattern: &str) -> Option<usize> {
+pub(crate) fn max_match_len(pattern: &str) -> Option<usize> {
     regex_syntax::parse(pattern).ok()?.properties().maximum_len()
 }
 
@@ -55,7 +55,7 @@ fn states(pattern: &Hir) -> u64 {
 }
 
 /// Whether the pattern is anchored and each byte has one successor state.
-fn has_one_way(pattern: &str) -> bool {
+fn is_one_pass(pattern: &str) -> bool {
     let limits = thompson::Config::new().nfa_size_limit(Some(PATTERN_SIZE)).which_captures(WhichCaptures::Implicit);
     let Ok(states) = thompson::Compiler::new().configure(limits).build(pattern) else { return false };
     // A pattern without an anchor restarts at each byte.
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn reports_max_match_len_of_bounded_patterns_only() {
-        assert_eq!(longest_match("a{2,5}"), Some(5));
-        assert_eq!(longest_match("[äb]"), Some(2));
-        assert_eq!(longest_match("a+"), None);
+        assert_eq!(max_match_len("a{2,5}"), Some(5));
+        assert_eq!(max_match_len("[äb]"), Some(2));
+        assert_eq!(max_match_len("a+"), None);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Whether the traversal continues below the visited value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in crate::asset) enum Descend {
+pub(in crate::asset) enum VisitFlow {
     /// Visit its members and items.
     Into,
     /// Skip its members and items.
@@ -12,7 +12,7 @@ pub(in crate::asset) enum Descend {
 }
 
 /// A visited value and its schema.
-pub(in crate::asset) struct Position<'w, 'p> {
+pub(in crate::asset) struct VisitedValue<'w, 'p> {
     /// Schema as written at this position, references not followed.
     pub(in crate::asset) schema: &'w Value,
     /// Schema with a reference followed.
@@ -28,7 +28,7 @@ pub(in crate::asset) struct Position<'w, 'p> {
 pub(in crate::asset) fn visit<'w>(
     root: &'w Value,
     content: &'w Value,
-    visitor: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+    visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
     step(root, root, content, "", visitor);
 }
@@ -40,10 +40,10 @@ fn step<'w>(
     schema: &'w Value,
     value: &'w Value,
     pointer: &str,
-    visitor: &mut impl FnMut(&Position<'w, '_>) -> Descend,
+    visitor: &mut impl FnMut(&VisitedValue<'w, '_>) -> VisitFlow,
 ) {
     let shape = resolved(root, schema);
-    if visitor(&Position { schema, shape, value, pointer }) == Descend::Past {
+    if visitor(&VisitedValue { schema, shape, value, pointer }) == VisitFlow::Past {
         return;
     }
     let schema = shape;

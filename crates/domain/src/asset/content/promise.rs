@@ -8,7 +8,7 @@
 //! (kinds: `control_not_enforced`).
 
 use super::{
-    position::{self, Descend, Position, member_pointer},
+    position::{self, VisitFlow, VisitedValue, member_pointer},
     schema,
 };
 use crate::asset::kind::AssetKind;
@@ -30,7 +30,7 @@ pub enum Reach {
 /// merely references is not enforced, whatever its annotations say. The opposite holds for MCP servers: runs use those
 /// that a bound tool references.
 #[must_use]
-pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
+pub fn unenforced_controls(kind: AssetKind, content: &Value, reach: Reach) -> Vec<String> {
     let mut found = BTreeSet::new();
     let is_passed_over = match reach {
         Reach::Bound => kind == AssetKind::McpServer,
@@ -47,7 +47,7 @@ pub fn unenforced_promises(kind: AssetKind, content: &Value, reach: Reach) -> Ve
                 recorded = is_recorded(visited.schema).then(|| visited.pointer.to_owned());
             }
             gather(visited, recorded.is_some(), &mut found);
-            Descend::Into
+            VisitFlow::Into
         });
     }
     found.into_iter().collect()
@@ -62,7 +62,7 @@ fn is_recorded(schema: &Value) -> bool {
 }
 
 /// Collects the unenforced controls among the fields of one object.
-fn gather(visited: &Position<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
+fn gather(visited: &VisitedValue<'_, '_>, inside_recorded: bool, found: &mut BTreeSet<String>) {
     let (Some(members), Some(properties)) =
         (visited.value.as_object(), visited.shape.get("properties").and_then(Value::as_object))
     else {

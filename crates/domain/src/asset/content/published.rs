@@ -35,7 +35,7 @@ const OWN: [&str; 17] = [
 ];
 /// Keywords that lead to other parts or hold definitions.
 #[cfg(test)]
-const LEADING: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
+const SUBSCHEMA_KEYWORDS: [&str; 5] = ["properties", "additionalProperties", "items", "$ref", "$defs"];
 
 /// A published schema with its validator.
 pub(crate) struct PublishedSchema {

@@ -16,13 +16,13 @@ mod sandbox;
 
 use super::{ContentProblem, position, schema};
 use crate::asset::kind::AssetKind;
-use breach::Breach;
+use breach::Violation;
 use carried::Carried;
 use serde_json::Value;
 
 /// Whether the patterns and schemas of the content are compiled.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Compile {
+enum CompileMode {
     /// They are only counted.
     No,
     Yes,
@@ -32,15 +32,15 @@ enum Compile {
 /// is not compiled. `is_within_bounds` is the result for the bounds of the schema; a first pass checks those of the
 /// rules.
 pub(super) fn problems(kind: AssetKind, content: &Value, is_within_bounds: bool) -> Vec<ContentProblem> {
-    let counted = judged(kind, content, Compile::No);
-    let too_many = |problem: &ContentProblem| problem.code == Breach::TooManyCarried.code();
+    let counted = judged(kind, content, CompileMode::No);
+    let too_many = |problem: &ContentProblem| problem.code == Violation::TooManyCarried.code();
     if !is_within_bounds || counted.len() >= schema::MAX_PROBLEMS || counted.iter().any(too_many) {
         return counted;
     }
-    judged(kind, content, Compile::Yes)
+    judged(kind, content, CompileMode::Yes)
 }
 
-fn judged(kind: AssetKind, content: &Value, compile: Compile) -> Vec<ContentProblem> {
+fn judged(kind: AssetKind, content: &Value, compile: CompileMode) -> Vec<ContentProblem> {
     let mut findings = Findings::default();
     if let Some(root) = schema::parsed(kind) {
         let mut carried = Carried::new(compile);
@@ -78,7 +78,7 @@ struct Findings {
 }
 
 impl Findings {
-    fn add(&mut self, pointer: impl Into<String>, breach: Breach) {
+    fn add(&mut self, pointer: impl Into<String>, breach: Violation) {
         self.tell(pointer, breach.code(), breach.message());
     }
 
@@ -91,22 +91,22 @@ impl Findings {
     /// Requires `field`.
     fn need(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_none() {
-            self.add(format!("{pointer}/{field}"), Breach::MissingField);
+            self.add(format!("{pointer}/{field}"), Violation::MissingField);
         }
     }
 
     /// Forbids `field`.
     fn forbid(&mut self, object: &Value, pointer: &str, field: &str) {
         if object.get(field).is_some() {
-            self.add(format!("{pointer}/{field}"), Breach::NotAllowedHere);
+            self.add(format!("{pointer}/{field}"), Violation::NotAllowedHere);
         }
     }
 
     /// Requires exactly one of the two fields.
     fn one_of(&mut self, object: &Value, pointer: &str, (first, second): (&str, &str)) {
         match (object.get(first).is_some(), object.get(second).is_some()) {
-            (true, true) => self.add(format!("{pointer}/{second}"), Breach::NotAllowedHere),
-            (false, false) => self.add(format!("{pointer}/{first}"), Breach::MissingField),
+            (true, true) => self.add(format!("{pointer}/{second}"), Violation::NotAllowedHere),
+            (false, false) => self.add(format!("{pointer}/{first}"), Violation::MissingField),
             (true, false) | (false, true) => {}
         }
     }

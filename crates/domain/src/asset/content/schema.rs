@@ -2,7 +2,7 @@
 
 use super::{
     ContentProblem,
-    position::{self, Descend, member_pointer},
+    position::{self, VisitFlow, member_pointer},
     published::PublishedSchema,
 };
 use crate::asset::kind::AssetKind;
@@ -34,7 +34,7 @@ pub(crate) const COUNTED_PATTERN_BYTES: usize = 2 * PATTERN_SIZE + PATTERN_CACHE
 
 /// Compiled schemas, each built at its first use. A schema that does not compile is left out, so its kind refuses all
 /// content; a test checks that none is.
-static COMPILED: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
+static COMPILED_SCHEMAS: LazyLock<BTreeMap<AssetKind, OnceLock<Option<PublishedSchema>>>> =
     LazyLock::new(|| AssetKind::ALL.into_iter().map(|kind| (kind, OnceLock::new())).collect());
 
 /// The JSON Schema (2020-12) of a kind, as published.
@@ -65,7 +65,7 @@ pub const fn schema(kind: AssetKind) -> &'static str {
 
 /// The compiled schema of a kind.
 pub(super) fn compiled(kind: AssetKind) -> Option<&'static PublishedSchema> {
-    COMPILED.get(&kind)?.get_or_init(|| PublishedSchema::of(schema(kind))).as_ref()
+    COMPILED_SCHEMAS.get(&kind)?.get_or_init(|| PublishedSchema::of(schema(kind))).as_ref()
 }
 
 /// The schema of a kind as a JSON value.
@@ -101,16 +101,16 @@ pub(super) fn crowded(kind: AssetKind, content: &Value) -> Vec<ContentProblem> {
         let (count, bound) = match visited.value {
             Value::Array(items) => (items.len(), "maxItems"),
             Value::Object(members) => (members.len(), "maxProperties"),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Descend::Into,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return VisitFlow::Into,
         };
         let limit = visited.shape.get(bound).and_then(Value::as_u64).and_then(|limit| usize::try_from(limit).ok());
         if count <= CROWD || limit.is_none_or(|limit| count <= limit) {
-            return Descend::Into;
+            return VisitFlow::Into;
         }
         if found.len() < MAX_PROBLEMS {
             found.push(ContentProblem::new(visited.pointer, "out_of_bounds", LENGTH));
         }
-        Descend::Past
+        VisitFlow::Past
     });
     found
 }

@@ -43,12 +43,12 @@ fn published_schemas_compile_and_mark_enforcement() {
         for field in ["description", "labels"] {
             assert!(parsed["properties"].get(field).is_some(), "{kind} may carry {field}");
         }
-        every_property_is_marked(&parsed, kind.as_str());
-        no_branch_in_a_branch(&parsed, false, kind.as_str());
+        assert_properties_marked(&parsed, kind.as_str());
+        assert_no_nested_branches(&parsed, false, kind.as_str());
     }
 }
 
-fn every_property_is_marked(node: &Value, path: &str) {
+fn assert_properties_marked(node: &Value, path: &str) {
     if let Some(properties) = node.get("properties").and_then(Value::as_object) {
         for (name, property) in properties {
             let marked = property.get("x-enforcement").and_then(Value::as_str);
@@ -58,23 +58,23 @@ fn every_property_is_marked(node: &Value, path: &str) {
     }
     match node {
         Value::Object(members) => {
-            members.iter().for_each(|(key, member)| every_property_is_marked(member, &format!("{path}/{key}")));
+            members.iter().for_each(|(key, member)| assert_properties_marked(member, &format!("{path}/{key}")));
         }
-        Value::Array(items) => items.iter().for_each(|item| every_property_is_marked(item, path)),
+        Value::Array(items) => items.iter().for_each(|item| assert_properties_marked(item, path)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
 /// The traversal moves from a schema to its branches without descending in the content, so branches must not nest.
-fn no_branch_in_a_branch(node: &Value, inside: bool, path: &str) {
+fn assert_no_nested_branches(node: &Value, inside: bool, path: &str) {
     let Value::Object(members) = node else {
-        node.as_array().into_iter().flatten().for_each(|item| no_branch_in_a_branch(item, inside, path));
+        node.as_array().into_iter().flatten().for_each(|item| assert_no_nested_branches(item, inside, path));
         return;
     };
     for (key, member) in members {
         let branches = matches!(key.as_str(), "anyOf" | "oneOf" | "allOf") && member.is_array();
         assert!(!(branches && inside), "{path}/{key}");
-        no_branch_in_a_branch(member, inside || branches, &format!("{path}/{key}"));
+        assert_no_nested_branches(member, inside || branches, &format!("{path}/{key}"));
     }
 }
 
@@ -200,7 +200,7 @@ fn validates_flows() {
 #[test]
 fn lists_recorded_fields() {
     let pointers: Vec<String> =
-        recorded_only(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
+        recorded_fields(AssetKind::ModelPolicy, &model_policy()).into_iter().map(|field| field.pointer).collect();
     assert!(pointers.contains(&"/provider_route/cost_class".to_owned()), "{pointers:?}");
     for enforced in
         ["/temperature", "/fallback_routes", "/provider_route/residency", "/supports_streaming", "/supports_tool_use"]
@@ -209,9 +209,9 @@ fn lists_recorded_fields() {
     }
     let agent = json!({"entry_step": "a", "steps": [{"id": "a", "type": "agent", "tools": ["x"], "max_steps": 3}]});
     let pointers: Vec<String> =
-        recorded_only(AssetKind::OrchestrationFlow, &agent).into_iter().map(|field| field.pointer).collect();
+        recorded_fields(AssetKind::OrchestrationFlow, &agent).into_iter().map(|field| field.pointer).collect();
     assert_eq!(pointers, ["/steps/0/max_steps", "/steps/0/tools"], "agent steps are only recorded");
-    assert!(recorded_only(AssetKind::Skill, &json!({"a": 1})).is_empty());
+    assert!(recorded_fields(AssetKind::Skill, &json!({"a": 1})).is_empty());
 }
 
 #[test]
@@ -409,8 +409,8 @@ fn rejects_content_with_too_many_values() {
 
 #[test]
 fn lists_unenforced_fail_closed_controls() {
-    let promises = |kind, content: Value| unenforced_promises(kind, &content, Reach::Bound);
-    let meant = |content: Value| unenforced_promises(AssetKind::GuardrailConfig, &content, Reach::Meant);
+    let promises = |kind, content: Value| unenforced_controls(kind, &content, Reach::Bound);
+    let meant = |content: Value| unenforced_controls(AssetKind::GuardrailConfig, &content, Reach::Meant);
     let guardrail = |more: Value| {
         let mut one = json!({"id": "pii", "detector": "pii", "stage": "input", "action": "mask"});
         one.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -429,7 +429,7 @@ fn lists_unenforced_fail_closed_controls() {
     assert_eq!(promises(AssetKind::McpServer, json!({"allowed_tools": []})), ["/allowed_tools"], "an empty allow list");
     assert_eq!(promises(AssetKind::McpServer, json!({"tool_pins": {"read": "0"}})), ["/tool_pins"]);
     let strict = json!({"on_drift": "deny", "denied_tools": ["drop"], "tool_pins": {"read": "0"}, "egress_hosts": []});
-    let referenced = unenforced_promises(AssetKind::McpServer, &strict, Reach::Meant);
+    let referenced = unenforced_controls(AssetKind::McpServer, &strict, Reach::Meant);
     assert!(referenced.is_empty(), "runs enforce a referenced server");
     for kind in [AssetKind::McpServer, AssetKind::ConnectorDefinition] {
         assert_eq!(promises(kind, json!({"egress_hosts": ["a.example"]})), ["/egress_hosts"], "{kind}");

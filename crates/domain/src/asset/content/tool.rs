@@ -21,7 +21,7 @@ pub struct Tool {
     /// Backend.
     pub binding: ToolBinding,
     /// Effect of a repeated call with the same arguments.
-    pub repeat: Repeat,
+    pub repeat: RepeatSafety,
     /// Timeout of a call.
     pub time: Duration,
     input: EmbeddedSchema,
@@ -78,7 +78,7 @@ pub enum Builtin {
 
 /// Effect of a second call with the same arguments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Repeat {
+pub enum RepeatSafety {
     /// None, as the author declares: the tool is read-only or idempotent.
     Harmless,
     /// Unknown. The run never repeats a call whose outcome is unknown.
@@ -150,7 +150,7 @@ impl Tool {
             output: definition.output_schema.as_ref().map(schema).transpose()?,
             input_schema: Arc::new(definition.input_schema),
             binding,
-            repeat: if is_repeatable { Repeat::Harmless } else { Repeat::Unsafe },
+            repeat: if is_repeatable { RepeatSafety::Harmless } else { RepeatSafety::Unsafe },
             // A tool that writes and declares nothing counts as destructive (MCP: `destructiveHint`).
             is_destructive: definition.annotations.destructive.unwrap_or(!reads_only),
             approval: definition.approval,
@@ -262,9 +262,9 @@ mod tests {
 
     #[test]
     fn repeats_only_read_only_or_idempotent_tools() {
-        assert_eq!(tool(&json!({})).repeat, Repeat::Unsafe);
-        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat, Repeat::Harmless);
-        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat, Repeat::Harmless);
+        assert_eq!(tool(&json!({})).repeat, RepeatSafety::Unsafe);
+        assert_eq!(tool(&json!({"annotations": {"read_only": true}})).repeat, RepeatSafety::Harmless);
+        assert_eq!(tool(&json!({"annotations": {"idempotent": true}})).repeat, RepeatSafety::Harmless);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn warnings(kind: AssetKind, content: &Value) -> Vec<ContentWarning> {
         })
         .into_iter()
         .collect();
-    warnings.extend(enforcement::recorded_only(kind, content).into_iter().map(|field| ContentWarning {
+    warnings.extend(enforcement::recorded_fields(kind, content).into_iter().map(|field| ContentWarning {
         pointer: field.pointer,
         code: "recorded_only",
         message: "this field is recorded but not enforced yet".to_owned(),

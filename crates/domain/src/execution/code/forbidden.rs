@@ -5,9 +5,9 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::skeleton;
 
 /// Prefixes forbidden at each word start: `my-actor-ref` and `context.actor` match, `reactor` does not.
-const STEMS: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
+const FORBIDDEN_PREFIXES: [&str; 5] = ["actor", "user", "subject", "caller", "identity"];
 /// Substrings forbidden anywhere, because no legitimate name contains them.
-const ANYWHERE: [&str; 8] =
+const FORBIDDEN_SUBSTRINGS: [&str; 8] =
     ["tenant", "principal", "delegat", "behalf", "impersonat", "executionmode", "organization", "organisation"];
 /// Whole words that are forbidden: `run_as`, and the token claims `sub` and `act`.
 const WORDS: [&str; 8] = ["as", "runas", "actas", "sub", "act", "obo", "org", "mode"];
@@ -17,15 +17,15 @@ const LONGEST: usize = 16;
 const MOST: usize = 256;
 
 static LOOKS: LazyLock<Looks> = LazyLock::new(|| Looks {
-    stems: STEMS.map(look),
-    anywhere: ANYWHERE.map(look),
+    stems: FORBIDDEN_PREFIXES.map(look),
+    anywhere: FORBIDDEN_SUBSTRINGS.map(look),
     words: WORDS.map(look),
     plain: (0..=127_u8).map(|byte| look(char::from(byte).encode_utf8(&mut [0; 4]))).collect(),
 });
 
 struct Looks {
-    stems: [String; STEMS.len()],
-    anywhere: [String; ANYWHERE.len()],
+    stems: [String; FORBIDDEN_PREFIXES.len()],
+    anywhere: [String; FORBIDDEN_SUBSTRINGS.len()],
     words: [String; WORDS.len()],
     /// Skeletons of the ASCII characters by code. An ASCII character has the same skeleton in each context, and most
     /// names are ASCII.
@@ -40,29 +40,29 @@ struct Looks {
 /// always forbidden. The cost is linear in the length.
 #[must_use]
 pub fn is_forbidden(name: &str) -> bool {
-    name.len() > MOST || Spelling::of(name).is_forbidden()
+    name.len() > MOST || NormalizedName::of(name).is_forbidden()
 }
 
 /// The skeleton of a name without separators.
 #[derive(Default, PartialEq, Eq, Debug)]
-struct Spelling {
+struct NormalizedName {
     letters: String,
     /// Word starts and the final end, in ascending order.
     bounds: Vec<usize>,
 }
 
-impl Spelling {
+impl NormalizedName {
     fn of(name: &str) -> Self {
         if name.is_ascii() {
             return Self::read(name.chars(), |word, letters| {
                 letters.extend(word.bytes().filter_map(|byte| LOOKS.plain.get(usize::from(byte))).map(String::as_str));
             });
         }
-        Self::of_any(name)
+        Self::from_unicode(name)
     }
 
     /// Normalizes any Unicode name; letters may combine or change their skeleton in context.
-    fn of_any(name: &str) -> Self {
+    fn from_unicode(name: &str) -> Self {
         Self::read(name.nfkd(), |word, letters| letters.extend(skeleton(word)))
     }
 
@@ -73,7 +73,7 @@ impl Spelling {
         let mut before = None;
         while let Some(letter) = name.next() {
             let next = name.peek().copied();
-            if !letter.is_alphanumeric() || before.is_some_and(|before| is_beginning(before, letter, next)) {
+            if !letter.is_alphanumeric() || before.is_some_and(|before| is_word_start(before, letter, next)) {
                 spelling.end(&mut word, &look);
             }
             if letter.is_alphanumeric() {
@@ -124,7 +124,7 @@ impl Spelling {
 }
 
 /// Whether a word starts at this letter: `actorRef`, `XActor`, `2actor`.
-fn is_beginning(before: char, letter: char, next: Option<char>) -> bool {
+fn is_word_start(before: char, letter: char, next: Option<char>) -> bool {
     let capital = letter.is_uppercase();
     (capital && before.is_lowercase())
         || (capital && before.is_uppercase() && next.is_some_and(char::is_lowercase))
@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn ascii_fast_path_matches_unicode_normalization(name in "[ -~]{0,64}|[01a-cmxA-CMX._]{0,32}|\\PC{0,32}") {
-            prop_assert_eq!(Spelling::of(&name), Spelling::of_any(&name));
+            prop_assert_eq!(NormalizedName::of(&name), NormalizedName::from_unicode(&name));
         }
     }
 }

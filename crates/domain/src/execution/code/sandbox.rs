@@ -1,7 +1,7 @@
 //! The effect of a bound `sandbox_profile` on scripts: lower limits, allowed languages, and requirements that no
 //! gateway provides.
 
-use super::{LONGEST, Language, MEMORY, MOST_OUTPUT};
+use super::{LONGEST, Language, MEMORY, MAX_OUTPUT_BYTES};
 use crate::number::optional_whole;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub struct ScriptLimits {
 
 impl ScriptLimits {
     /// The upper limits of all scripts: a profile can lower them, never raise them.
-    pub const GREATEST: Self = Self { wall: LONGEST, cpu: LONGEST, memory: MEMORY, output: MOST_OUTPUT };
+    pub const GREATEST: Self = Self { wall: LONGEST, cpu: LONGEST, memory: MEMORY, output: MAX_OUTPUT_BYTES };
 
     /// The limits in the form of evidence.
     #[must_use]

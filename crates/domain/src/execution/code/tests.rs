@@ -3,10 +3,10 @@ use super::*;
 #[test]
 fn failure_codes_and_languages_round_trip() {
     for failure in ScriptFailure::ALL {
-        assert_eq!(ScriptFailure::of_code(failure.code()), Some(failure));
+        assert_eq!(ScriptFailure::from_code(failure.code()), Some(failure));
     }
     for failure in GatewayFailure::ALL {
-        assert_eq!(GatewayFailure::of_code(failure.code()), Some(failure));
+        assert_eq!(GatewayFailure::from_code(failure.code()), Some(failure));
     }
     for language in Language::ALL {
         assert_eq!(Language::parse(language.as_str()), Some(language));

@@ -7,22 +7,22 @@
 use super::{
     Run, StepFailure, Turn,
     call::Asked,
-    check::{Resume, SchemaVerdict},
-    passage::{Then, Walking},
-    turn::{Awaits, Reached, Waiting},
+    check::{Resume, SchemaResult},
+    passage::{Continuation, ActiveStep},
+    turn::{AwaitedResponse, Reached, Waiting},
 };
 use crate::{
     asset::content::{
-        mcp_server::{McpWay, OnDrift, ToolPin},
+        mcp_server::{McpConnection, OnDrift, ToolPin},
         tool::{Builtin, HttpBinding, McpBinding, ToolBinding},
     },
     execution::{
         Payload,
         outward::OutwardCall,
         plan::{BoundServer, BoundTool},
-        provider::{Message, MessageRole, ToolCall, ToolOffer},
+        provider::{Message, MessageRole, ToolCall, ToolDefinition},
         routing::Answer,
-        tool::{McpCall, Outgoing, ToolFailure, ToolRequest, ToolResult},
+        tool::{McpCall, ToolTarget, ToolFailure, ToolRequest, ToolResult},
     },
     flow::{Step, ToolChoice},
 };
@@ -32,7 +32,7 @@ use std::{collections::VecDeque, sync::Arc};
 /// The turn limit of an agent step without its own.
 const DEFAULT_TURNS: u64 = 10;
 /// The maximum number of tool calls per answer.
-const CALLS: usize = 16;
+const MAX_CALLS_PER_ANSWER: usize = 16;
 /// The code for arguments that do not satisfy the tool's schema.
 const ARGUMENTS_INVALID: &str = "tool_arguments_invalid";
 /// The code for a result that does not satisfy the tool's schema.
@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
         let bound = plan.tools.iter();
         let tools: Vec<&BoundTool> = match choice {
             ToolChoice::All => bound.collect(),
-            ToolChoice::Named(names) => bound.filter(|tool| names.iter().any(|name| tool.is_called(name))).collect(),
+            ToolChoice::Named(names) => bound.filter(|tool| names.iter().any(|name| tool.matches_name(name))).collect(),
         };
         if !tools.is_empty() && !plan.model_policy.as_ref().is_some_and(|policy| policy.supports_tool_use) {
             let message = "the model policy does not declare that its routes support tools";
@@ -98,17 +98,17 @@ impl<'a> Run<'a> {
             wanted: VecDeque::new(),
             under_way: None,
         };
-        self.ask_agent(step, agent)
+        self.next_agent_request(step, agent)
     }
 
     /// The agent's next request, if it has a turn left.
-    fn ask_agent(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<Reached, StepFailure> {
+    fn next_agent_request(&mut self, step: &Step, mut agent: Agent<'a>) -> Result<Reached, StepFailure> {
         let Some(left) = agent.turns_left.checked_sub(1) else {
             let message = "the agent reached its turn limit without an answer";
             return Err(StepFailure::of("agent_step_limit", message));
         };
         agent.turns_left = left;
-        let offer = |bound: &&BoundTool| ToolOffer {
+        let offer = |bound: &&BoundTool| ToolDefinition {
             name: bound.tool.name.clone(),
             description: bound.tool.description.clone(),
             input_schema: Arc::clone(&bound.tool.input_schema),
@@ -122,13 +122,13 @@ impl<'a> Run<'a> {
     }
 
     /// Handles a response to an agent: the final answer, or tool calls.
-    pub(super) fn agent_answered(
+    pub(super) fn on_agent_response(
         &mut self,
-        walking: Walking<'a>,
+        walking: ActiveStep<'a>,
         asked: Asked,
-        (answer, verdict): (Answer, Option<SchemaVerdict>),
+        (answer, verdict): (Answer, Option<SchemaResult>),
     ) -> Turn {
-        let Walking { step, began } = walking;
+        let ActiveStep { step, began } = walking;
         let was_told = answer.was_told;
         let completion = match self.heard(step, asked, answer) {
             Ok(completion) => completion,
@@ -136,16 +136,16 @@ impl<'a> Run<'a> {
         };
         let mut calls = completion.tool_calls.clone();
         // Each call becomes an evidence artifact, so their number is bounded.
-        let excess = calls.len().saturating_sub(CALLS);
-        calls.truncate(CALLS);
+        let excess = calls.len().saturating_sub(MAX_CALLS_PER_ANSWER);
+        calls.truncate(MAX_CALLS_PER_ANSWER);
         if excess > 0 {
-            self.keep_calls_beyond(step, excess);
+            self.record_excess_calls(step, excess);
         }
         if calls.is_empty() {
             // Text before a tool call is not part of the answer, so only the final text is emitted.
-            self.tell_answer(step, was_told, &completion.text);
+            self.emit_answer(step, was_told, &completion.text);
         }
-        let text = match self.answer_of(step, completion, verdict) {
+        let text = match self.validate_answer(step, completion, verdict) {
             Ok(text) => text,
             Err(failure) => return self.go_on(step, began, Err(failure)),
         };
@@ -157,16 +157,16 @@ impl<'a> Run<'a> {
             agent.messages.push(message);
             agent.wanted = calls.into();
         }
-        self.pass_with(text, Then::Answered(walking))
+        self.intercept_value(text, Continuation::Answered(walking))
     }
 
     /// Whether the agent has pending tool calls.
-    pub(super) fn agent_wants(&self) -> bool {
+    pub(super) fn agent_has_pending_calls(&self) -> bool {
         self.agent.as_ref().is_some_and(|agent| !agent.wanted.is_empty())
     }
 
     /// Replaces the model's last message with the text that a hook returned.
-    pub(super) fn agent_said(&mut self, text: &Value) {
+    pub(super) fn replace_agent_message(&mut self, text: &Value) {
         let last = self.agent.as_mut().and_then(|agent| agent.messages.last_mut());
         if let (Some(last), Some(text)) = (last, text.as_str()) {
             text.clone_into(&mut last.content);
@@ -174,17 +174,17 @@ impl<'a> Run<'a> {
     }
 
     /// Executes the pending calls in order, then sends the agent's next request.
-    pub(super) fn agent_works(&mut self, walking: Walking<'a>) -> Turn {
-        let Walking { step, began } = walking;
+    pub(super) fn run_pending_calls(&mut self, walking: ActiveStep<'a>) -> Turn {
+        let ActiveStep { step, began } = walking;
         loop {
-            let verdict = match self.arguments_verdict(walking) {
+            let verdict = match self.check_arguments(walking) {
                 Ok(verdict) => verdict,
                 Err(turn) => return turn,
             };
             let Some(mut agent) = self.agent.take() else { return Turn::Ended };
             let Some(wanted) = agent.wanted.pop_front() else {
-                return match self.ask_agent(step, *agent) {
-                    Ok(Reached::Asks(question, asked)) => self.pass(Then::Ask(walking, question, asked)),
+                return match self.next_agent_request(step, *agent) {
+                    Ok(Reached::Asks(question, asked)) => self.pass(Continuation::Ask(walking, question, asked)),
                     Ok(Reached::LooksUp(_) | Reached::Done(_)) => Turn::Ended,
                     Err(failure) => self.go_on(step, began, Err(failure)),
                 };
@@ -194,33 +194,33 @@ impl<'a> Run<'a> {
             let arguments = arguments(&wanted.arguments);
             let refusal = refusal(tool, arguments.as_ref(), verdict);
             let said = arguments.map_or(Value::String(wanted.arguments), Value::Object);
-            let room = self.allowance.take_for(&said);
+            let room = self.allowance.charge(&said);
             let at = self.outside.clock.now();
             agent.under_way = Some(UnderWay { id: wanted.id, tool, arguments: said.clone(), at, drift: None });
             self.agent = Some(agent);
             if room.is_err() {
                 return self.go_on(step, began, Err(StepFailure::NoRoom));
             }
-            let Some(code) = refusal else { return self.pass_with(said, Then::UseTool(walking)) };
-            if let Err(failure) = self.tool_said(step, Err(code)) {
+            let Some(code) = refusal else { return self.intercept_value(said, Continuation::UseTool(walking)) };
+            if let Err(failure) = self.send_tool_result(step, Err(code)) {
                 return self.go_on(step, began, Err(failure));
             }
         }
     }
 
     /// Checks the arguments of the next call against its tool's schema, if a tool accepts them.
-    fn arguments_verdict(&mut self, walking: Walking<'a>) -> Result<SchemaVerdict, Turn> {
+    fn check_arguments(&mut self, walking: ActiveStep<'a>) -> Result<SchemaResult, Turn> {
         let wanted = self.agent.as_ref().and_then(|agent| {
             let wanted = agent.wanted.front()?;
             let tool = agent.tools.iter().find(|bound| bound.tool.name == wanted.name).copied()?;
             if tool.tool.needs_approval() { None } else { Some((tool, arguments(&wanted.arguments)?)) }
         });
         let Some((tool, arguments)) = wanted else { return Ok(Ok(())) };
-        self.schema_verdict(walking, Some(tool.tool.input()), (Value::Object(arguments), |_| Resume::Works))
+        self.check_schema(walking, Some(tool.tool.input()), (Value::Object(arguments), |_| Resume::Works))
     }
 
     /// The name of the tool that is being called.
-    pub(super) fn tool_under_way(&self) -> Option<&str> {
+    pub(super) fn active_tool_name(&self) -> Option<&str> {
         Some(self.under_way()?.tool?.tool.name.as_str())
     }
 
@@ -229,8 +229,8 @@ impl<'a> Run<'a> {
     }
 
     /// Calls the active tool with these arguments.
-    pub(super) fn use_tool(&mut self, walking: Walking<'a>, arguments: Value) -> Turn {
-        let Walking { step, began } = walking;
+    pub(super) fn use_tool(&mut self, walking: ActiveStep<'a>, arguments: Value) -> Turn {
+        let ActiveStep { step, began } = walking;
         let execution = self.subject.execution_id;
         let Some(agent) = &mut self.agent else { return Turn::Ended };
         let Some(under_way) = &mut agent.under_way else { return Turn::Ended };
@@ -239,28 +239,28 @@ impl<'a> Run<'a> {
         let (Some(bound), Value::Object(said)) = (under_way.tool, arguments) else { return Turn::Ended };
         // A hook may have made the arguments invalid, so they are checked again.
         let again = Value::Object(said.clone());
-        match self.schema_verdict(walking, Some(bound.tool.input()), (again, Resume::UseTool)) {
+        match self.check_schema(walking, Some(bound.tool.input()), (again, Resume::UseTool)) {
             Ok(Ok(())) => {}
-            Ok(Err(rejection)) => return self.tool_refused(walking, rejection.code(ARGUMENTS_INVALID)),
+            Ok(Err(rejection)) => return self.fail_tool_call(walking, rejection.code(ARGUMENTS_INVALID)),
             Err(turn) => return turn,
         }
         match &bound.tool.binding {
             ToolBinding::Http(http) => {
-                self.waiting = Some(Waiting { step, began, awaits: Awaits::Tool });
-                let call = Outgoing::Address(http_call(http, said, call_id, bound.tool.time));
+                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Tool });
+                let call = ToolTarget::Address(build_http_call(http, said, call_id, bound.tool.time));
                 Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
             }
             ToolBinding::Mcp(binding) => {
                 let way = bound.server.as_ref().and_then(|bound| Some((bound, bound.server.way.as_ref()?)));
-                let Some((server, way)) = way else { return self.tool_refused(walking, "tool_unavailable") };
+                let Some((server, way)) = way else { return self.fail_tool_call(walking, "tool_unavailable") };
                 if !server.server.allows(&bound.tool.name) {
-                    return self.tool_refused(walking, "tool_not_allowed");
+                    return self.fail_tool_call(walking, "tool_not_allowed");
                 }
                 if self.set_apart.contains(&server.asset) {
-                    return self.tool_refused(walking, "tool_quarantined");
+                    return self.fail_tool_call(walking, "tool_quarantined");
                 }
-                self.waiting = Some(Waiting { step, began, awaits: Awaits::Tool });
-                let call = Outgoing::Server(mcp_call((bound, binding), (server, way), said, call_id));
+                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Tool });
+                let call = ToolTarget::Server(build_mcp_call((bound, binding), (server, way), said, call_id));
                 Turn::CallTool(Box::new(ToolRequest { call, repeat: bound.tool.repeat }))
             }
             ToolBinding::Builtin(Builtin::QueryKnowledgeBase) => {
@@ -268,35 +268,35 @@ impl<'a> Run<'a> {
                 if let Some(name) = inputs.remove("knowledge_base_slug") {
                     inputs.insert("knowledge_base".to_owned(), name);
                 }
-                match self.wanted_documents(&inputs) {
-                    Ok(lookup) => self.pass(Then::LookUp(walking, Box::new(lookup))),
-                    Err(failure) => self.tool_failed(walking, failure),
+                match self.build_query(&inputs) {
+                    Ok(lookup) => self.pass(Continuation::LookUp(walking, Box::new(lookup))),
+                    Err(failure) => self.on_tool_failure(walking, failure),
                 }
             }
-            ToolBinding::Unavailable => self.tool_refused(walking, "tool_unavailable"),
+            ToolBinding::Unavailable => self.fail_tool_call(walking, "tool_unavailable"),
         }
     }
 
     /// Resumes with a tool result. A result without a call has no effect.
     pub fn called(&mut self, result: ToolResult) -> Turn {
-        let Some(Waiting { step, began, awaits: Awaits::Tool }) = self.waiting.take() else { return Turn::Ended };
-        let walking = Walking { step, began };
+        let Some(Waiting { step, began, awaits: AwaitedResponse::Tool }) = self.waiting.take() else { return Turn::Ended };
+        let walking = ActiveStep { step, began };
         match result {
-            Ok(given) if self.allowance.take_for(&given).is_ok() => self.tool_answered(walking, given),
+            Ok(given) if self.allowance.charge(&given).is_ok() => self.intercept_tool_result(walking, given),
             Ok(_) => self.go_on(step, began, Err(StepFailure::NoRoom)),
             Err(failure) => {
                 let code = failure.code();
                 match failure {
-                    ToolFailure::Drifted(found) => self.tool_drifted(found),
+                    ToolFailure::Drifted(found) => self.record_drift(found),
                     ToolFailure::Call(_) | ToolFailure::OutcomeUnknown => {}
                 }
-                self.tool_refused(walking, code)
+                self.fail_tool_call(walking, code)
             }
         }
     }
 
     /// Records the drift of the active tool, and quarantines its server if its definition requires that.
-    fn tool_drifted(&mut self, found: Option<ToolPin>) {
+    fn record_drift(&mut self, found: Option<ToolPin>) {
         let call = self.agent.as_mut().and_then(|agent| agent.under_way.as_mut());
         let Some((call, bound)) = call.and_then(|call| call.tool.map(|bound| (call, bound))) else { return };
         let Some((server, pinned)) = bound.server.as_ref().zip(pin(bound)) else { return };
@@ -307,51 +307,51 @@ impl<'a> Run<'a> {
     }
 
     /// Validates a result and passes it to guardrails and hooks.
-    pub(super) fn tool_answered(&mut self, walking: Walking<'a>, given: Value) -> Turn {
-        match self.result_verdict(walking, &given, Resume::ToolAnswered) {
-            Ok(Ok(())) => self.pass_with(given, Then::ToolGave(walking)),
-            Ok(Err(code)) => self.tool_refused(walking, code),
+    pub(super) fn intercept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> Turn {
+        match self.check_result(walking, &given, Resume::ToolAnswered) {
+            Ok(Ok(())) => self.intercept_value(given, Continuation::ToolGave(walking)),
+            Ok(Err(code)) => self.fail_tool_call(walking, code),
             Err(turn) => turn,
         }
     }
 
     /// Handles a result after guardrails and hooks.
-    pub(super) fn tool_gave(&mut self, walking: Walking<'a>, given: Value) -> Turn {
+    pub(super) fn accept_tool_result(&mut self, walking: ActiveStep<'a>, given: Value) -> Turn {
         // A hook may have made the result invalid, so it is checked again.
-        match self.result_verdict(walking, &given, Resume::ToolGave) {
-            Ok(checked) => self.tool_told(walking, checked.map(|()| given)),
+        match self.check_result(walking, &given, Resume::ToolGave) {
+            Ok(checked) => self.report_tool_result(walking, checked.map(|()| given)),
             Err(turn) => turn,
         }
     }
 
     /// Checks a result against the active tool's output schema; the error is the code for the model.
-    fn result_verdict(
+    fn check_result(
         &mut self,
-        walking: Walking<'a>,
+        walking: ActiveStep<'a>,
         given: &Value,
         resume: fn(Value) -> Resume,
     ) -> Result<Result<(), &'static str>, Turn> {
         let Some(tool) = self.under_way().and_then(|call| call.tool) else { return Ok(Err(RESULT_INVALID)) };
-        let verdict = self.schema_verdict(walking, tool.tool.output(), (given.clone(), resume))?;
+        let verdict = self.check_schema(walking, tool.tool.output(), (given.clone(), resume))?;
         Ok(verdict.map_err(|rejection| rejection.code(RESULT_INVALID)))
     }
 
     /// Reports a failed call to the model.
-    pub(super) fn tool_refused(&mut self, walking: Walking<'a>, code: &'static str) -> Turn {
-        self.tool_told(walking, Err(code))
+    pub(super) fn fail_tool_call(&mut self, walking: ActiveStep<'a>, code: &'static str) -> Turn {
+        self.report_tool_result(walking, Err(code))
     }
 
-    fn tool_told(&mut self, walking: Walking<'a>, result: Result<Value, &'static str>) -> Turn {
-        match self.tool_said(walking.step, result) {
-            Ok(()) => self.agent_works(walking),
+    fn report_tool_result(&mut self, walking: ActiveStep<'a>, result: Result<Value, &'static str>) -> Turn {
+        match self.send_tool_result(walking.step, result) {
+            Ok(()) => self.run_pending_calls(walking),
             Err(failure) => self.go_on(walking.step, walking.began, Err(failure)),
         }
     }
 
     /// Handles a failure inside a call: catchable ones are reported to the model, all others end the run.
-    pub(super) fn tool_failed(&mut self, walking: Walking<'a>, failure: StepFailure) -> Turn {
+    pub(super) fn on_tool_failure(&mut self, walking: ActiveStep<'a>, failure: StepFailure) -> Turn {
         match failure {
-            StepFailure::Failed(_) => self.tool_refused(walking, "tool_failed"),
+            StepFailure::Failed(_) => self.fail_tool_call(walking, "tool_failed"),
             StepFailure::Denied | StepFailure::RefusedByContract | StepFailure::Stopped(_) | StepFailure::NoRoom => {
                 self.go_on(walking.step, walking.began, Err(failure))
             }
@@ -359,15 +359,15 @@ impl<'a> Run<'a> {
     }
 
     /// Sends the result of a call to the model, and records it.
-    fn tool_said(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
+    fn send_tool_result(&mut self, step: &Step, result: Result<Value, &'static str>) -> Result<(), StepFailure> {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return Ok(()) };
         let content = match &result {
             Ok(Value::String(text)) => text.clone(),
             Ok(given) => given.to_string(),
             Err(code) => json!({ "error": code }).to_string(),
         };
-        self.allowance.take_for(&Value::String(content.clone()))?;
-        self.keep_tool_call(step, &call, &result);
+        self.allowance.charge(&Value::String(content.clone()))?;
+        self.record_tool_call(step, &call, &result);
         if let Some(agent) = &mut self.agent {
             let answers = Some(call.id);
             agent.messages.push(Message { answers, ..Message::of(MessageRole::Tool, content) });
@@ -376,23 +376,23 @@ impl<'a> Run<'a> {
     }
 
     /// Records the call at which the run was interrupted.
-    pub(super) fn leave_agent(&mut self, step: &Step) {
+    pub(super) fn record_interrupted_call(&mut self, step: &Step) {
         let Some(call) = self.agent.as_mut().and_then(|agent| agent.under_way.take()) else { return };
-        self.keep_tool_call(step, &call, &Err("not_waited_for"));
+        self.record_tool_call(step, &call, &Err("not_waited_for"));
     }
 
     /// Records that an answer exceeded the limit of calls. The excess calls are dropped from the conversation.
-    fn keep_calls_beyond(&mut self, step: &Step, beyond: usize) {
+    fn record_excess_calls(&mut self, step: &Step, beyond: usize) {
         let body = Map::from_iter([
             ("step_id".to_owned(), json!(step.id)),
             ("result".to_owned(), json!("tool_calls_exceeded")),
             ("calls".to_owned(), json!(beyond)),
         ]);
-        self.keep_document("tool_call", "tool-call.json", body);
+        self.record_evidence("tool_call", "tool-call.json", body);
     }
 
     /// Records a call and its result: codes and lengths, with the texts as erasable payload.
-    fn keep_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
+    fn record_tool_call(&mut self, step: &Step, call: &UnderWay<'_>, result: &Result<Value, &'static str>) {
         let number = self.tool_calls;
         let latency = super::span(call.at, self.outside.clock.now());
         let texts = json!({ "arguments": call.arguments, "result": result.as_ref().ok() });
@@ -413,9 +413,9 @@ impl<'a> Run<'a> {
             body.insert("found".to_owned(), json!(drift.found.as_ref().map(ToolPin::as_str)));
         }
         if let (Ok(given), Some(reference)) = (result, reference) {
-            self.note_tool(&format!("{reference}#call-{number}"), given);
+            self.record_tool_result(&format!("{reference}#call-{number}"), given);
         }
-        self.keep_words("tool_call", "tool-call.json", (body, payload));
+        self.record_evidence_with_payload("tool_call", "tool-call.json", (body, payload));
     }
 }
 
@@ -435,7 +435,7 @@ fn arguments(text: &str) -> Option<Map<String, Value>> {
 fn refusal(
     tool: Option<&BoundTool>,
     arguments: Option<&Map<String, Value>>,
-    verdict: SchemaVerdict,
+    verdict: SchemaResult,
 ) -> Option<&'static str> {
     let Some(tool) = tool else { return Some("tool_unknown") };
     if arguments.is_none() {
@@ -447,7 +447,7 @@ fn refusal(
     verdict.err().map(|rejection| rejection.code(ARGUMENTS_INVALID))
 }
 
-fn http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {
+fn build_http_call(http: &HttpBinding, said: Map<String, Value>, call_id: String, time: std::time::Duration) -> OutwardCall {
     OutwardCall {
         address: http.address.clone(),
         path: http.path.clone(),
@@ -469,9 +469,9 @@ fn pin(bound: &BoundTool) -> Option<ToolPin> {
     }
 }
 
-fn mcp_call(
+fn build_mcp_call(
     (bound, binding): (&BoundTool, &McpBinding),
-    (server, way): (&BoundServer, &McpWay),
+    (server, way): (&BoundServer, &McpConnection),
     said: Map<String, Value>,
     call_id: String,
 ) -> McpCall {
@@ -479,7 +479,7 @@ fn mcp_call(
     let bearer = binding.secret.clone().or_else(|| way.bearer.clone());
     McpCall {
         server: (server.asset, server.reference.clone()),
-        way: McpWay { bearer, time: way.time.min(tool.time), ..way.clone() },
+        way: McpConnection { bearer, time: way.time.min(tool.time), ..way.clone() },
         hosts: binding.hosts.clone(),
         tool: tool.name.clone(),
         said,

@@ -1,12 +1,12 @@
 //! Model requests and the validation of their responses.
 
-use super::{Known, Reached, Run, SchemaVerdict, StepFailure, retrieve::as_message, scope::WithPrompt, span};
+use super::{Known, Reached, Run, SchemaResult, StepFailure, retrieve::as_message, scope::RenderedPromptScope, span};
 use crate::{
     asset::{content::embedded::SchemaRejection, kind::AssetKind, ports::ArtifactPath},
     evidence::EvidenceArtifact,
     execution::{
         Payload,
-        provider::{Completion, Conversation, Message, MessageRole, ProviderError, RoutePoint, ToolOffer},
+        provider::{Completion, Conversation, Message, MessageRole, ProviderError, RoutePoint, ToolDefinition},
         routing::{Answer, Attempt, Question, RefusedRoute, Wanted},
     },
     flow::{
@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use std::{sync::Arc, time::Duration};
 
 /// The inputs that form the conversation and are not prompt arguments.
-const CONVERSATION: [&str; 3] = ["prompt", "message", "messages"];
+const CONVERSATION_INPUTS: [&str; 3] = ["prompt", "message", "messages"];
 
 /// The state of a request until its response arrives.
 pub(super) struct Asked {
@@ -56,8 +56,8 @@ impl<'a> Run<'a> {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         }
         // Lineage is recorded first: a prompt that fails to render was still read.
-        self.note_call(step);
-        let system_prompt = self.prompt_of(step, inputs)?;
+        self.record_model_inputs(step);
+        let system_prompt = self.render_prompt(step, inputs)?;
         let mut messages = self.conversation(inputs)?;
         // Untrusted documents go into user messages, never into the instructions.
         if let Some(documents) = inputs.get("documents").and_then(as_message) {
@@ -72,13 +72,13 @@ impl<'a> Run<'a> {
         &mut self,
         step: &Step,
         (system_prompt, messages): (String, Vec<Message>),
-        tools: Vec<ToolOffer>,
+        tools: Vec<ToolDefinition>,
         transcribed: usize,
     ) -> Result<Reached, StepFailure> {
         let Some(policy) = &self.subject.plan.model_policy else {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         };
-        let routes = self.open_routes(step)?;
+        let routes = self.allowed_routes(step)?;
         let new_messages = messages.get(transcribed..).unwrap_or_default();
         let said = if self.keeps_transcript { Some(self.said(step, &system_prompt, new_messages)?) } else { None };
         // Text before a tool call is not part of the answer, and only the end shows which text was.
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
     }
 
     /// The embedding request of a step. Its text reaches no conversation, so the transcript omits it.
-    pub(super) fn vector_question(
+    pub(super) fn embedding_request(
         &mut self,
         step: &'a Step,
         inputs: &Map<String, Value>,
@@ -104,21 +104,21 @@ impl<'a> Run<'a> {
         if self.subject.plan.model_policy.is_none() {
             return Err(StepFailure::of("model_policy_missing", "the release binds no model policy"));
         }
-        self.note_reading(step);
+        self.record_inputs(step);
         let text = match inputs.get("text") {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
             None => return Err(StepFailure::of("reference_missing", "the step has no text")),
         };
-        let routes = self.open_routes(step)?;
+        let routes = self.allowed_routes(step)?;
         let asked = Asked { routes: routes.clone(), at: self.outside.clock.now(), said: None };
         let question = Question { wanted: Wanted::Vector(text), conversation: Arc::default(), routes, is_shown: false };
         Ok(Reached::Asks(Box::new(question), Box::new(asked)))
     }
 
     /// The allowed routes. Refused routes are recorded.
-    fn open_routes(&mut self, step: &Step) -> Result<Vec<RoutePoint>, StepFailure> {
-        self.note_refused_routes(step);
+    fn allowed_routes(&mut self, step: &Step) -> Result<Vec<RoutePoint>, StepFailure> {
+        self.record_refused_routes(step);
         let routes = self.subject.plan.routing.open.clone();
         if routes.is_empty() {
             return Err(StepFailure::of("no_compliant_route", "no route of the model policy is allowed"));
@@ -127,7 +127,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records the refused routes and their reasons, once per run.
-    fn note_refused_routes(&mut self, step: &Step) {
+    fn record_refused_routes(&mut self, step: &Step) {
         if std::mem::replace(&mut self.told_routes, true) {
             return;
         }
@@ -141,43 +141,43 @@ impl<'a> Run<'a> {
             body.insert("residency".to_owned(), json!(route.residency));
             let reasons: Vec<&str> = reasons.iter().map(|reason| reason.code()).collect();
             body.insert("reasons".to_owned(), json!(reasons));
-            self.keep_document("route_refused", "route-refused.json", body);
+            self.record_evidence("route_refused", "route-refused.json", body);
         }
     }
 
     /// The value of a step whose request was answered.
-    pub(super) fn take_answer(
+    pub(super) fn accept_response(
         &mut self,
         step: &Step,
         asked: Asked,
-        (answer, verdict): (Answer, Option<SchemaVerdict>),
+        (answer, verdict): (Answer, Option<SchemaResult>),
     ) -> Result<Value, StepFailure> {
         let completion = self.heard(step, asked, answer)?;
         if matches!(step.kind, StepKind::Embedding { .. }) {
             let vector = Value::from(completion.vector);
-            self.allowance.take_for(&vector)?;
+            self.allowance.charge(&vector)?;
             return Ok(vector);
         }
-        self.answer_of(step, completion, verdict)
+        self.validate_answer(step, completion, verdict)
     }
 
     /// Records a response, and returns the completion.
     pub(super) fn heard(&mut self, step: &Step, asked: Asked, answer: Answer) -> Result<Completion, StepFailure> {
         let Answer { attempts, was_told: _, completion: answer } = answer;
-        self.keep_call(step, &asked, &attempts, answer.as_ref().ok());
+        self.record_call(step, &asked, &attempts, answer.as_ref().ok());
         if let Some(mut said) = asked.said {
             let mut room = Ok(());
             if let Ok(completion) = &answer {
                 let text = Value::String(completion.text.clone());
                 said.insert("answer_bytes".to_owned(), json!(completion.text.len()));
-                room = self.allowance.take_for(&text);
+                room = self.allowance.charge(&text);
                 // An answer that exceeds the budget ends the run; the transcript then holds only its length.
                 if room.is_ok() {
                     said.insert("answer".to_owned(), text);
                 }
                 if room.is_ok() && !completion.tool_calls.is_empty() {
                     let calls = json!(completion.tool_calls);
-                    room = self.allowance.take_for(&calls);
+                    room = self.allowance.charge(&calls);
                     said.insert("tool_calls".to_owned(), calls);
                 }
             }
@@ -188,16 +188,16 @@ impl<'a> Run<'a> {
     }
 
     /// The bound prompt, if the step uses it. Its schema does not apply to a step with its own prompt.
-    pub(super) fn prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
-        self.subject.plan.prompt.as_ref().filter(|_| asks_for_bound_prompt(step.inputs.get("prompt")))
+    pub(super) fn bound_prompt_for(&self, step: &Step) -> Option<&'a ComposedPrompt> {
+        self.subject.plan.prompt.as_ref().filter(|_| uses_bound_prompt(step.inputs.get("prompt")))
     }
 
     /// Validates the text of an answer, with the result of the schema check if it is already known.
-    pub(super) fn answer_of(
+    pub(super) fn validate_answer(
         &mut self,
         step: &Step,
         completion: Completion,
-        verdict: Option<SchemaVerdict>,
+        verdict: Option<SchemaResult>,
     ) -> Result<Value, StepFailure> {
         if !completion.tool_calls.is_empty() && self.agent.is_none() {
             let message = "the model requested tool calls but was offered no tools";
@@ -205,8 +205,8 @@ impl<'a> Run<'a> {
         }
         // Text before the tool calls is not the answer, so it is not checked.
         let is_last = completion.tool_calls.is_empty();
-        let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_answer(&completion.text)).err();
-        if is_last && let Some(rejection) = self.prompt_for(step).and_then(check) {
+        let check = |prompt: &ComposedPrompt| verdict.unwrap_or_else(|| prompt.check_response(&completion.text)).err();
+        if is_last && let Some(rejection) = self.bound_prompt_for(step).and_then(check) {
             let message = match rejection {
                 SchemaRejection::Mismatch => "the answer does not satisfy the prompt's schema",
                 SchemaRejection::BudgetExceeded => "the answer is too large to be checked against the prompt's schema",
@@ -215,36 +215,36 @@ impl<'a> Run<'a> {
         }
         // The length of a response is untrusted.
         let (answer, metadata) = (Value::String(completion.text), Value::Object(completion.metadata));
-        self.allowance.take_for(&answer)?;
-        self.allowance.take_for(&metadata)?;
+        self.allowance.charge(&answer)?;
+        self.allowance.charge(&metadata)?;
         self.metadata.insert(step.id.clone(), metadata);
         Ok(answer)
     }
 
     /// Records a request whose response is no longer awaited.
-    pub(super) fn keep_unanswered(&mut self, step: &Step, asked: Asked) {
-        self.keep_call(step, &asked, &[], None);
+    pub(super) fn record_unanswered(&mut self, step: &Step, asked: Asked) {
+        self.record_call(step, &asked, &[], None);
         self.transcript.extend(asked.said.map(Value::Object));
     }
 
     /// Renders the prompt. Arguments come from the step's inputs, else from the run's.
-    fn prompt_of(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
+    fn render_prompt(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<String, StepFailure> {
         let (plan, run_inputs) = (self.subject.plan, &*self.inputs);
         let template = step.inputs.get("prompt");
-        let bound = asks_for_bound_prompt(template);
+        let bound = uses_bound_prompt(template);
         let rendered = match &plan.prompt {
             Some(prompt) if bound => {
                 let mut arguments = run_inputs.clone();
-                let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION.contains(&name.as_str()));
+                let step_inputs = inputs.iter().filter(|(name, _)| !CONVERSATION_INPUTS.contains(&name.as_str()));
                 arguments.extend(step_inputs.map(|(name, value)| (name.clone(), value.clone())));
-                prompt.render(&arguments).map_err(StepFailure::of_prompt)?
+                prompt.render(&arguments).map_err(StepFailure::from_prompt)?
             }
             None if bound => return Err(StepFailure::of("prompt_missing", "the release binds no prompt")),
             Some(_) | None => String::new(),
         };
         let Some(template) = template else { return Ok(rendered) };
         let known = Known { plan, inputs: run_inputs, outputs: &self.outputs, own: None };
-        let scope = WithPrompt { known, prompt: Value::String(rendered) };
+        let scope = RenderedPromptScope { known, prompt: Value::String(rendered) };
         let value = template.resolve(&scope, &mut self.allowance)?;
         Ok(match value {
             Value::String(text) => text,
@@ -288,7 +288,7 @@ impl<'a> Run<'a> {
             .map(|message| json!({ "role": message.role.as_str(), "content": message.content }))
             .collect();
         let entry = json!({ "step_id": step.id, "system_prompt": system_prompt, "messages": messages });
-        self.allowance.take_for(&entry)?;
+        self.allowance.charge(&entry)?;
         match entry {
             Value::Object(entry) => Ok(entry),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Ok(Map::new()),
@@ -297,7 +297,7 @@ impl<'a> Run<'a> {
 
     /// Records a call: route, counts and codes, never texts. The recorded route is the one that answered, else the last
     /// attempt's, else the first.
-    fn keep_call(&mut self, step: &Step, asked: &Asked, attempts: &[Attempt], completion: Option<&Completion>) {
+    fn record_call(&mut self, step: &Step, asked: &Asked, attempts: &[Attempt], completion: Option<&Completion>) {
         let now = self.outside.clock.now();
         let last = attempts.last().map_or(0, |attempt| attempt.route);
         let mut body = Map::new();
@@ -326,25 +326,25 @@ impl<'a> Run<'a> {
             summaries.push(json!({ "route_id": route_id, "result": "not_waited_for" }));
         }
         body.insert("attempts".to_owned(), Value::Array(summaries));
-        self.keep_document("provider_call", "provider-call.json", body);
+        self.record_evidence("provider_call", "provider-call.json", body);
     }
 
     /// Records an evidence artifact of codes and counts.
-    pub(super) fn keep_document(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
-        self.keep_artifact(kind, file, (body, None));
+    pub(super) fn record_evidence(&mut self, kind: &'static str, file: &'static str, body: Map<String, Value>) {
+        self.push_artifact(kind, file, (body, None));
     }
 
     /// Records an evidence artifact with an erasable payload.
-    pub(super) fn keep_words(
+    pub(super) fn record_evidence_with_payload(
         &mut self,
         kind: &'static str,
         file: &'static str,
         (body, words): (Map<String, Value>, Payload),
     ) {
-        self.keep_artifact(kind, file, (body, Some(words)));
+        self.push_artifact(kind, file, (body, Some(words)));
     }
 
-    fn keep_artifact(
+    fn push_artifact(
         &mut self,
         kind: &'static str,
         file: &'static str,
@@ -373,7 +373,7 @@ pub(super) fn micros(time: Duration) -> u64 {
 }
 
 /// Whether a call uses the bound prompt; it does when it has no prompt of its own.
-pub(super) fn asks_for_bound_prompt(template: Option<&Template>) -> bool {
+pub(super) fn uses_bound_prompt(template: Option<&Template>) -> bool {
     let is_bound = |reference: &Reference| matches!(reference, Reference::Release { role: AssetKind::PromptTemplate });
     template.is_none_or(|template| template.references().into_iter().any(is_bound))
 }

@@ -3,8 +3,8 @@
 use super::{
     Run, Turn,
     call::Asked,
-    passage::Walking,
-    turn::{Awaits, Waiting},
+    passage::ActiveStep,
+    turn::{AwaitedResponse, Waiting},
 };
 use crate::{
     asset::content::embedded::{EmbeddedSchema, SchemaRejection},
@@ -14,7 +14,7 @@ use crate::{
 use serde_json::Value;
 
 /// The result of a schema check.
-pub(super) type SchemaVerdict = Result<(), SchemaRejection>;
+pub(super) type SchemaResult = Result<(), SchemaRejection>;
 
 /// A schema check that is too long for a serving thread.
 #[derive(Clone, Debug)]
@@ -60,12 +60,12 @@ pub(super) enum Resume {
 impl<'a> Run<'a> {
     /// Checks a value, or takes the result of the offloaded check. The error is the effect that requests an offloaded
     /// check.
-    pub(super) fn schema_verdict(
+    pub(super) fn check_schema(
         &mut self,
-        Walking { step, began }: Walking<'a>,
+        ActiveStep { step, began }: ActiveStep<'a>,
         schema: Option<&EmbeddedSchema>,
         (value, resume): (Value, impl FnOnce(Value) -> Resume),
-    ) -> Result<SchemaVerdict, Turn> {
+    ) -> Result<SchemaResult, Turn> {
         if let Some(verdict) = self.verdict.take() {
             return Ok(verdict);
         }
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
             return Ok(schema.check(&value));
         }
         let check = SchemaCheck { schema: schema.clone(), checked: Checked::Value(value.clone()) };
-        self.waiting = Some(Waiting { step, began, awaits: Awaits::Check(Box::new(resume(value))) });
+        self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Check(Box::new(resume(value))) });
         Err(Turn::CheckSchema(Box::new(check)))
     }
 
@@ -84,26 +84,26 @@ impl<'a> Run<'a> {
         if !matches!(step.kind, StepKind::LlmCall { .. } | StepKind::Agent { .. }) {
             return None;
         }
-        let schema = self.prompt_for(step)?.answer_schema()?;
+        let schema = self.bound_prompt_for(step)?.answer_schema()?;
         let check = || SchemaCheck { schema: schema.clone(), checked: Checked::Text(completion.text.clone()) };
         (!schema.is_brief_text(&completion.text)).then(check)
     }
 
     /// Resumes with the result of an offloaded check. A result without a request has no effect.
-    pub fn schema_checked(&mut self, verdict: Result<(), SchemaRejection>) -> Turn {
+    pub fn on_schema_check(&mut self, verdict: Result<(), SchemaRejection>) -> Turn {
         let Some(Waiting { step, began, awaits }) = self.waiting.take() else { return Turn::Ended };
-        let Awaits::Check(resume) = awaits else { return Turn::Ended };
-        let walking = Walking { step, began };
+        let AwaitedResponse::Check(resume) = awaits else { return Turn::Ended };
+        let walking = ActiveStep { step, began };
         self.verdict = Some(verdict);
         match *resume {
             Resume::Answered(asked, answer) => {
-                self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
+                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) });
                 self.answered(answer)
             }
-            Resume::Works => self.agent_works(walking),
+            Resume::Works => self.run_pending_calls(walking),
             Resume::UseTool(arguments) => self.use_tool(walking, arguments),
-            Resume::ToolAnswered(given) => self.tool_answered(walking, given),
-            Resume::ToolGave(given) => self.tool_gave(walking, given),
+            Resume::ToolAnswered(given) => self.intercept_tool_result(walking, given),
+            Resume::ToolGave(given) => self.accept_tool_result(walking, given),
         }
     }
 }

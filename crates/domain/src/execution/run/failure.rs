@@ -2,7 +2,7 @@
 
 use crate::{
     execution::RunError,
-    flow::{allowance::Exhausted, reference::Unresolvable},
+    flow::{allowance::Exhausted, reference::ResolveError},
     knowledge::contract::ContractDecision,
     prompt::PromptRefusal,
 };
@@ -27,18 +27,18 @@ impl From<Exhausted> for StepFailure {
     }
 }
 
-impl From<Unresolvable> for StepFailure {
-    fn from(refusal: Unresolvable) -> Self {
+impl From<ResolveError> for StepFailure {
+    fn from(refusal: ResolveError) -> Self {
         match refusal {
-            Unresolvable::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
-            Unresolvable::TooLarge(_) => Self::NoRoom,
+            ResolveError::Missing(_) => Self::of("reference_missing", "a value that a step refers to does not exist"),
+            ResolveError::TooLarge(_) => Self::NoRoom,
         }
     }
 }
 
 impl RunError {
     /// The error of an exhausted value budget.
-    pub(super) fn no_room() -> Self {
+    pub(super) fn value_too_large() -> Self {
         Self::new("value_too_large", "the values of the run exceed its memory limit")
     }
 }
@@ -48,7 +48,7 @@ impl StepFailure {
         Self::Failed(RunError::new(code, message))
     }
 
-    pub(super) fn of_prompt(refusal: PromptRefusal) -> Self {
+    pub(super) fn from_prompt(refusal: PromptRefusal) -> Self {
         let offset = refusal.offset().and_then(|offset| u32::try_from(offset).ok());
         Self::Failed(RunError { offset, ..RunError::new(refusal.code(), &refusal.to_string()) })
     }

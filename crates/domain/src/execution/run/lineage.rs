@@ -1,6 +1,6 @@
 //! Records the lineage of a run's steps as they read their inputs.
 
-use super::{Run, call::asks_for_bound_prompt};
+use super::{Run, call::uses_bound_prompt};
 use crate::{
     asset::kind::AssetKind,
     evidence::lineage::{ActionClass, InfluenceRole, LineageItem, Origin, UntrustedReason},
@@ -10,7 +10,7 @@ use crate::{
         reference::{Reference, Template},
     },
     knowledge::retrieval::RetrievedChunk,
-    memory::KeptTurn,
+    memory::StoredTurn,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 /// The maximum number of lineage items per run. No realistic flow reaches it.
 pub(super) const MAX_LINEAGE: usize = 1_000;
 /// The reference of the item that marks a truncated lineage.
-const TRUNCATED: &str = "lineage_truncated";
+const TRUNCATED_REFERENCE: &str = "lineage_truncated";
 
 /// An item that a step reads.
 struct Read {
@@ -48,7 +48,7 @@ impl Read {
         Self {
             origin: Origin::System,
             influence_role: InfluenceRole::Evidence,
-            reference: TRUNCATED.to_owned(),
+            reference: TRUNCATED_REFERENCE.to_owned(),
             digest: [0; 32],
             size_bytes: 0,
             untrusted: None,
@@ -58,37 +58,37 @@ impl Read {
 
 impl Run<'_> {
     /// Records the inputs of a step that decides.
-    pub(super) fn note_reading(&mut self, step: &Step) {
+    pub(super) fn record_inputs(&mut self, step: &Step) {
         let mut read = vec![self.sent()];
-        read.extend(self.outputs_read(step));
+        read.extend(self.referenced_outputs(step));
         self.note(ActionClass::Read, read);
     }
 
     /// Records the inputs of a model call: the prompt with its includes, the step's own template text, the run's
     /// inputs, and referenced step outputs. The run's inputs serve as prompt arguments and conversation where the step
     /// names no others.
-    pub(super) fn note_call(&mut self, step: &Step) {
+    pub(super) fn record_model_inputs(&mut self, step: &Step) {
         let plan = self.subject.plan;
         let template = step.inputs.get("prompt");
         let mut read = Vec::new();
-        if asks_for_bound_prompt(template) {
+        if uses_bound_prompt(template) {
             let bound = plan.bound(AssetKind::PromptTemplate).and_then(|asset| asset.source.as_ref());
             let sources = bound.into_iter().chain(&plan.included);
             read.extend(sources.map(|source| Read::version(Origin::PromptTemplate, source, source.reference.clone())));
         }
-        let own_words = template.is_some_and(Template::has_words);
+        let own_words = template.is_some_and(Template::has_literals);
         let flow = plan.bound(AssetKind::OrchestrationFlow).and_then(|asset| asset.source.as_ref());
         if let (true, Some(flow)) = (own_words, flow) {
             let reference = format!("{}#steps.{}", flow.reference, step.id);
             read.push(Read::version(Origin::System, flow, reference));
         }
         read.push(self.sent());
-        read.extend(self.outputs_read(step));
+        read.extend(self.referenced_outputs(step));
         self.note(ActionClass::Generate, read);
     }
 
     /// Records the chunks that a step retrieved. They are untrusted.
-    pub(super) fn note_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
+    pub(super) fn record_documents(&mut self, knowledge_base: &str, chunks: &[RetrievedChunk]) {
         let read = |chunk: &RetrievedChunk| Read {
             origin: Origin::KnowledgeBase,
             influence_role: InfluenceRole::Evidence,
@@ -101,8 +101,8 @@ impl Run<'_> {
     }
 
     /// Records the earlier turns of a conversation. Each holds a person's message and a model's answer.
-    pub(super) fn note_memory(&mut self, memory: &str, turns: &[KeptTurn]) {
-        let read = |turn: &KeptTurn| Read {
+    pub(super) fn record_history(&mut self, memory: &str, turns: &[StoredTurn]) {
+        let read = |turn: &StoredTurn| Read {
             origin: Origin::Memory,
             influence_role: InfluenceRole::Input,
             reference: format!("{memory}#{}", turn.execution_id),
@@ -114,7 +114,7 @@ impl Run<'_> {
     }
 
     /// Records a tool result. Tool servers are untrusted.
-    pub(super) fn note_tool(&mut self, reference: &str, given: &Value) {
+    pub(super) fn record_tool_result(&mut self, reference: &str, given: &Value) {
         let body = given.to_string();
         let size_bytes = length(body.len());
         let read = Read {
@@ -141,12 +141,12 @@ impl Run<'_> {
     }
 
     /// Records the parts of an answer other than model output, which is the answer itself.
-    pub(super) fn note_return(&mut self, output: &Template) {
+    pub(super) fn record_return(&mut self, output: &Template) {
         let references = output.references();
         let reads_inputs = references.iter().any(|reference| matches!(reference, Reference::Trigger { .. }));
         let mut read: Vec<Read> = reads_inputs.then(|| self.sent()).into_iter().collect();
         let step_ids: BTreeSet<&str> = references.into_iter().filter_map(step_of).collect();
-        let outputs = step_ids.into_iter().filter_map(|id| self.output_read(id));
+        let outputs = step_ids.into_iter().filter_map(|id| self.referenced_output(id));
         read.extend(outputs.filter(|read| read.untrusted != Some(UntrustedReason::ModelOutput)));
         self.note(ActionClass::Write, read);
     }
@@ -171,13 +171,13 @@ impl Run<'_> {
     }
 
     /// The referenced outputs of earlier steps, without duplicates.
-    fn outputs_read(&self, step: &Step) -> Vec<Read> {
+    fn referenced_outputs(&self, step: &Step) -> Vec<Read> {
         let step_ids: BTreeSet<&str> =
             step.inputs.values().flat_map(|template| template.references()).filter_map(step_of).collect();
-        step_ids.into_iter().filter_map(|id| self.output_read(id)).collect()
+        step_ids.into_iter().filter_map(|id| self.referenced_output(id)).collect()
     }
 
-    fn output_read(&self, id: &str) -> Option<Read> {
+    fn referenced_output(&self, id: &str) -> Option<Read> {
         let body = self.outputs.get(id)?.to_string();
         let untrusted = self.doubts.get(id).copied();
         let origin = match untrusted {

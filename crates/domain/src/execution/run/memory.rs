@@ -8,12 +8,12 @@ use crate::{
     execution::{
         Status, digest_text,
         provider::{Message, MessageRole},
-        retrieval::{BoundKnowledge, told},
+        retrieval::{BoundKnowledgeBase, told},
     },
     id::ExecutionId,
     knowledge::contract::ContractDecision,
     memory::{
-        BoundMemory, MAX_TURN_BYTES, MemoryPlace, OfferedTurn, PersonalData, Recalled, WritePolicy, Writeback, said,
+        BoundMemory, MAX_TURN_BYTES, MemoryPlace, CandidateTurn, PersonalData, RecalledTurns, WritePolicy, Writeback, said,
     },
     redaction::{Redaction, Redactor},
 };
@@ -22,20 +22,20 @@ use uuid::Uuid;
 
 /// The conversation history for a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Recollection {
+pub enum History {
     /// The history, with the decision of each bound knowledge base's contract in binding order. If a contract forbids
     /// replay, the history has no turns.
-    Read(Vec<ContractDecision>, Recalled),
+    Read(Vec<ContractDecision>, RecalledTurns),
     /// The history for a run that resumes from stored answers. The previous worker read the history before it knew of
     /// later erasures. After a recent erasure the run therefore stores no turn.
-    ReadAgain(Vec<ContractDecision>, Recalled),
+    ReadAgain(Vec<ContractDecision>, RecalledTurns),
     /// The history is unavailable. The run continues without it, and stores no turn.
     Unavailable,
 }
 
 /// The conversation state of a run.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Conversing {
+pub(super) enum ConversationState {
     /// The run has no conversation, or no memory.
     #[default]
     No,
@@ -59,7 +59,7 @@ pub(super) enum Writing {
     Never,
 }
 
-impl Conversing {
+impl ConversationState {
     pub(super) fn earlier(&self) -> &[Message] {
         match self {
             Self::Knows { earlier, .. } => earlier,
@@ -71,29 +71,29 @@ impl Conversing {
 impl<'a> Run<'a> {
     /// Enables the conversation if the release binds memory; otherwise it has no effect.
     #[must_use]
-    pub fn in_conversation(mut self) -> Self {
+    pub fn with_conversation(mut self) -> Self {
         if self.subject.plan.memory.is_some() {
-            self.conversing = Conversing::Wants;
+            self.conversing = ConversationState::Wants;
         }
         self
     }
 
     /// Resumes with the conversation history. A history without a request has no effect.
-    pub fn recalled(&mut self, recollection: Recollection) -> Turn {
-        let (Conversing::Wants, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
+    pub fn recalled(&mut self, recollection: History) -> Turn {
+        let (ConversationState::Wants, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return Turn::Ended;
         };
         let mut body = about(memory, "replay");
         self.conversing = match recollection {
-            Recollection::Unavailable => {
+            History::Unavailable => {
                 body.insert("decision".to_owned(), json!("unavailable"));
-                Conversing::No
+                ConversationState::No
             }
-            Recollection::Read(decisions, recalled) => {
+            History::Read(decisions, recalled) => {
                 let writing = Writing::Unless(recalled.erasure);
                 self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
-            Recollection::ReadAgain(decisions, recalled) => {
+            History::ReadAgain(decisions, recalled) => {
                 let writing = match recalled.erasure {
                     None => Writing::Unless(None),
                     Some(_) => {
@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
                 self.knows(&mut body, (&memory.slug, &decisions), recalled, writing)
             }
         };
-        self.keep_document("memory", "memory.json", body);
+        self.record_evidence("memory", "memory.json", body);
         self.begin()
     }
 
@@ -113,34 +113,34 @@ impl<'a> Run<'a> {
         &mut self,
         body: &mut Map<String, Value>,
         (slug, decisions): (&str, &[ContractDecision]),
-        recalled: Recalled,
+        recalled: RecalledTurns,
         writing: Writing,
-    ) -> Conversing {
+    ) -> ConversationState {
         let bytes: usize = recalled.turns.iter().map(|turn| turn.said.len() + turn.answered.len()).sum();
         let digests: Vec<String> = recalled.turns.iter().map(|turn| digest_text(&turn.digest)).collect();
         body.extend(decided(&self.subject.plan.knowledge, decisions));
         body.insert("turns".to_owned(), json!(recalled.turns.len()));
         body.insert("size_bytes".to_owned(), json!(bytes));
         body.insert("digests".to_owned(), json!(digests));
-        self.note_memory(slug, &recalled.turns);
+        self.record_history(slug, &recalled.turns);
         let mut earlier = Vec::new();
         for turn in recalled.turns {
             earlier.push(Message::of(MessageRole::User, turn.said));
             earlier.push(Message::of(MessageRole::Assistant, turn.answered));
         }
-        Conversing::Knows { earlier, writing }
+        ConversationState::Knows { earlier, writing }
     }
 
     /// The turn to store if the run succeeds, with the message as guardrails and hooks left it. The answer is set after
     /// all obligations are fulfilled.
-    pub(super) fn to_remember(&self) -> Option<OfferedTurn> {
-        let (Conversing::Knows { writing, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
+    pub(super) fn offered_turn(&self) -> Option<CandidateTurn> {
+        let (ConversationState::Knows { writing, .. }, Some(memory)) = (&self.conversing, &self.subject.plan.memory) else {
             return None;
         };
         match (memory.remembering.write_policy, *writing) {
             (WritePolicy::Off, _) | (WritePolicy::Auto, Writing::Never) => None,
             (WritePolicy::Auto, Writing::Unless(erasure)) => {
-                Some(OfferedTurn { memory: memory.clone(), erasure, said: said(&self.inputs), answered: String::new() })
+                Some(CandidateTurn { memory: memory.clone(), erasure, said: said(&self.inputs), answered: String::new() })
             }
         }
     }
@@ -166,7 +166,7 @@ impl Ended {
     pub fn remember(
         &mut self,
         (execution_id, place): (ExecutionId, MemoryPlace),
-        knowledge: &[BoundKnowledge],
+        knowledge: &[BoundKnowledgeBase],
         decisions: Option<&[ContractDecision]>,
         outside: Outside<'_>,
     ) -> Option<Writeback> {
@@ -232,7 +232,7 @@ impl Verdict {
 
 /// Masks personal data, and decides whether the turn is offered. The size check comes first, to avoid scanning
 /// oversized text.
-fn judge(turn: &mut OfferedTurn, allowed: bool, outside: Outside<'_>) -> Verdict {
+fn judge(turn: &mut CandidateTurn, allowed: bool, outside: Outside<'_>) -> Verdict {
     if !allowed {
         return Verdict::Refused;
     }
@@ -269,7 +269,7 @@ fn masked(text: &str, redactor: &Redactor) -> Redaction {
 
 /// Whether every bound knowledge base has a decision, and all allow it.
 #[must_use]
-pub fn allows(knowledge: &[BoundKnowledge], decisions: &[ContractDecision]) -> bool {
+pub fn allows(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> bool {
     knowledge.len() == decisions.len() && decisions.iter().all(ContractDecision::is_allowed)
 }
 
@@ -283,7 +283,7 @@ fn about(memory: &BoundMemory, operation: &str) -> Map<String, Value> {
 }
 
 /// The evidence of the contract decisions.
-fn decided(knowledge: &[BoundKnowledge], decisions: &[ContractDecision]) -> Map<String, Value> {
+fn decided(knowledge: &[BoundKnowledgeBase], decisions: &[ContractDecision]) -> Map<String, Value> {
     let contracts: Vec<Value> = knowledge
         .iter()
         .zip(decisions)

@@ -7,19 +7,19 @@ use super::{
     Run, StepFailure, Turn,
     call::Asked,
     restate::{restated, stated},
-    retrieve::{texts_of, with_texts},
-    turn::{Awaits, Waiting},
+    retrieve::{guardrail_texts, with_texts},
+    turn::{AwaitedResponse, Waiting},
 };
 use crate::{
     execution::{
         RunError,
         outward::{Method, OutwardCall},
-        retrieval::Lookup,
+        retrieval::RetrievalQuery,
         routing::Question,
     },
     flow::Step,
     guardrail::{Looked, Looking, Stage, Verdict},
-    hook::{self, Applies, Decision, Event, Handler, Hook, HookAnswer, HookError},
+    hook::{self, Applicability, Decision, Event, Handler, Hook, HookResponse, HookError},
     policy::{CompiledPolicy, Obligation, PolicyDecision},
     time::Timestamp,
 };
@@ -27,11 +27,11 @@ use serde_json::{Map, Value, json};
 use std::{borrow::Cow, mem};
 
 /// An intercepted value.
-pub(super) struct Passage<'a> {
+pub(super) struct Interception<'a> {
     /// The subject of the event: a step, a tool, or the workload for the whole run.
     subject: String,
     value: Value,
-    then: Then<'a>,
+    then: Continuation<'a>,
     look: Look,
     /// The index of the next hook.
     next: usize,
@@ -51,34 +51,34 @@ enum Look {
 
 /// The step that is executing.
 #[derive(Clone, Copy)]
-pub(super) struct Walking<'a> {
+pub(super) struct ActiveStep<'a> {
     pub(super) step: &'a Step,
     pub(super) began: Timestamp,
 }
 
 /// The continuation after interception.
-pub(super) enum Then<'a> {
+pub(super) enum Continuation<'a> {
     /// Start the run with its inputs.
     Begin,
     /// Query documents.
-    LookUp(Walking<'a>, Box<Lookup>),
+    LookUp(ActiveStep<'a>, Box<RetrievalQuery>),
     /// Pass the documents, as retrieved, to a step.
-    Documents(Walking<'a>, Value),
+    Documents(ActiveStep<'a>, Value),
     /// Call a model.
-    Ask(Walking<'a>, Box<Question>, Box<Asked>),
+    Ask(ActiveStep<'a>, Box<Question>, Box<Asked>),
     /// Pass a model's answer to a step.
-    Answered(Walking<'a>),
+    Answered(ActiveStep<'a>),
     /// Call a tool.
-    UseTool(Walking<'a>),
+    UseTool(ActiveStep<'a>),
     /// Pass a tool's result to the model.
-    ToolGave(Walking<'a>),
+    ToolGave(ActiveStep<'a>),
     /// End the run with its answer.
     Return,
     /// End the run with an error.
     Fail(RunError),
 }
 
-impl Then<'_> {
+impl Continuation<'_> {
     const fn stage(&self) -> Option<Stage> {
         match self {
             Self::Begin => Some(Stage::Input),
@@ -104,7 +104,7 @@ impl Then<'_> {
         }
     }
 
-    const fn walking(&self) -> Option<Walking<'_>> {
+    const fn walking(&self) -> Option<ActiveStep<'_>> {
         match self {
             Self::LookUp(walking, _)
             | Self::Documents(walking, _)
@@ -130,19 +130,19 @@ impl Then<'_> {
 
 impl<'a> Run<'a> {
     /// Continues after all interceptors pass.
-    pub(super) fn pass(&mut self, then: Then<'a>) -> Turn {
-        self.pass_with(Value::Null, then)
+    pub(super) fn pass(&mut self, then: Continuation<'a>) -> Turn {
+        self.intercept_value(Value::Null, then)
     }
 
     /// The same with an explicit value.
-    pub(super) fn pass_with(&mut self, value: Value, then: Then<'a>) -> Turn {
+    pub(super) fn intercept_value(&mut self, value: Value, then: Continuation<'a>) -> Turn {
         let plan = self.subject.plan;
         // Most releases bind no interceptors, so the subject is computed only when needed.
         let is_free = plan.guardrails.is_empty() && plan.hooks.is_empty();
-        let subject = if is_free { String::new() } else { self.subject_of(&then) };
-        let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.look_at(stage));
+        let subject = if is_free { String::new() } else { self.event_subject(&then) };
+        let has_guardrails = then.stage().is_some_and(|stage| plan.guardrails.inspects(stage));
         let has_hooks = then.event().is_some_and(|event| plan.hooks.next(event, &subject, 0).is_some());
-        let mut passage = Passage {
+        let mut passage = Interception {
             subject,
             value,
             then,
@@ -153,32 +153,32 @@ impl<'a> Run<'a> {
             needs_person: false,
         };
         if !has_guardrails && !has_hooks {
-            return self.go_through(passage);
+            return self.continue_with(passage);
         }
-        if let Some(value) = self.value_of(&passage.then) {
+        if let Some(value) = self.interceptable_value(&passage.then) {
             passage.value = value;
         }
         self.proceed(passage)
     }
 
     /// The intercepted value, if the continuation derives it.
-    fn value_of(&self, then: &Then<'_>) -> Option<Value> {
+    fn interceptable_value(&self, then: &Continuation<'_>) -> Option<Value> {
         match then {
-            Then::Begin => Some(Value::Object(Map::clone(&self.inputs))),
-            Then::LookUp(_, lookup) => Some(json!(lookup.query)),
-            Then::Documents(_, documents) => Some(texts_of(documents)),
-            Then::Ask(_, question, _) => Some(stated(question)),
-            Then::Fail(error) => Some(json!({ "code": error.code })),
-            Then::Answered(_) | Then::UseTool(_) | Then::ToolGave(_) | Then::Return => None,
+            Continuation::Begin => Some(Value::Object(Map::clone(&self.inputs))),
+            Continuation::LookUp(_, lookup) => Some(json!(lookup.query)),
+            Continuation::Documents(_, documents) => Some(guardrail_texts(documents)),
+            Continuation::Ask(_, question, _) => Some(stated(question)),
+            Continuation::Fail(error) => Some(json!({ "code": error.code })),
+            Continuation::Answered(_) | Continuation::UseTool(_) | Continuation::ToolGave(_) | Continuation::Return => None,
         }
     }
 
-    fn subject_of(&self, then: &Then<'_>) -> String {
+    fn event_subject(&self, then: &Continuation<'_>) -> String {
         let failed = || self.ended.steps.last().map(|step| step.step_id.clone());
         let step = match then {
-            Then::Fail(_) => failed(),
-            Then::UseTool(_) | Then::ToolGave(_) => self.tool_under_way().map(str::to_owned),
-            Then::Begin | Then::Return | Then::LookUp(..) | Then::Documents(..) | Then::Ask(..) | Then::Answered(_) => {
+            Continuation::Fail(_) => failed(),
+            Continuation::UseTool(_) | Continuation::ToolGave(_) => self.active_tool_name().map(str::to_owned),
+            Continuation::Begin | Continuation::Return | Continuation::LookUp(..) | Continuation::Documents(..) | Continuation::Ask(..) | Continuation::Answered(_) => {
                 then.walking().map(|walking| walking.step.id.clone())
             }
         };
@@ -186,31 +186,31 @@ impl<'a> Run<'a> {
     }
 
     /// Runs guardrails and hooks until one needs an effect, one blocks the value, or all pass.
-    fn proceed(&mut self, mut passage: Passage<'a>) -> Turn {
+    fn proceed(&mut self, mut passage: Interception<'a>) -> Turn {
         let plan = self.subject.plan;
         loop {
             if let (Look::Due, Some(stage)) = (passage.look, passage.then.stage())
-                && plan.guardrails.look_at(stage)
+                && plan.guardrails.inspects(stage)
             {
                 let value = mem::take(&mut passage.value);
                 let (rails, room) = (std::sync::Arc::clone(&plan.guardrails), self.allowance.left());
                 let mut looking = Looking::at(rails, stage, value, self.looks_left, room);
-                if matches!(passage.then, Then::Return) {
+                if matches!(passage.then, Continuation::Return) {
                     looking = looking.with(Value::Object(mem::take(&mut self.metadata)));
                 }
                 self.passage = Some(passage);
                 return Turn::Look(Box::new(looking));
             }
             let next = passage.then.event().and_then(|event| plan.hooks.next(event, &passage.subject, passage.next));
-            let Some((place, hook)) = next else { return self.go_through(passage) };
+            let Some((place, hook)) = next else { return self.continue_with(passage) };
             passage.next = place.saturating_add(1);
-            let answer = match hook.applies(|condition| self.decide_about(condition, &passage)) {
-                Applies::No => continue,
-                Applies::Unknown => Err(HookError::Condition),
-                Applies::Yes => match &hook.handler {
-                    Handler::Policy(policy) => Ok(HookAnswer::of_policy(self.decide_about(policy, &passage))),
+            let answer = match hook.applies(|condition| self.evaluate_event_policy(condition, &passage)) {
+                Applicability::No => continue,
+                Applicability::Unknown => Err(HookError::Condition),
+                Applicability::Yes => match &hook.handler {
+                    Handler::Policy(policy) => Ok(HookResponse::from_policy(self.evaluate_event_policy(policy, &passage))),
                     Handler::Http(address) => {
-                        let call = self.hook_call(hook, address, &passage);
+                        let call = self.build_hook_call(hook, address, &passage);
                         passage.asked = Some(hook);
                         self.passage = Some(passage);
                         return Turn::Hook(Box::new(call));
@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
                     Handler::Unavailable => Err(HookError::Unavailable),
                 },
             };
-            if let Err(stopped) = self.take_hook(hook, answer, &mut passage) {
+            if let Err(stopped) = self.apply_hook_response(hook, answer, &mut passage) {
                 return self.stop(passage, stopped);
             }
         }
@@ -231,9 +231,9 @@ impl<'a> Run<'a> {
         let unavailable = || RunError::new("guardrail_unavailable", "a guardrail is unavailable and blocks the value");
         let Some(looked) = looked else { return self.stop(passage, StepFailure::Stopped(unavailable())) };
         self.looks_left = looked.left;
-        self.keep_look(&passage, &looked);
+        self.record_guardrail(&passage, &looked);
         if looked.asks_review {
-            self.ask_person(&mut passage);
+            self.require_approval(&mut passage);
         }
         match looked.verdict {
             Verdict::Passes => {}
@@ -244,10 +244,10 @@ impl<'a> Run<'a> {
             Verdict::Unavailable => return self.stop(passage, StepFailure::Stopped(unavailable())),
             Verdict::NoRoom => return self.stop(passage, StepFailure::NoRoom),
         }
-        if looked.is_changed && self.allowance.take_for(&looked.value).is_err() {
+        if looked.is_changed && self.allowance.charge(&looked.value).is_err() {
             return self.stop(passage, StepFailure::NoRoom);
         }
-        if let (Then::Return, Value::Object(metadata)) = (&passage.then, looked.beside) {
+        if let (Continuation::Return, Value::Object(metadata)) = (&passage.then, looked.beside) {
             self.metadata = metadata;
         }
         passage.is_changed |= looked.is_changed;
@@ -257,27 +257,27 @@ impl<'a> Run<'a> {
     }
 
     /// Resumes with the response of a hook. A response without a request has no effect.
-    pub fn hooked(&mut self, answer: Result<HookAnswer, HookError>) -> Turn {
+    pub fn hooked(&mut self, answer: Result<HookResponse, HookError>) -> Turn {
         let Some(mut passage) = self.passage.take() else { return Turn::Ended };
         let Some(hook) = passage.asked.take() else { return Turn::Ended };
-        match self.take_hook(hook, answer, &mut passage) {
+        match self.apply_hook_response(hook, answer, &mut passage) {
             Ok(()) => self.proceed(passage),
             Err(stopped) => self.stop(passage, stopped),
         }
     }
 
     /// Applies and records the response of a hook.
-    fn take_hook(
+    fn apply_hook_response(
         &mut self,
         hook: &Hook,
-        answer: Result<HookAnswer, HookError>,
-        passage: &mut Passage<'a>,
+        answer: Result<HookResponse, HookError>,
+        passage: &mut Interception<'a>,
     ) -> Result<(), StepFailure> {
         let answer = answer.and_then(|answer| {
             let takes = answer.modified.as_ref().is_none_or(|modified| passage.then.takes(modified));
             if hook.may.contains(&answer.decision) && takes { Ok(answer) } else { Err(HookError::NotAllowed) }
         });
-        self.keep_hook(hook, &answer, passage);
+        self.record_hook(hook, &answer, passage);
         if hook.mode == hook::Mode::Observe {
             return Ok(());
         }
@@ -295,10 +295,10 @@ impl<'a> Run<'a> {
             Decision::Deny => {
                 return Err(StepFailure::Stopped(RunError::new("hook_denied", "a hook denied the value")));
             }
-            Decision::Ask => self.ask_person(passage),
+            Decision::Ask => self.require_approval(passage),
             Decision::Modify => {
                 let value = answer.modified.unwrap_or_default();
-                self.allowance.take_for(&value)?;
+                self.allowance.charge(&value)?;
                 (passage.value, passage.is_changed, passage.look) = (value, true, Look::Due);
             }
         }
@@ -307,17 +307,17 @@ impl<'a> Run<'a> {
 
     /// Requires human approval. A tool call cannot wait for a person, so it is refused; other values require a review
     /// of the answer.
-    fn ask_person(&mut self, passage: &mut Passage<'a>) {
+    fn require_approval(&mut self, passage: &mut Interception<'a>) {
         match passage.then {
-            Then::UseTool(_) => passage.needs_person = true,
-            Then::Begin
-            | Then::LookUp(..)
-            | Then::Documents(..)
-            | Then::Ask(..)
-            | Then::Answered(_)
-            | Then::ToolGave(_)
-            | Then::Return
-            | Then::Fail(_) => self.owe(Obligation::HumanReview),
+            Continuation::UseTool(_) => passage.needs_person = true,
+            Continuation::Begin
+            | Continuation::LookUp(..)
+            | Continuation::Documents(..)
+            | Continuation::Ask(..)
+            | Continuation::Answered(_)
+            | Continuation::ToolGave(_)
+            | Continuation::Return
+            | Continuation::Fail(_) => self.owe(Obligation::HumanReview),
         }
     }
 
@@ -328,74 +328,74 @@ impl<'a> Run<'a> {
     }
 
     /// Ends the run at a blocked value.
-    fn stop(&mut self, passage: Passage<'a>, stopped: StepFailure) -> Turn {
+    fn stop(&mut self, passage: Interception<'a>, stopped: StepFailure) -> Turn {
         match passage.then {
-            Then::LookUp(Walking { step, began }, _)
-            | Then::Documents(Walking { step, began }, _)
-            | Then::Ask(Walking { step, began }, ..)
-            | Then::Answered(Walking { step, began })
-            | Then::UseTool(Walking { step, began })
-            | Then::ToolGave(Walking { step, began }) => self.go_on(step, began, Err(stopped)),
+            Continuation::LookUp(ActiveStep { step, began }, _)
+            | Continuation::Documents(ActiveStep { step, began }, _)
+            | Continuation::Ask(ActiveStep { step, began }, ..)
+            | Continuation::Answered(ActiveStep { step, began })
+            | Continuation::UseTool(ActiveStep { step, began })
+            | Continuation::ToolGave(ActiveStep { step, began }) => self.go_on(step, began, Err(stopped)),
             // A failed run stays failed, even if an interceptor blocks its error.
-            Then::Fail(error) => self.failed(error),
-            Then::Begin | Then::Return => match stopped {
+            Continuation::Fail(error) => self.failed(error),
+            Continuation::Begin | Continuation::Return => match stopped {
                 StepFailure::Stopped(error) | StepFailure::Failed(error) => self.fail(error),
                 StepFailure::NoRoom | StepFailure::Denied | StepFailure::RefusedByContract => {
-                    self.fail(RunError::no_room())
+                    self.fail(RunError::value_too_large())
                 }
             },
         }
     }
 
     /// Continues after all interceptors have passed.
-    fn go_through(&mut self, passage: Passage<'a>) -> Turn {
-        let Passage { value, is_changed, needs_person, then, .. } = passage;
+    fn continue_with(&mut self, passage: Interception<'a>) -> Turn {
+        let Interception { value, is_changed, needs_person, then, .. } = passage;
         match then {
-            Then::Begin => {
+            Continuation::Begin => {
                 if let (true, Value::Object(inputs)) = (is_changed, value) {
                     self.inputs = Cow::Owned(inputs);
                 }
-                self.walk_in()
+                self.enter_flow()
             }
-            Then::LookUp(Walking { step, began }, mut lookup) => {
+            Continuation::LookUp(ActiveStep { step, began }, mut lookup) => {
                 if let (true, Value::String(query)) = (is_changed, value) {
                     lookup.query = query;
                 }
-                self.waiting = Some(Waiting { step, began, awaits: Awaits::Documents(lookup.clone()) });
+                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Documents(lookup.clone()) });
                 Turn::LookUp(lookup)
             }
-            Then::Documents(Walking { step, began }, documents) => {
+            Continuation::Documents(ActiveStep { step, began }, documents) => {
                 let documents = if is_changed { with_texts(documents, value) } else { documents };
                 if self.agent.is_some() {
-                    return self.tool_answered(Walking { step, began }, documents);
+                    return self.intercept_tool_result(ActiveStep { step, began }, documents);
                 }
-                self.finish_step(Walking { step, began }, documents)
+                self.finish_step(ActiveStep { step, began }, documents)
             }
-            Then::Ask(Walking { step, began }, mut question, mut asked) => {
+            Continuation::Ask(ActiveStep { step, began }, mut question, mut asked) => {
                 if is_changed && let Some(restated) = restated(&question, &value) {
                     asked.restate(&value);
                     *question = restated;
                 }
-                self.waiting = Some(Waiting { step, began, awaits: Awaits::Answer(asked) });
+                self.waiting = Some(Waiting { step, began, awaits: AwaitedResponse::Answer(asked) });
                 Turn::Ask(question)
             }
-            Then::Answered(walking) if self.agent_wants() => {
+            Continuation::Answered(walking) if self.agent_has_pending_calls() => {
                 if is_changed {
-                    self.agent_said(&value);
+                    self.replace_agent_message(&value);
                 }
-                self.agent_works(walking)
+                self.run_pending_calls(walking)
             }
-            Then::UseTool(walking) if needs_person => self.tool_refused(walking, "tool_needs_approval"),
-            Then::UseTool(walking) => self.use_tool(walking, value),
-            Then::ToolGave(walking) => self.tool_gave(walking, value),
-            Then::Answered(walking) => self.finish_step(walking, value),
-            Then::Return => self.completed(value),
-            Then::Fail(error) => self.failed(error),
+            Continuation::UseTool(walking) if needs_person => self.fail_tool_call(walking, "tool_needs_approval"),
+            Continuation::UseTool(walking) => self.use_tool(walking, value),
+            Continuation::ToolGave(walking) => self.accept_tool_result(walking, value),
+            Continuation::Answered(walking) => self.finish_step(walking, value),
+            Continuation::Return => self.completed(value),
+            Continuation::Fail(error) => self.failed(error),
         }
     }
 
     /// Evaluates a policy for an event. Its variables are those of the run's policy, with the event as `inputs.event`.
-    fn decide_about(&self, policy: &CompiledPolicy, passage: &Passage<'a>) -> PolicyDecision {
+    fn evaluate_event_policy(&self, policy: &CompiledPolicy, passage: &Interception<'a>) -> PolicyDecision {
         let name = passage.then.event().map(Event::as_str);
         let event = json!({ "name": name, "subject": passage.subject, "value": passage.value });
         let mut inputs = Map::clone(&self.inputs);
@@ -404,7 +404,7 @@ impl<'a> Run<'a> {
         facts.ask(policy, plan, &inputs, self.outside.clock.now())
     }
 
-    fn hook_call(&mut self, hook: &Hook, address: &str, passage: &Passage<'a>) -> OutwardCall {
+    fn build_hook_call(&mut self, hook: &Hook, address: &str, passage: &Interception<'a>) -> OutwardCall {
         let (facts, plan) = (self.subject.facts, self.subject.plan);
         self.hook_calls = self.hook_calls.saturating_add(1);
         let call_id = format!("{}.{}", self.subject.execution_id, self.hook_calls);
@@ -434,7 +434,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records guardrail findings, if any.
-    fn keep_look(&mut self, passage: &Passage<'a>, looked: &Looked) {
+    fn record_guardrail(&mut self, passage: &Interception<'a>, looked: &Looked) {
         if looked.findings.is_empty() && looked.verdict == Verdict::Passes {
             return;
         }
@@ -446,10 +446,10 @@ impl<'a> Run<'a> {
             ("masked".to_owned(), json!(looked.is_changed)),
             ("findings".to_owned(), Value::Array(findings)),
         ]);
-        self.keep_document("guardrail", "guardrail.json", body);
+        self.record_evidence("guardrail", "guardrail.json", body);
     }
 
-    fn keep_hook(&mut self, hook: &Hook, answer: &Result<HookAnswer, HookError>, passage: &Passage<'a>) {
+    fn record_hook(&mut self, hook: &Hook, answer: &Result<HookResponse, HookError>, passage: &Interception<'a>) {
         let handler = match &hook.handler {
             Handler::Policy(_) => "policy",
             Handler::Http(_) => "http",
@@ -470,19 +470,19 @@ impl<'a> Run<'a> {
             ("reason_code".to_owned(), json!(response.and_then(|response| response.reason_code.as_deref()))),
             ("error".to_owned(), json!(answer.as_ref().err().map(|error| error.code()))),
         ]);
-        self.keep_document("hook", "hook.json", body);
+        self.record_evidence("hook", "hook.json", body);
     }
 
     /// Takes the step of a value that was being intercepted when the run was interrupted.
-    pub(super) fn leave_passage(&mut self) -> Option<(&'a Step, Timestamp)> {
+    pub(super) fn take_intercepted_step(&mut self) -> Option<(&'a Step, Timestamp)> {
         match self.passage.take()?.then {
-            Then::LookUp(Walking { step, began }, _)
-            | Then::Documents(Walking { step, began }, _)
-            | Then::Ask(Walking { step, began }, ..)
-            | Then::Answered(Walking { step, began })
-            | Then::UseTool(Walking { step, began })
-            | Then::ToolGave(Walking { step, began }) => Some((step, began)),
-            Then::Begin | Then::Return | Then::Fail(_) => None,
+            Continuation::LookUp(ActiveStep { step, began }, _)
+            | Continuation::Documents(ActiveStep { step, began }, _)
+            | Continuation::Ask(ActiveStep { step, began }, ..)
+            | Continuation::Answered(ActiveStep { step, began })
+            | Continuation::UseTool(ActiveStep { step, began })
+            | Continuation::ToolGave(ActiveStep { step, began }) => Some((step, began)),
+            Continuation::Begin | Continuation::Return | Continuation::Fail(_) => None,
         }
     }
 }

@@ -4,25 +4,25 @@
 //! paused run holds little memory.
 
 use super::{
-    Run, Turn, VALUE_BYTES,
-    passage::{Then, Walking},
+    Run, Turn, MAX_VALUE_BYTES,
+    passage::{Continuation, ActiveStep},
     scope::Known,
 };
-use crate::flow::{Output, Step, StepKind, allowance::Allowance, reference::Unresolvable};
+use crate::flow::{Output, Step, StepKind, allowance::Allowance, reference::ResolveError};
 use serde_json::{Value, json};
 
 /// The maximum size of a run's inputs, and of its values, without a reservation, in bytes.
 pub const SMALL_RUN_BYTES: usize = 128 << 10;
 
 /// The maximum length of a policy's reason code, in bytes.
-const REASON_CODE: usize = 128;
+const MAX_REASON_CODE_BYTES: usize = 128;
 
 /// The point at which a run waits for a reservation.
 pub(super) enum Paused<'a> {
     /// Before a step.
     Step(&'a Step),
     /// Before mapping the output of a step.
-    Output(Walking<'a>, Value),
+    Output(ActiveStep<'a>, Value),
     /// Before the run returns.
     Return(Value),
 }
@@ -41,7 +41,7 @@ impl<'a> Run<'a> {
         match self.paused.take() {
             Some(Paused::Step(step)) => self.walk(step),
             Some(Paused::Output(walking, value)) => self.finish_step(walking, value),
-            Some(Paused::Return(value)) => self.pass_with(value, Then::Return),
+            Some(Paused::Return(value)) => self.intercept_value(value, Continuation::Return),
             None => Turn::Ended,
         }
     }
@@ -52,8 +52,8 @@ impl<'a> Run<'a> {
     }
 
     /// Maps the output of a step, and continues with the next step.
-    pub(super) fn finish_step(&mut self, walking: Walking<'a>, value: Value) -> Turn {
-        let Walking { step, began } = walking;
+    pub(super) fn finish_step(&mut self, walking: ActiveStep<'a>, value: Value) -> Turn {
+        let ActiveStep { step, began } = walking;
         let (is_large, value) = self.measure_output(step, value);
         if is_large {
             return self.pause(Paused::Output(walking, value));
@@ -72,21 +72,21 @@ impl<'a> Run<'a> {
         if self.is_reserved {
             return false;
         }
-        self.is_large() || matches!(self.measure_step(step), Err(Unresolvable::TooLarge(_)))
+        self.is_large() || matches!(self.measure_step(step), Err(ResolveError::TooLarge(_)))
     }
 
     fn used(&self) -> usize {
-        VALUE_BYTES.saturating_sub(self.allowance.left())
+        MAX_VALUE_BYTES.saturating_sub(self.allowance.left())
     }
 
     /// The remaining budget of a run without a reservation.
-    fn small_room(&self) -> Allowance {
+    fn small_run_budget(&self) -> Allowance {
         Allowance::of(SMALL_RUN_BYTES.saturating_sub(self.used()))
     }
 
     /// Measures the values that a step copies before its first effect.
-    fn measure_step(&self, step: &Step) -> Result<(), Unresolvable> {
-        let mut room = self.small_room();
+    fn measure_step(&self, step: &Step) -> Result<(), ResolveError> {
+        let mut room = self.small_run_budget();
         let mut known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own: None };
         for template in step.inputs.values() {
             template.measure(&known, &mut room)?;
@@ -97,12 +97,12 @@ impl<'a> Run<'a> {
                 let values = self.inputs.values().chain(self.outputs.values());
                 let longest = values.map(text_bytes).max().unwrap_or_default();
                 let prompt = self.subject.plan.prompt.as_ref().map_or(0, |prompt| prompt.max_bytes(longest));
-                Ok(room.take_bytes(prompt)?)
+                Ok(room.charge_bytes(prompt)?)
             }
             StepKind::Task { .. } => match &step.output {
                 Some(Output::Mapped(template)) => {
                     let decision =
-                        json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(REASON_CODE) });
+                        json!({ "outcome": "allow_with_obligations", "reason_code": "x".repeat(MAX_REASON_CODE_BYTES) });
                     known.own = Some((&step.id, decision));
                     template.measure(&known, &mut room)
                 }
@@ -120,16 +120,16 @@ impl<'a> Run<'a> {
         }
         let own = Some((step.id.as_str(), value));
         let known = Known { plan: self.subject.plan, inputs: &self.inputs, outputs: &self.outputs, own };
-        let measured = template.measure(&known, &mut self.small_room());
+        let measured = template.measure(&known, &mut self.small_run_budget());
         let value = known.own.map_or(Value::Null, |(_, value)| value);
-        (matches!(measured, Err(Unresolvable::TooLarge(_))), value)
+        (matches!(measured, Err(ResolveError::TooLarge(_))), value)
     }
 }
 
 /// The length of a value in a prompt, in bytes; capped just above the limit of small runs.
 fn text_bytes(value: &Value) -> usize {
     let mut room = Allowance::of(SMALL_RUN_BYTES);
-    match room.take_for(value) {
+    match room.charge(value) {
         Ok(()) => SMALL_RUN_BYTES.saturating_sub(room.left()),
         Err(_) => SMALL_RUN_BYTES.saturating_add(1),
     }

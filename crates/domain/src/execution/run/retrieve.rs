@@ -6,7 +6,7 @@ use crate::{
     evidence::EvidenceArtifact,
     execution::{
         Payload, RunError,
-        retrieval::{BoundKnowledge, Lookup, Retrieved, Unretrieved, told},
+        retrieval::{BoundKnowledgeBase, RetrievalQuery, Retrieved, RetrievalError, told},
         routing::Embedding,
     },
     flow::Step,
@@ -38,24 +38,24 @@ impl<'a> Run<'a> {
             body.insert("knowledge_base_asset_id".to_owned(), json!(knowledge.asset));
             body.insert("knowledge_base".to_owned(), json!(knowledge.slug));
             body.extend(told(&decision));
-            self.keep_document("contract_decision", "contract-decision.json", body);
+            self.record_evidence("contract_decision", "contract-decision.json", body);
         }
-        if allowed { self.begin() } else { self.refused_by_contract() }
+        if allowed { self.begin() } else { self.fail_by_contract() }
     }
 
-    pub(super) fn refused_by_contract(&mut self) -> Turn {
+    pub(super) fn fail_by_contract(&mut self) -> Turn {
         let message = "the access contract of a knowledge base does not allow this";
         self.fail(RunError::new(ContractDecision::REFUSED, message))
     }
 
     /// The knowledge base query of a step.
     pub(super) fn lookup(&mut self, step: &Step, inputs: &Map<String, Value>) -> Result<Reached, StepFailure> {
-        self.note_reading(step);
-        self.wanted_documents(inputs).map(|lookup| Reached::LooksUp(Box::new(lookup)))
+        self.record_inputs(step);
+        self.build_query(inputs).map(|lookup| Reached::LooksUp(Box::new(lookup)))
     }
 
     /// Builds a query from `query`, `knowledge_base` and `top_k`.
-    pub(super) fn wanted_documents(&self, inputs: &Map<String, Value>) -> Result<Lookup, StepFailure> {
+    pub(super) fn build_query(&self, inputs: &Map<String, Value>) -> Result<RetrievalQuery, StepFailure> {
         let bound = &self.subject.plan.knowledge;
         let named = inputs.get("knowledge_base").and_then(Value::as_str);
         let knowledge = match (named, bound.as_slice()) {
@@ -72,15 +72,15 @@ impl<'a> Run<'a> {
             None => return Err(StepFailure::of("reference_missing", "the step has no query")),
         };
         let top_k = inputs.get("top_k").and_then(Value::as_u64).and_then(|most| u32::try_from(most).ok());
-        Ok(Lookup { knowledge, query, top_k })
+        Ok(RetrievalQuery { knowledge, query, top_k })
     }
 
     /// The value of a step whose documents were retrieved.
-    pub(super) fn take_documents(
+    pub(super) fn accept_documents(
         &mut self,
         step: &Step,
-        lookup: &Lookup,
-        found: Result<Retrieved, Unretrieved>,
+        lookup: &RetrievalQuery,
+        found: Result<Retrieved, RetrievalError>,
     ) -> Result<Value, StepFailure> {
         let plan = self.subject.plan;
         let Some(knowledge) = plan.knowledge.get(lookup.knowledge) else {
@@ -88,19 +88,19 @@ impl<'a> Run<'a> {
         };
         let found = match found {
             Ok(found) => found,
-            Err(Unretrieved::Refused(decision)) => {
-                self.keep_retrieval(step, (knowledge, lookup), told(&decision), &[]);
+            Err(RetrievalError::Refused(decision)) => {
+                self.record_retrieval(step, (knowledge, lookup), told(&decision), &[]);
                 return Err(StepFailure::RefusedByContract);
             }
-            Err(Unretrieved::NoRoute(refused)) => {
-                self.note_refused_embedding(step, &refused);
+            Err(RetrievalError::NoRoute(refused)) => {
+                self.record_refused_embedding(step, &refused);
                 let body = Map::from_iter([("failure".to_owned(), json!(NO_ROUTE))]);
-                self.keep_retrieval(step, (knowledge, lookup), body, &[]);
+                self.record_retrieval(step, (knowledge, lookup), body, &[]);
                 return Err(StepFailure::of(NO_ROUTE, "the embedding account may not receive the query"));
             }
-            Err(Unretrieved::Failed(code)) => {
+            Err(RetrievalError::Failed(code)) => {
                 let body = Map::from_iter([("failure".to_owned(), json!(code))]);
-                self.keep_retrieval(step, (knowledge, lookup), body, &[]);
+                self.record_retrieval(step, (knowledge, lookup), body, &[]);
                 return Err(StepFailure::of(code, "the knowledge base could not be searched"));
             }
         };
@@ -114,14 +114,14 @@ impl<'a> Run<'a> {
         if let Some(embedded) = &found.embedded {
             body.insert("embedding".to_owned(), told_embedding(embedded));
         }
-        self.keep_retrieval(step, (knowledge, lookup), body, &found.chunks);
-        self.note_documents(&knowledge.slug, &found.chunks);
+        self.record_retrieval(step, (knowledge, lookup), body, &found.chunks);
+        self.record_documents(&knowledge.slug, &found.chunks);
         if found.decision.citation_required {
             self.owe(Obligation::RequireCitation);
         }
         let documents: Vec<Value> = found.chunks.iter().map(document).collect();
         let documents = Value::Array(documents);
-        self.allowance.take_for(&documents)?;
+        self.allowance.charge(&documents)?;
         for chunk in &found.chunks {
             self.citable.insert(chunk.document_id.to_string());
         }
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records the refused embedding route, once per run.
-    fn note_refused_embedding(&mut self, step: &Step, refused: &Embedding) {
+    fn record_refused_embedding(&mut self, step: &Step, refused: &Embedding) {
         let Embedding::Refused { route, residency, reasons } = refused else { return };
         if std::mem::replace(&mut self.told_embedding, true) {
             return;
@@ -143,11 +143,11 @@ impl<'a> Run<'a> {
             ("residency".to_owned(), json!(residency)),
             ("reasons".to_owned(), json!(reasons)),
         ]);
-        self.keep_document("route_refused", "route-refused.json", body);
+        self.record_evidence("route_refused", "route-refused.json", body);
     }
 
     /// Lists the steps with capped searches in the metadata of the answer.
-    pub(super) fn note_capped_searches(&mut self) {
+    pub(super) fn add_capped_search_metadata(&mut self) {
         for step in std::mem::take(&mut self.capped_steps) {
             let metadata = self.metadata.entry(step).or_insert_with(|| Value::Object(Map::new()));
             if let Value::Object(metadata) = metadata {
@@ -157,10 +157,10 @@ impl<'a> Run<'a> {
     }
 
     /// Records a query and its results. The query text is an erasable payload.
-    fn keep_retrieval(
+    fn record_retrieval(
         &mut self,
         step: &Step,
-        (knowledge, lookup): (&BoundKnowledge, &Lookup),
+        (knowledge, lookup): (&BoundKnowledgeBase, &RetrievalQuery),
         mut body: Map<String, Value>,
         chunks: &[RetrievedChunk],
     ) {
@@ -208,7 +208,7 @@ fn document(chunk: &RetrievedChunk) -> Value {
 }
 
 /// The parts of documents that guardrails evaluate: titles and texts, without identifiers.
-pub(super) fn texts_of(documents: &Value) -> Value {
+pub(super) fn guardrail_texts(documents: &Value) -> Value {
     let texts = documents.as_array().into_iter().flatten();
     Value::Array(texts.map(|one| json!({ "title": one.get("title"), "text": one.get("text") })).collect())
 }

@@ -55,12 +55,12 @@ fn member<'v>(flow: &Flow, step: &str, whole: &'v Value, fields: &[String]) -> O
 }
 
 /// The same scope, in which the bound prompt resolves to its rendered text.
-pub(super) struct WithPrompt<'r> {
+pub(super) struct RenderedPromptScope<'r> {
     pub(super) known: Known<'r>,
     pub(super) prompt: Value,
 }
 
-impl ReferenceScope for WithPrompt<'_> {
+impl ReferenceScope for RenderedPromptScope<'_> {
     fn value(&self, reference: &Reference) -> Option<Cow<'_, Value>> {
         match reference {
             Reference::Release { role: AssetKind::PromptTemplate } => Some(Cow::Borrowed(&self.prompt)),

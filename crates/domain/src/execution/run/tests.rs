@@ -32,16 +32,16 @@ use uuid::Uuid;
 
 /// A clock that advances one millisecond per reading, and sequential identifiers.
 #[derive(Default)]
-struct Steady(AtomicU64);
+struct FakeClock(AtomicU64);
 
-impl Clock for Steady {
+impl Clock for FakeClock {
     fn now(&self) -> Timestamp {
         let passed = self.0.fetch_add(1, Ordering::Relaxed);
         Timestamp::new(OffsetDateTime::UNIX_EPOCH).after(Duration::from_millis(passed))
     }
 }
 
-impl Ids for Steady {
+impl Ids for FakeClock {
     fn fresh(&self) -> Uuid {
         Uuid::from_u128(u128::from(self.0.fetch_add(1, Ordering::Relaxed)))
     }
@@ -129,7 +129,7 @@ fn said(text: &str) -> Answer {
 
 /// Runs a plan with a provider that always gives the same answer, and optionally interrupts it at a request.
 fn run(plan: &RunPlan, answer: &str, cut_at: Option<(usize, Cut)>) -> Ended {
-    let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+    let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let subject = Subject {
@@ -176,10 +176,10 @@ fn calls(prompts: &[&str]) -> Flow {
 /// T14: validation rejects cycles; a run of a cyclic flow still ends.
 #[test]
 fn stops_cyclic_flow_at_step_limit() {
-    let plan = plan(allowing(), calls(&["a", "b"]).leading_back_to_its_entry());
+    let plan = plan(allowing(), calls(&["a", "b"]).with_cycle_to_entry());
     let ended = run(&plan, "x", None);
     assert_eq!(ended.error.unwrap().code, "step_budget_exceeded");
-    assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, STEP_BUDGET));
+    assert_eq!((ended.status, ended.outcome, ended.steps.len()), (Status::Failed, Outcome::Failure, MAX_STEPS));
     assert_eq!(ended.lineage.len(), lineage::MAX_LINEAGE + 1, "the lineage is bounded");
     assert_eq!(ended.lineage.last().unwrap().reference, "lineage_truncated");
 }
@@ -344,7 +344,7 @@ fn estimates_fulfilment_work_in_advance() {
     let long = "1 ".repeat(100_000);
     for (obligation, takes_long) in [("redact_output", true), ("record_transcript", false)] {
         let plan = plan(rule(obligation), calls(&["one"]));
-        let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+        let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
         let inputs = Map::new();
         let sent = Payload { body: "{}".to_owned(), salt: [1; 16] };
         let subject = Subject {
@@ -377,8 +377,8 @@ fn branches(fits: bool) -> Value {
 
 /// Runs a plan with scripted model answers and tool results. Returns the number of offloaded schema checks; interrupts
 /// the run at the given check.
-fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Option<usize>) -> (usize, Ended) {
-    let (facts, steady, redactor) = (facts(), Steady::default(), Redactor::default());
+fn run_counting_checks(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Option<usize>) -> (usize, Ended) {
+    let (facts, steady, redactor) = (facts(), FakeClock::default(), Redactor::default());
     let inputs = json!({ "text": "charged twice" }).as_object().unwrap().clone();
     let sent = Payload { body: Value::Object(inputs.clone()).to_string(), salt: [1; 16] };
     let execution_id = Uuid::from_u128(7).into();
@@ -400,7 +400,7 @@ fn run_checking(plan: &RunPlan, answers: Vec<Answer>, result: &Value, cut_at: Op
             Turn::CheckSchema(_) if cut_at == Some(checks) => return (checks, run.conclude(Some(Cut::Overdue))),
             Turn::CheckSchema(check) => {
                 checks += 1;
-                run.schema_checked(check.run())
+                run.on_schema_check(check.run())
             }
             other @ (Turn::Check | Turn::Recall | Turn::LookUp(_) | Turn::Look(_) | Turn::Hook(_) | Turn::Ended) => {
                 assert!(matches!(other, Turn::Ended), "{other:?}");
@@ -421,7 +421,7 @@ fn offloads_only_long_answer_checks() {
         };
         plan.prompt = Some(template.compose(|_| None).unwrap());
         let answer = json!(vec![1; items]).to_string();
-        let (checks, ended) = run_checking(&plan, vec![said(&answer)], &Value::Null, None);
+        let (checks, ended) = run_counting_checks(&plan, vec![said(&answer)], &Value::Null, None);
         assert_eq!(checks, asked_for, "{items} items");
         let code = ended.error.map(|error| error.code);
         assert_eq!(code.as_deref(), (!fits).then_some("output_schema_mismatch"), "{items} items");
@@ -431,7 +431,7 @@ fn offloads_only_long_answer_checks() {
             "the answer is recorded once"
         );
         if asked_for == 1 {
-            let (_, cut) = run_checking(&plan, vec![said(&answer)], &Value::Null, Some(0));
+            let (_, cut) = run_counting_checks(&plan, vec![said(&answer)], &Value::Null, Some(0));
             assert_eq!((cut.status, cut.steps.len(), cut.artifacts.len()), (Status::Failed, 1, 1));
         }
     }
@@ -469,7 +469,7 @@ fn offloads_long_tool_schema_checks() {
         let arguments = json!({ "a": vec![1; items] }).to_string();
         let call = ToolCall { id: "c".to_owned(), name: "count".to_owned(), arguments };
         wants.completion.as_mut().unwrap().tool_calls = vec![call];
-        let (checks, ended) = run_checking(&plan, vec![wants, said("done")], &json!(vec![1; items]), None);
+        let (checks, ended) = run_counting_checks(&plan, vec![wants, said("done")], &json!(vec![1; items]), None);
         assert_eq!(checks, asked_for, "{argument_fits} {result_fits} {items}");
         assert_eq!(ended.output.unwrap().0, "done");
         let call = ended.artifacts.iter().find(|artifact| artifact.kind == "tool_call").unwrap();

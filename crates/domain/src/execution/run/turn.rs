@@ -11,14 +11,14 @@ use crate::{
         outward::OutwardCall,
         plan::{RunFacts, RunPlan},
         progress::RunEvent,
-        retrieval::Lookup,
+        retrieval::RetrievalQuery,
         routing::Question,
         tool::ToolRequest,
     },
     flow::Step,
     guardrail::Looking,
     id::{ExecutionId, Ids},
-    memory::OfferedTurn,
+    memory::CandidateTurn,
     policy::{Obligation, PolicyDecision},
     redaction::Redactor,
     time::{Clock, Timestamp},
@@ -65,7 +65,7 @@ pub enum Turn {
     /// A model response.
     Ask(Box<Question>),
     /// Documents from a knowledge base.
-    LookUp(Box<Lookup>),
+    LookUp(Box<RetrievalQuery>),
     /// A tool result.
     CallTool(Box<ToolRequest>),
     /// A guardrail check. It is a computation that can take long.
@@ -104,7 +104,7 @@ pub struct Ended {
     /// The strictest decision of the run.
     pub decision: PolicyDecision,
     /// The conversation turn that it offers.
-    pub turn: Option<OfferedTurn>,
+    pub turn: Option<CandidateTurn>,
 }
 
 /// A finished run with its open obligations.
@@ -128,20 +128,20 @@ pub(super) enum Reached {
     /// It needs a model response.
     Asks(Box<Question>, Box<Asked>),
     /// It needs documents.
-    LooksUp(Box<Lookup>),
+    LooksUp(Box<RetrievalQuery>),
 }
 
 /// A step that awaits a response.
 pub(super) struct Waiting<'a> {
     pub(super) step: &'a Step,
     pub(super) began: Timestamp,
-    pub(super) awaits: Awaits,
+    pub(super) awaits: AwaitedResponse,
 }
 
 /// The awaited response.
-pub(super) enum Awaits {
+pub(super) enum AwaitedResponse {
     Answer(Box<Asked>),
-    Documents(Box<Lookup>),
+    Documents(Box<RetrievalQuery>),
     /// A tool result.
     Tool,
     /// The result of a schema check.

@@ -86,7 +86,7 @@ fn recoverable_problems_hide_no_others() {
     ];
     assert_eq!(all(text), expected);
     assert_eq!(all(&format!("{text}g: [1\n")), [expected.as_slice(), &[("yaml_syntax", Some(10))]].concat());
-    assert_eq!(all(&"a: !x 1\n".repeat(5_000)).len(), MAX_FINDINGS);
+    assert_eq!(all(&"a: !x 1\n".repeat(5_000)).len(), MAX_PROBLEMS);
 }
 
 #[test]

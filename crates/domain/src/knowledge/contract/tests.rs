@@ -23,7 +23,7 @@ fn decided(contract: &Value, names: &[&str], workspace: u128, mode: AccessMode) 
     let principals = actors(names);
     let request = Asked { principals: &principals, workspace: Uuid::from_u128(workspace).into(), mode };
     let content = json!({ "source_type": "inline", "access_contract": contract });
-    KnowledgeBase::parse(&content).unwrap().decide(&request, ContractStanding::InForce)
+    KnowledgeBase::parse(&content).unwrap().decide(&request, ContractState::InForce)
 }
 
 fn codes(decision: &ContractDecision) -> Vec<&'static str> {
@@ -103,9 +103,9 @@ fn revoked_or_unknown_contracts_deny() {
     let request = Asked { principals: &principals, workspace, mode: AccessMode::Retrieve };
     let contract = AccessContract::parse(&sound()).unwrap();
     for (state, reason, allowed) in [
-        (ContractStanding::InForce, ContractReason::PrincipalAllowed, true),
-        (ContractStanding::Revoked, ContractReason::Revoked, false),
-        (ContractStanding::Unknown, ContractReason::Unknown, false),
+        (ContractState::InForce, ContractReason::PrincipalAllowed, true),
+        (ContractState::Revoked, ContractReason::Revoked, false),
+        (ContractState::Unknown, ContractReason::Unknown, false),
     ] {
         let decision = contract.decide(&request, state);
         assert_eq!((decision.reasons[0], decision.is_allowed()), (reason, allowed));
@@ -195,7 +195,7 @@ fn malformed_contracts_deny_every_mode() {
 }
 
 /// Arbitrary JSON.
-fn anything() -> impl Strategy<Value = Value> {
+fn anything() -> impl RetrievalStrategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
         any::<bool>().prop_map(Value::from),

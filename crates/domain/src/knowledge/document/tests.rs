@@ -39,8 +39,8 @@ fn reports_the_first_fault_of_the_drafts() {
         [sound.clone(), other]
     };
     let long = "x".repeat(MAX_TEXT + 1);
-    let fat: Map<String, Value> = [("k".to_owned(), json!("x".repeat(LONGEST_METADATA)))].into_iter().collect();
-    let wide: Map<String, Value> = (0..=MAX_METADATA).map(|number| (number.to_string(), json!(1))).collect();
+    let fat: Map<String, Value> = [("k".to_owned(), json!("x".repeat(MAX_METADATA_BYTES)))].into_iter().collect();
+    let wide: Map<String, Value> = (0..=MAX_METADATA_MEMBERS).map(|number| (number.to_string(), json!(1))).collect();
     let beyond: Map<String, Value> = [("k".to_owned(), json!(1_u64 << 60))].into_iter().collect();
     for (drafts, fault) in [
         (of(&|other| other.document_id = "a b".to_owned()), DocumentFault::Name),
@@ -59,7 +59,7 @@ fn reports_the_first_fault_of_the_drafts() {
     for from in [SourceType::Artifact, SourceType::Http] {
         assert_eq!(refused(std::slice::from_ref(&sound), from), (0, DocumentFault::SourceExpected));
         let mut other = sound.clone();
-        other.source = DocumentSource::Ref("x".repeat(MAX_SOURCE_REF + 1));
+        other.source = DocumentSource::Ref("x".repeat(MAX_SOURCE_REF_BYTES + 1));
         assert_eq!(refused(&[other.clone()], from), (0, DocumentFault::NoSuchSource));
         other.source = DocumentSource::Ref("x".to_owned());
         assert!(judge(&[other], from).is_ok());

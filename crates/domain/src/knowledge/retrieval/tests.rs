@@ -5,7 +5,7 @@ fn bounds_compared_vectors_by_memory() {
     assert_eq!((comparable(2), comparable(256), comparable(8_192)), (COMPARED, 16_384, 512));
     assert_eq!((comparable(0), comparable(usize::MAX)), (COMPARED, 0));
 }
-use crate::knowledge::Strategy;
+use crate::knowledge::RetrievalStrategy;
 use serde_json::Map;
 use uuid::Uuid;
 
@@ -33,9 +33,9 @@ fn ranks_all_chunks_below_the_candidate_limit() {
     let plan = Looks::plan(words(&[("a", 10), ("b", 20)]), 100);
     assert_eq!((plan.looks, plan.capped), (vec![vec!["a".to_owned()], vec!["b".to_owned()]], false));
     // A word with exactly the limit of chunks is not capped.
-    let plan = Looks::plan(words(&[("a", u64::from(CANDIDATES))]), 10_000);
+    let plan = Looks::plan(words(&[("a", u64::from(MAX_CANDIDATES))]), 10_000);
     assert_eq!((plan.looks.len(), plan.capped), (1, false));
-    let plan = Looks::plan(words(&[("a", u64::from(CANDIDATES) + 1)]), 10_000);
+    let plan = Looks::plan(words(&[("a", u64::from(MAX_CANDIDATES) + 1)]), 10_000);
     assert_eq!((plan.looks.len(), plan.capped), (1, true));
     let plan = Looks::plan(words(&[("a", 0)]), 100);
     assert_eq!((plan.looks.len(), plan.capped), (0, false));
@@ -46,10 +46,10 @@ fn ranks_all_chunks_below_the_candidate_limit() {
 fn bounds_lookups_for_any_query() {
     let many: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 50_000)).collect();
     let plan = Looks::plan(many, 1_000_000);
-    assert_eq!(plan.words.len(), MOST_WORDS);
+    assert_eq!(plan.words.len(), MAX_QUERY_WORDS);
     assert_eq!(plan.looks.len(), 3);
     let rare: Vec<(String, u64)> = (0..500).map(|number| (format!("w{number}"), 1)).collect();
-    assert_eq!(Looks::plan(rare, 1_000_000).looks.len(), MOST_WORDS);
+    assert_eq!(Looks::plan(rare, 1_000_000).looks.len(), MAX_QUERY_WORDS);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn chunk(score: f64, tokens: u32) -> RetrievedChunk {
 #[test]
 fn selects_chunks_by_score_and_token_limit() {
     let settings = |score_threshold, max_context_tokens| RetrievalSettings {
-        strategy: Strategy::Lexical,
+        strategy: RetrievalStrategy::Lexical,
         top_k: 5,
         score_threshold,
         filters: Map::new(),
@@ -116,7 +116,7 @@ fn normalizes_vectors_or_rejects_them() {
 
 #[test]
 fn truncates_queries_at_a_character_boundary() {
-    let long = "é".repeat(MAX_QUERY);
-    assert!(readable(&long).len() <= MAX_QUERY && readable(&long).chars().all(|character| character == 'é'));
+    let long = "é".repeat(MAX_QUERY_BYTES);
+    assert!(readable(&long).len() <= MAX_QUERY_BYTES && readable(&long).chars().all(|character| character == 'é'));
     assert_eq!(readable("short"), "short");
 }

@@ -5,7 +5,7 @@ use super::*;
 /// A few approvers cannot exhaust the limit to prevent objections.
 #[test]
 fn full_release_accepts_one_objection_per_person() {
-    let mut full = in_state(StateName::ReviewReady).0;
+    let mut full = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_RELEASE_VERDICTS {
         full = review(&full, &format!("user:approver-{}", number % 10), Verdict::Approved);
     }
@@ -36,7 +36,7 @@ fn full_release_accepts_one_objection_per_person() {
 
 #[test]
 fn limits_objections_once_rejection_is_final() {
-    let mut full = in_state(StateName::ReviewReady).0;
+    let mut full = release_in_state(StateName::ReviewReady).0;
     for number in 0..review::MAX_RELEASE_ROWS {
         let verdict = if number < review::MAX_RELEASE_VERDICTS { Verdict::Approved } else { Verdict::Rejected };
         full = review(&full, &format!("user:reviewer-{number}"), verdict);

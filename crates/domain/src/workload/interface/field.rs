@@ -14,13 +14,13 @@ use time::{Date, Month};
 /// The maximum length of a name, in characters.
 const LONGEST_NAME: usize = 63;
 /// The maximum length of a label or option, in characters.
-const LONGEST_LABEL: usize = 200;
+const MAX_LABEL_CHARS: usize = 200;
 /// The maximum number of options of a select.
-const MOST_OPTIONS: usize = 200;
+const MAX_OPTIONS: usize = 200;
 /// The maximum length of a text value, in bytes.
-const LONGEST_TEXT: usize = 32 * 1024;
+const MAX_TEXT_BYTES: usize = 32 * 1024;
 /// The maximum number of textarea rows.
-const MOST_ROWS: u32 = 50;
+const MAX_ROWS: u32 = 50;
 
 spelled! {
     /// The type of a field.
@@ -92,12 +92,12 @@ impl InputField {
     pub(super) fn admit(&self, value: &Value) -> Result<(), Fault> {
         match self.field_type {
             FieldType::Text | FieldType::Textarea => match value.as_str() {
-                Some(text) if text.len() <= LONGEST_TEXT => Ok(()),
+                Some(text) if text.len() <= MAX_TEXT_BYTES => Ok(()),
                 Some(_) => Err(Fault::TooLong),
                 None => Err(Fault::Type),
             },
             FieldType::Number => match value.as_f64() {
-                Some(number) if self.bounds_hold(number) => Ok(()),
+                Some(number) if self.is_within_bounds(number) => Ok(()),
                 Some(_) => Err(Fault::OutOfBounds),
                 None => Err(Fault::Type),
             },
@@ -111,21 +111,21 @@ impl InputField {
             }
             FieldType::Boolean => value.as_bool().map(|_| ()).ok_or(Fault::Type),
             FieldType::Date => match value.as_str() {
-                Some(text) if is_day(text) => Ok(()),
+                Some(text) if is_calendar_day(text) => Ok(()),
                 Some(_) => Err(Fault::NoDate),
                 None => Err(Fault::Type),
             },
         }
     }
 
-    fn bounds_hold(&self, number: f64) -> bool {
+    fn is_within_bounds(&self, number: f64) -> bool {
         let bound = |bound: &Option<Number>| bound.as_ref().and_then(Number::as_f64);
         bound(&self.min).is_none_or(|min| min <= number) && bound(&self.max).is_none_or(|max| number <= max)
     }
 }
 
 /// Whether a text is `YYYY-MM-DD` and that day exists. Source: RFC 3339, `full-date`; there is no year 0.
-fn is_day(text: &str) -> bool {
+fn is_calendar_day(text: &str) -> bool {
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = text.split('-').collect();
     let [year, month, day] = parts.as_slice() else { return false };
@@ -139,7 +139,7 @@ fn is_day(text: &str) -> bool {
 
 /// Reads the fields of a form, with unique names.
 pub(super) fn read_all(value: &Value, path: &str, findings: &mut Findings) -> Option<Vec<InputField>> {
-    let items = findings.list(value, path, super::MOST_FIELDS)?;
+    let items = findings.list(value, path, super::MAX_FIELDS)?;
     let mut names = BTreeSet::new();
     let mut fields = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
@@ -165,25 +165,25 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
         .and_then(|value| findings.case(&place("type"), value, FieldType::parse));
     let label = findings.optional(members, "label").and_then(|value| {
         let label = findings.text(&place("label"), value)?;
-        findings.hold(&place("label"), is_name(label, LONGEST_LABEL), Fault::Text).then(|| label.to_owned())
+        findings.hold(&place("label"), is_name(label, MAX_LABEL_CHARS), Fault::Text).then(|| label.to_owned())
     });
     let required = findings.optional(members, "required").and_then(|value| findings.boolean(&place("required"), value));
     // The other settings depend on the type, so without one they cannot be checked.
     let field_type = field_type?;
-    refuse_foreign(members, field_type, path, findings);
+    refuse_settings_of_other_types(members, field_type, path, findings);
     let options = match field_type {
-        FieldType::Select => read_options(members, path, findings),
+        FieldType::Select => parse_options(members, path, findings),
         FieldType::Text | FieldType::Number | FieldType::Textarea | FieldType::Boolean | FieldType::Date => None,
     };
     let (min, max) = match field_type {
-        FieldType::Number => read_bounds(members, path, findings),
+        FieldType::Number => parse_bounds(members, path, findings),
         FieldType::Text | FieldType::Select | FieldType::Textarea | FieldType::Boolean | FieldType::Date => {
             (None, None)
         }
     };
     let rows = match field_type {
         FieldType::Textarea => {
-            findings.optional(members, "rows").and_then(|value| findings.whole(&place("rows"), value, 1..=MOST_ROWS))
+            findings.optional(members, "rows").and_then(|value| findings.whole(&place("rows"), value, 1..=MAX_ROWS))
         }
         FieldType::Text | FieldType::Number | FieldType::Select | FieldType::Boolean | FieldType::Date => None,
     };
@@ -205,7 +205,7 @@ fn read(value: &Value, path: &str, findings: &mut Findings) -> Option<InputField
 }
 
 /// Settings of other types are refused, because an ineffective bound would appear effective.
-fn refuse_foreign(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Findings) {
+fn refuse_settings_of_other_types(members: &Map<String, Value>, field_type: FieldType, path: &str, findings: &mut Findings) {
     for (name, owner) in [
         ("options", FieldType::Select),
         ("min", FieldType::Number),
@@ -217,27 +217,27 @@ fn refuse_foreign(members: &Map<String, Value>, field_type: FieldType, path: &st
     }
 }
 
-fn read_options(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> Option<Vec<String>> {
+fn parse_options(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> Option<Vec<String>> {
     let path = below(path, "options");
     let Some(value) = findings.optional(members, "options") else {
         findings.push(&path, Fault::OptionsMissing);
         return None;
     };
-    let items = findings.list(value, &path, MOST_OPTIONS)?;
+    let items = findings.list(value, &path, MAX_OPTIONS)?;
     findings.hold(&path, !items.is_empty(), Fault::OptionsMissing);
     let mut seen = BTreeSet::new();
     let mut options = Vec::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
         let path = at(&path, index);
         let Some(option) = findings.text(&path, item) else { continue };
-        findings.hold(&path, is_name(option, LONGEST_LABEL), Fault::Text);
+        findings.hold(&path, is_name(option, MAX_LABEL_CHARS), Fault::Text);
         findings.hold(&path, seen.insert(option), Fault::DuplicateOption);
         options.push(option.to_owned());
     }
     Some(options)
 }
 
-fn read_bounds(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> (Option<Number>, Option<Number>) {
+fn parse_bounds(members: &Map<String, Value>, path: &str, findings: &mut Findings) -> (Option<Number>, Option<Number>) {
     let mut bound = |name: &str| {
         let value = findings.optional(members, name)?;
         findings.number(&below(path, name), value).cloned()

@@ -5,7 +5,7 @@ use serde_json::{Map, Number, Value};
 use std::ops::RangeInclusive;
 
 /// The maximum number of reported problems, which bounds the size of the response.
-pub const MOST_FINDINGS: usize = 200;
+pub const MAX_PROBLEMS: usize = 200;
 /// The maximum length of a caller-chosen name in a path, in characters.
 const LONGEST_NAME: usize = 64;
 
@@ -125,7 +125,7 @@ pub(super) struct Findings {
 impl Findings {
     pub(super) fn push(&mut self, path: &str, fault: Fault) {
         self.any = true;
-        if self.told.len() < MOST_FINDINGS {
+        if self.told.len() < MAX_PROBLEMS {
             self.told.push(Finding { path: path.to_owned(), fault });
         }
     }

@@ -55,7 +55,7 @@ fn applies_defaults_to_omitted_members() {
     let config = InterfaceConfig::read(&json!({ "presentation_mode": "chat" })).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (20, 0.3));
     assert_eq!(
-        config.in_full().to_document(),
+        config.with_defaults().to_document(),
         json!({
             "presentation_mode": "chat", "description": "", "input_fields": [], "output_display": "text",
             "theme": {}, "access_mode": "authenticated",
@@ -63,7 +63,7 @@ fn applies_defaults_to_omitted_members() {
     );
     let config = InterfaceConfig::read(&whole()).unwrap();
     assert_eq!((config.rollout_config().sample_size(), config.rollout_config().error_threshold()), (50, 0.25));
-    assert_eq!(config.in_full().to_document(), whole());
+    assert_eq!(config.with_defaults().to_document(), whole());
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn enforces_configuration_bounds() {
     let many = json!({ "presentation_mode": "form", "input_fields": fields(51) });
     assert_eq!(found(&many), one("input_fields", "too_long"));
     let wrong: Map<String, Value> = (0..1_000).map(|at| (format!("k{at}"), json!(1))).collect();
-    assert_eq!(found(&Value::Object(wrong)).len(), MOST_FINDINGS);
+    assert_eq!(found(&Value::Object(wrong)).len(), MAX_PROBLEMS);
     for (name, good) in [
         ("a", true),
         ("constructor", true),
@@ -150,7 +150,7 @@ fn enforces_configuration_bounds() {
     for spelling in ["7", "7.0", "7e0", "70e-1"] {
         let text = format!(r#"{{"presentation_mode": "form", "rollout_config": {{"sample_size": {spelling}}}}}"#);
         let config = InterfaceConfig::read(&serde_json::from_str(&text).unwrap()).unwrap();
-        assert_eq!(config.in_full().to_document()["rollout_config"]["sample_size"], json!(7), "{spelling}");
+        assert_eq!(config.with_defaults().to_document()["rollout_config"]["sample_size"], json!(7), "{spelling}");
     }
     for (rollout, path) in [
         (json!({ "sample_size": 1001 }), "rollout_config.sample_size"),

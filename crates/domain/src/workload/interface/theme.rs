@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The maximum length of a value, in bytes.
-const LONGEST_VALUE: usize = 256;
+const MAX_VALUE_BYTES: usize = 256;
 /// The maximum length, in CSS pixels.
-const LONGEST_LENGTH: f32 = 64.0;
+const MAX_LENGTH_PX: f32 = 64.0;
 /// The size of an `em` in pixels, the browser default.
 const EM: f32 = 16.0;
 /// The maximum number of font families; the next constant bounds a name, in bytes.
-const MOST_FAMILIES: usize = 10;
-const LONGEST_FAMILY: usize = 64;
+const MAX_FAMILIES: usize = 10;
+const MAX_FAMILY_BYTES: usize = 64;
 
 /// The theme of an interface. Omitted values use the portal's defaults.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option
         let path = below(path, name);
         let value = findings.optional(members, name)?;
         let text = findings.text(&path, value)?;
-        findings.hold(&path, text.len() <= LONGEST_VALUE && holds(text), fault).then(|| text.to_owned())
+        findings.hold(&path, text.len() <= MAX_VALUE_BYTES && holds(text), fault).then(|| text.to_owned())
     };
     Some(Theme {
         accent_color: property("accent_color", is_color, Fault::Color),
@@ -66,37 +66,37 @@ pub(super) fn read(value: &Value, path: &str, findings: &mut Findings) -> Option
 fn is_color(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"#(),.%/+- ".contains(&byte);
     // Two allowed characters can start a comment together.
-    text.bytes().all(plain) && !text.contains("/*") && in_declaration(text, |value| Color::parse(value).map(|_| ()))
+    text.bytes().all(plain) && !text.contains("/*") && is_declaration_value(text, |value| Color::parse(value).map(|_| ()))
 }
 
 /// A list of font families (CSS Fonts 4): quoted or unquoted names.
 fn is_font_list(text: &str) -> bool {
     let plain = |character: char| character.is_alphanumeric() || " ,-_.+'\"".contains(character);
-    text.chars().all(plain) && in_declaration(text, font_list)
+    text.chars().all(plain) && is_declaration_value(text, font_list)
 }
 
 fn font_list(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let families = value.parse_comma_separated(font_family)?;
-    if families.len() <= MOST_FAMILIES { Ok(()) } else { Err(ParseError::unexpected_token()) }
+    if families.len() <= MAX_FAMILIES { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
 fn font_family(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
     let name = match value.try_parse(Parser::expect_string_cloned) {
         Ok(quoted) => quoted.to_string(),
         Err(_) => {
-            let mut words = vec![family_word(value)?];
+            let mut words = vec![parse_family_word(value)?];
             while !value.is_exhausted() {
-                words.push(family_word(value)?);
+                words.push(parse_family_word(value)?);
             }
             words.join(" ")
         }
     };
-    let named = !name.trim().is_empty() && name.len() <= LONGEST_FAMILY;
+    let named = !name.trim().is_empty() && name.len() <= MAX_FAMILY_BYTES;
     if named { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
 /// A word of an unquoted family name: a custom identifier, which excludes CSS-wide keywords (CSS Values 4).
-fn family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
+fn parse_family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
     const RESERVED: [&str; 6] = ["inherit", "initial", "unset", "revert", "revert-layer", "default"];
     let word = value.expect_ident()?.to_string();
     let reserved = RESERVED.iter().any(|reserved| word.eq_ignore_ascii_case(reserved));
@@ -106,7 +106,7 @@ fn family_word(value: &mut Parser<'_>) -> Result<String, ParseError<()>> {
 /// A length of 0 to 64 px in pixels, points or ems; zero needs no unit.
 fn is_length(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".+- ".contains(&byte);
-    text.bytes().all(plain) && in_declaration(text, length)
+    text.bytes().all(plain) && is_declaration_value(text, length)
 }
 
 fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
@@ -124,11 +124,11 @@ fn length(value: &mut Parser<'_>) -> Result<(), ParseError<()>> {
         return Err(ParseError::unexpected_token());
     };
     // The range excludes infinities and NaN.
-    if (0.0..=LONGEST_LENGTH).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
+    if (0.0..=MAX_LENGTH_PX).contains(&pixels) { Ok(()) } else { Err(ParseError::unexpected_token()) }
 }
 
 /// Whether a text is exactly such a value inside a declaration that another one follows.
-fn in_declaration(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
+fn is_declaration_value(text: &str, value: impl FnOnce(&mut Parser<'_>) -> Result<(), ParseError<()>>) -> bool {
     let declared = format!("{text};end");
     let mut parser = Parser::new(&declared);
     let inside = parser.parse_until_before(Delimiter::Semicolon, value).is_ok();

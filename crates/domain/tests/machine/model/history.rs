@@ -33,12 +33,12 @@ pub(crate) enum Taking {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) operation: Operation,
-    pub(crate) fate: Fate,
+    pub(crate) fate: RequestOutcome,
 }
 
 /// The outcome of a request. A commit is one statement, so a process crashes either before or after it.
 #[derive(Clone, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum RequestOutcome {
     /// The request is decided, committed and answered.
     Answered,
     /// The process crashes between decision and commit.
@@ -70,9 +70,9 @@ pub(crate) const fn seed_of(start: u64, index: u64) -> u64 {
 
 /// The SplitMix64 generator. It is implemented here because a crate may change its algorithm, and a recorded seed must
 /// keep reproducing the same history.
-struct Dice(u64);
+struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -131,12 +131,12 @@ impl Dice {
         }
     }
 
-    fn fate(&mut self, operation: &Operation, releases: usize) -> Fate {
+    fn fate(&mut self, operation: &Operation, releases: usize) -> RequestOutcome {
         match self.below(20) {
-            0 => Fate::Forgotten,
-            1 => Fate::AskedAgain,
-            2..5 => Fate::Overtaken(self.overtaking(operation, releases)),
-            _ => Fate::Answered,
+            0 => RequestOutcome::Forgotten,
+            1 => RequestOutcome::AskedAgain,
+            2..5 => RequestOutcome::Overtaken(self.overtaking(operation, releases)),
+            _ => RequestOutcome::Answered,
         }
     }
 
@@ -151,7 +151,7 @@ impl Dice {
 impl History {
     /// The history of a seed: two to four releases, most of which are approved first, and 12 to 30 further steps.
     pub(crate) fn of(seed: u64) -> Self {
-        let mut random = Dice(seed);
+        let mut random = SplitMix64(seed);
         let releases = 2 + random.below(3);
         let targets = (0..releases).map(|_| (random.below(8) == 0).then(|| random.lane())).collect();
         let mut steps = Vec::new();
@@ -159,7 +159,7 @@ impl History {
             if random.below(8) > 0 {
                 let operations = [Operation::Submit(release), Operation::Say(release, Verdict::Approved)];
                 let operations = operations.into_iter().chain([Operation::Approve(release)]);
-                steps.extend(operations.map(|operation| Step { operation, fate: Fate::Answered }));
+                steps.extend(operations.map(|operation| Step { operation, fate: RequestOutcome::Answered }));
             }
         }
         for _ in 0..12 + random.below(19) {
@@ -172,7 +172,7 @@ impl History {
 
     /// Number of requests, including retries and concurrent requests.
     pub(crate) fn requests(&self) -> usize {
-        let extra = self.steps.iter().filter(|step| matches!(step.fate, Fate::AskedAgain | Fate::Overtaken(_)));
+        let extra = self.steps.iter().filter(|step| matches!(step.fate, RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_)));
         self.steps.len() + extra.count()
     }
 }
@@ -184,8 +184,8 @@ impl fmt::Display for History {
         writeln!(f, "target lanes: {:?}", self.targets)?;
         for (number, Step { operation, fate }) in self.steps.iter().enumerate() {
             match fate {
-                Fate::Answered => writeln!(f, "{number:3} {operation:?}")?,
-                Fate::Forgotten | Fate::AskedAgain | Fate::Overtaken(_) => {
+                RequestOutcome::Answered => writeln!(f, "{number:3} {operation:?}")?,
+                RequestOutcome::Forgotten | RequestOutcome::AskedAgain | RequestOutcome::Overtaken(_) => {
                     writeln!(f, "{number:3} {operation:?}, {fate:?}")?;
                 }
             }

@@ -8,13 +8,13 @@ use fairway_domain::{
     release::recommendation::EndedRuns,
     release::{
         BindableVersion, Release, ReleaseRefusal, StateName,
-        activate::{self, FlowStanding, Standing},
+        activate::{self, FlowStatus, Standing},
         advance::Advance,
-        lane::{Deployment, DeploymentChange, Lane, LaneMoved, MoveReason},
+        lane::{Deployment, DeploymentChange, Lane, LaneHistoryEntry, MoveReason},
         review::{ApprovalRule, Reviewed, SelfApproval},
-        rollback::{WayBack, earlier_holders, lanes_by_age},
+        rollback::{LaneRollback, earlier_holders, lanes_by_recency},
     },
-    rollout::{LaneRecord, Pace, Rollout, RolloutPlan, RolloutStatus},
+    rollout::{SoakStatus, Pace, Rollout, RolloutPlan, RolloutStatus},
     store::Change,
 };
 use std::{collections::BTreeSet, fmt};
@@ -29,7 +29,7 @@ pub(crate) struct Seen {
     pub(crate) releases: Vec<Release>,
     pub(crate) deployment: Deployment,
     /// Lane history, newest first.
-    pub(crate) moves: Vec<LaneMoved>,
+    pub(crate) moves: Vec<LaneHistoryEntry>,
 }
 
 /// A decision that awaits its commit.
@@ -42,7 +42,7 @@ pub(crate) enum Decision {
 }
 
 /// Inputs of a decision besides the stored state.
-pub(crate) struct Fresh<'a> {
+pub(crate) struct DecisionInput<'a> {
     pub(crate) stamp: Stamp,
     /// Identifier of the item that the decision creates.
     pub(crate) id: Uuid,
@@ -51,12 +51,12 @@ pub(crate) struct Fresh<'a> {
 }
 
 /// Decides an operation on the stored state, as the operations layer does.
-pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> Result<Decision, Refused> {
+pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &DecisionInput<'_>) -> Result<Decision, Refused> {
     let Seen { releases, deployment, moves } = seen;
-    let Fresh { stamp, id, version } = fresh;
+    let DecisionInput { stamp, id, version } = fresh;
     let standing = Standing {
         primary_route: None,
-        flow: FlowStanding::Absent,
+        flow: FlowStatus::Absent,
         tools: Vec::new(),
         unavailable_obligations: Vec::new(),
         unavailable_memory: Vec::new(),
@@ -81,20 +81,20 @@ pub(crate) fn decide(seen: &Seen, operation: &Operation, fresh: &Fresh<'_>) -> R
             releases[*release].activate(&taken(taking), deployment, may_serve, stamp).map(lanes)
         }
         Operation::Advance(release) => {
-            let record = LaneRecord { soak_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
+            let record = SoakStatus { soak_left: 60, runs: EndedRuns { ended: 0, failed: 0 } };
             releases[*release].advance(Advance::Person(record), deployment, may_serve, stamp).map(lanes)
         }
         Operation::Retire(release) => releases[*release].retire(deployment, stamp).map(lanes),
         Operation::RollBack(release, lane) => {
             let requested_lane = lane.map(|lane| Lane::ALL[lane]);
             let own = releases[*release].release_id;
-            let held_lanes = lanes_by_age(moves, deployment, own);
-            let target = |held: Lane| -> Option<WayBack<'_>> {
+            let held_lanes = lanes_by_recency(moves, deployment, own);
+            let target = |held: Lane| -> Option<LaneRollback<'_>> {
                 let earlier = earlier_holders(moves, held, own);
                 let find = |id: ReleaseId| releases.iter().find(|release| release.release_id == id);
                 earlier.into_iter().filter_map(find).find(|to| to.can_hold_again()).map(|to| (held, to))
             };
-            let ways: Vec<WayBack<'_>> = held_lanes
+            let ways: Vec<LaneRollback<'_>> = held_lanes
                 .into_iter()
                 .filter(|held| requested_lane.is_none_or(|lane| lane == *held))
                 .filter_map(target)
@@ -140,7 +140,7 @@ impl Seen {
         id.map(|id| self.releases.iter().position(|release| release.release_id == id).unwrap())
     }
 
-    fn moved(&self, moved: &LaneMoved) -> Moved {
+    fn moved(&self, moved: &LaneHistoryEntry) -> Moved {
         Moved {
             lane: place(moved.lane),
             from: self.number(moved.from),
@@ -207,7 +207,7 @@ pub(crate) fn unsound(before: &Before, after: &Seen) -> Result<(), String> {
         if holds != (release.state.name() == StateName::Active) {
             return Err(format!("{number} is {:?}, but holds_lane is {holds}", release.state.name()));
         }
-        let first = replaced_first(after, release.release_id);
+        let first = first_replaced_holder(after, release.release_id);
         if release.supersedes_release_id != first || first == Some(release.release_id) {
             let named = release.supersedes_release_id;
             return Err(format!("{number} first replaced {first:?}, but names {named:?}"));
@@ -217,22 +217,22 @@ pub(crate) fn unsound(before: &Before, after: &Seen) -> Result<(), String> {
             return Err(format!("{number} was retired, but is {:?}", release.state.name()));
         }
         let status = release.rollout.as_ref().map(|rollout| rollout.status);
-        let is_restarted = release.rollout.as_ref().is_some_and(|it| it.in_progress() && it.current == 0);
+        let is_restarted = release.rollout.as_ref().is_some_and(|it| it.is_in_progress() && it.current == 0);
         if status_before == Some(RolloutStatus::Completed) && status != status_before && !is_restarted {
             return Err(format!("the rollout of {number} was completed, but is {status:?}"));
         }
     }
     for lane in Lane::ALL {
         let holder = after.releases.iter().find(|release| deployment.holder(lane) == Some(release.release_id));
-        let is_soaking = |rollout: &Rollout| rollout.in_progress() && rollout.current_lane() == lane;
+        let is_soaking = |rollout: &Rollout| rollout.is_in_progress() && rollout.current_lane() == lane;
         let soaks = holder.is_some_and(|holder| holder.rollout.as_ref().is_some_and(is_soaking));
         if soaks != deployment.soaking.contains(&lane) {
             return Err(format!("{lane:?} should be soaking by its holder's rollout: {soaks}"));
         }
-        is_one_path(after, lane)?;
+        check_lane_history(after, lane)?;
     }
     let lost_lane = |release: &&Release| {
-        let rollout = release.rollout.as_ref().filter(|rollout| rollout.in_progress());
+        let rollout = release.rollout.as_ref().filter(|rollout| rollout.is_in_progress());
         rollout.is_some_and(|rollout| deployment.holder(rollout.current_lane()) != Some(release.release_id))
     };
     let lost_lane = after.releases.iter().find(lost_lane);
@@ -241,8 +241,8 @@ pub(crate) fn unsound(before: &Before, after: &Seen) -> Result<(), String> {
 }
 
 /// The holder that a release replaced first, according to the lane history.
-fn replaced_first(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
-    let own = |moved: &&LaneMoved| {
+fn first_replaced_holder(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
+    let own = |moved: &&LaneHistoryEntry| {
         moved.to == Some(release)
             && moved.from.is_some()
             && [MoveReason::Activation, MoveReason::Advance].contains(&moved.reason)
@@ -252,7 +252,7 @@ fn replaced_first(seen: &Seen, release: ReleaseId) -> Option<ReleaseId> {
 
 /// Checks the history of a lane: each change starts at the previous holder, the last change ends at the current holder,
 /// and no rollback targets a release that was rolled back from the lane.
-fn is_one_path(seen: &Seen, lane: Lane) -> Result<(), String> {
+fn check_lane_history(seen: &Seen, lane: Lane) -> Result<(), String> {
     let mut holder = None;
     let mut rolled_back = BTreeSet::new();
     for moved in seen.moves.iter().rev().filter(|moved| moved.lane == lane) {

@@ -8,7 +8,7 @@ use fairway_domain::{
         provider::ToolCall,
         routing::{Question, Wanted},
         run::Ended,
-        tool::{McpCall, Outgoing, ToolRequest},
+        tool::{McpCall, ToolTarget, ToolRequest},
     },
     flow::FlowProblem,
 };
@@ -20,12 +20,12 @@ pub(super) fn tell_problem(problem: &FlowProblem, out: &mut String) {
     writeln!(out, "refused: {} in the flow at {line}:{column}: {}", problem.code, problem.message).unwrap();
 }
 
-pub(super) fn tell_tool(request: &ToolRequest, out: &mut String) {
+pub(super) fn write_tool_call(request: &ToolRequest, out: &mut String) {
     let (target, arguments, call_id) = match &request.call {
-        Outgoing::Address(OutwardCall { address, path, method, said: arguments, call_id, .. }) => {
+        ToolTarget::Address(OutwardCall { address, path, method, said: arguments, call_id, .. }) => {
             (format!("{} {address}{path}", method.as_str()), arguments, call_id)
         }
-        Outgoing::Server(McpCall { server: (_, server), way, tool, said: arguments, call_id, pin, .. }) => {
+        ToolTarget::Server(McpCall { server: (_, server), way, tool, said: arguments, call_id, pin, .. }) => {
             (format!("{tool} of {server} at {}, pinned {},", way.address, pin.as_str()), arguments, call_id)
         }
     };
@@ -48,7 +48,7 @@ pub(super) fn tell_hook(call: &OutwardCall, out: &mut String) {
     tell_text("  value", &argument("value"), out);
 }
 
-pub(super) fn tell_call(question: &Question, route: usize, is_first: bool, out: &mut String) {
+pub(super) fn write_model_call(question: &Question, route: usize, is_first: bool, out: &mut String) {
     let (point, conversation) = (&question.routes[route], &question.conversation);
     if let Wanted::Vector(text) = &question.wanted {
         writeln!(out, "vector wanted: {} of {} by account {}", point.model, point.provider, point.account_slot)
@@ -89,7 +89,7 @@ pub(super) fn tell_text(name: &str, text: &str, out: &mut String) {
 }
 
 pub(super) fn tell_end(ended: &Ended, out: &mut String) {
-    tell_steps(ended, out);
+    write_steps(ended, out);
     for decision in &ended.decisions {
         writeln!(out, "decided again: {}, {}", decision.outcome.as_str(), decision.reason_code).unwrap();
     }
@@ -156,7 +156,7 @@ pub(super) fn tell_end(ended: &Ended, out: &mut String) {
 }
 
 /// Writes the first steps, and the total number of a longer list.
-fn tell_steps(ended: &Ended, out: &mut String) {
+fn write_steps(ended: &Ended, out: &mut String) {
     const MOST: usize = 20;
     for step in ended.steps.iter().take(MOST) {
         let result = step.failure.as_ref().map_or_else(|| "done".to_owned(), |code| format!("failed, {code}"));

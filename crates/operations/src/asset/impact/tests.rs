@@ -108,7 +108,7 @@ fn search_continues_from_found_versions_beyond_a_limit() {
     assert!(truncated);
     let expected = ["many@v10 > base", "many@v9 > base", "many@v8 > base", "top@v1 > many@v9", "roof@v1 > top@v1"];
     assert_eq!(found, expected);
-    let (found, truncated) = book.follow(BOUNDS);
+    let (found, truncated) = book.follow(SEARCH_LIMITS);
     assert!(!truncated);
     assert_eq!(found.len(), 13);
 }
@@ -124,7 +124,7 @@ fn known_versions_do_not_count_against_the_limit() {
 #[test]
 fn versions_of_the_asset_are_not_listed() {
     let lines = [line("ring@v1", "base"), line("base@v2", "ring"), line("base@v1", "ring"), line("top@v1", "ring@v1")];
-    let (found, truncated) = Book::of(&lines).follow(BOUNDS);
+    let (found, truncated) = Book::of(&lines).follow(SEARCH_LIMITS);
     assert_eq!(found, ["ring@v1 > base", "top@v1 > ring@v1"]);
     assert!(!truncated);
 }
@@ -146,7 +146,7 @@ fn finds_the_longest_chain_that_a_release_can_resolve() {
     let target = |number: usize| number.checked_sub(1).map_or("base", |before| slugs[before].as_str());
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     // Resolution refuses a release with this many references, so the longest chain has one less.
-    let (found, truncated) = Book::of(&chain[..MAX_REFERENCES - 1]).follow(BOUNDS);
+    let (found, truncated) = Book::of(&chain[..MAX_REFERENCES - 1]).follow(SEARCH_LIMITS);
     assert_eq!((found.len(), truncated), (MAX_REFERENCES - 1, false));
 }
 
@@ -155,9 +155,9 @@ fn search_ends_at_its_total() {
     let mut lines: Vec<(String, &str)> = (0..4).map(|number| (format!("wide@v{number}"), "base")).collect();
     lines.extend([line("top@v1", "wide"), line("roof@v1", "top")]);
     let book = Book::of(&lines);
-    let (found, truncated) = book.follow(Bounds { total: 5, ..BOUNDS });
+    let (found, truncated) = book.follow(Bounds { total: 5, ..SEARCH_LIMITS });
     assert_eq!((found.len(), truncated), (5, true));
-    assert_eq!(book.follow(BOUNDS).0.len(), 6);
+    assert_eq!(book.follow(SEARCH_LIMITS).0.len(), 6);
 }
 
 /// The hops of a chain that refers to `base`, with as many references as a release can resolve.
@@ -167,7 +167,7 @@ fn longest_chain() -> Vec<Arc<Hop>> {
     let chain: Vec<_> = (0..slugs.len()).map(|number| (format!("{}@v1", slugs[number]), target(number))).collect();
     let scope = TenantScope::for_relay(DEFAULT_TENANT.into());
     let book = Book::of(&chain);
-    let (hops, _) = follow(&book, scope, &asset("base"), BOUNDS).now_or_never().unwrap().unwrap();
+    let (hops, _) = follow(&book, scope, &asset("base"), SEARCH_LIMITS).now_or_never().unwrap().unwrap();
     hops.into_iter().map(Arc::new).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Streaming of model output while the model generates it.
 
-use fairway_domain::execution::provider::Listener;
+use fairway_domain::execution::provider::DeltaListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::mpsc;
 
@@ -13,7 +13,7 @@ pub(super) enum Part {
 }
 
 /// Forwards the output of a model while it is generated.
-pub(super) struct Aloud {
+pub(super) struct StreamSink {
     say: mpsc::UnboundedSender<Part>,
     /// Whether the current route produced output.
     pub(super) said: AtomicBool,
@@ -21,7 +21,7 @@ pub(super) struct Aloud {
     void: AtomicBool,
 }
 
-impl Aloud {
+impl StreamSink {
     pub(super) const fn over(say: mpsc::UnboundedSender<Part>) -> Self {
         Self { say, said: AtomicBool::new(false), void: AtomicBool::new(false) }
     }
@@ -34,7 +34,7 @@ impl Aloud {
     }
 }
 
-impl Listener for Aloud {
+impl DeltaListener for StreamSink {
     fn said(&self, part: &str) {
         if part.is_empty() {
             return;

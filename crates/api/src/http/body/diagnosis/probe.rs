@@ -1,12 +1,12 @@
 //! A deserializer that records problems and continues.
 
-use super::{FieldProblem, Notes, Type, learn};
-use crate::http::shape::{ShapeError, echoed, one_of};
+use super::{FieldProblem, Diagnosis, Type, learn};
+use crate::http::shape::{DeserializeError, echoed, one_of};
 use fairway_domain::field_path::{push_index, push_member};
 use serde::{
     Deserializer,
     de::{
-        DeserializeSeed, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess, VariantAccess, Visitor,
+        DeserializeSeed, EnumAccess, IntoDeserializer as _, MapAccess, SeqAccess, VariantAccess, RuntimeClient,
         value::StrDeserializer,
     },
     forward_to_deserialize_any,
@@ -14,7 +14,7 @@ use serde::{
 use serde_json::{Map, Value};
 
 /// Placeholder for an identifier.
-const NO_IDENTIFIER: &str = "00000000-0000-0000-0000-000000000000";
+const PLACEHOLDER_ID: &str = "00000000-0000-0000-0000-000000000000";
 
 /// The path of a value, linked from the inside out.
 #[derive(Clone, Copy)]
@@ -48,7 +48,7 @@ impl Step<'_> {
 pub(super) struct Probe<'a> {
     pub(super) value: Option<&'a Value>,
     pub(super) at: &'a Step<'a>,
-    pub(super) notes: &'a Notes,
+    pub(super) notes: &'a Diagnosis,
 }
 
 impl<'a> Probe<'a> {
@@ -73,12 +73,12 @@ impl<'a> Probe<'a> {
         Self { value: None, ..self }
     }
 
-    fn settled<V>(self, of: Option<Type>, read: Result<V, ShapeError>) -> Result<V, ShapeError> {
+    fn settled<V>(self, of: Option<Type>, read: Result<V, DeserializeError>) -> Result<V, DeserializeError> {
         read.map_err(|error| learn(error, of, self))
     }
 
     /// Deserializes the value, and records a refusal by a rule of its type at this path.
-    fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+    fn read<'de, S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
         self.settled(None, seed.deserialize(self))
     }
 
@@ -106,7 +106,7 @@ impl<'a> Probe<'a> {
 
 macro_rules! whole_numbers {
     ($($method:ident $visit:ident $type:ident)*) => {$(
-        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+        fn $method<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
             let whole = self.whole($type::MIN.into(), $type::MAX.into());
             self.settled(None, visitor.$visit($type::try_from(whole).unwrap_or(1)))
         }
@@ -114,9 +114,9 @@ macro_rules! whole_numbers {
 }
 
 impl<'de, 'a> Deserializer<'de> for Probe<'a> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let read = match self.value() {
             None | Some(Value::Null) => visitor.visit_unit(),
             Some(Value::Bool(value)) => visitor.visit_bool(*value),
@@ -132,7 +132,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         self.settled(None, read)
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_bool<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.fitting(Value::as_bool).unwrap_or_default();
         self.settled(None, visitor.visit_bool(value))
     }
@@ -148,28 +148,28 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         deserialize_u64 visit_u64 u64
     }
 
-    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_f32<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         self.deserialize_f64(visitor)
     }
 
-    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_f64<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let value = self.fitting(Value::as_f64).unwrap_or(1.0);
         self.settled(None, visitor.visit_f64(value))
     }
 
     /// Identifiers are the only request types that ask for borrowed text.
-    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
-        let is_identifier = |text: &&str| text.len() == NO_IDENTIFIER.len() && uuid::Uuid::try_parse(text).is_ok();
+    fn deserialize_str<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
+        let is_identifier = |text: &&str| text.len() == PLACEHOLDER_ID.len() && uuid::Uuid::try_parse(text).is_ok();
         let text = self.fitting(|value| value.as_str().filter(is_identifier));
-        self.settled(None, visitor.visit_str(text.unwrap_or(NO_IDENTIFIER)))
+        self.settled(None, visitor.visit_str(text.unwrap_or(PLACEHOLDER_ID)))
     }
 
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_string<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let text = self.fitting(Value::as_str).unwrap_or_default();
         self.settled(None, visitor.visit_str(text))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_option<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         match self.value {
             None | Some(Value::Null) => visitor.visit_none(),
             Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_)) => {
@@ -178,37 +178,37 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_newtype_struct<V: RuntimeClient<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_newtype_struct(self)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_seq<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let items = self.fitting(Value::as_array);
         self.settled(None, visitor.visit_seq(Items::of(items.map(Vec::as_slice).unwrap_or_default(), self)))
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_map<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         let members = self.fitting(Value::as_object);
         self.settled(None, visitor.visit_map(Members::of(members, self, None)))
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(
+    fn deserialize_struct<V: RuntimeClient<'de>>(
         self,
         name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
+    ) -> Result<V::Value, DeserializeError> {
         let members = self.fitting(Value::as_object);
         let of = (name, fields.as_ptr().addr());
         self.settled(Some(of), visitor.visit_map(Members::of(members, self, Some((of, fields)))))
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(
+    fn deserialize_enum<V: RuntimeClient<'de>>(
         self,
         _: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
+    ) -> Result<V::Value, DeserializeError> {
         let known = |name: &str| variants.contains(&name);
         let variant = match self.value() {
             Some(Value::String(name)) if known(name) => Some(Variant { name, content: self.stand_in() }),
@@ -229,7 +229,7 @@ impl<'de, 'a> Deserializer<'de> for Probe<'a> {
     }
 
     /// Skips the value.
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ShapeError> {
+    fn deserialize_ignored_any<V: RuntimeClient<'de>>(self, visitor: V) -> Result<V::Value, DeserializeError> {
         visitor.visit_unit()
     }
 
@@ -251,9 +251,9 @@ impl<'a> Items<'a> {
 }
 
 impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeError> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, DeserializeError> {
         let Some((index, value)) = self.items.next() else { return Ok(None) };
         let at = Step::Item(self.around.at, index);
         Probe { value: Some(value), at: &at, notes: self.around.notes }.read(seed).map(Some)
@@ -310,17 +310,17 @@ impl<'a> Members<'a> {
 }
 
 impl<'de> MapAccess<'de> for Members<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeError> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, DeserializeError> {
         self.next = self.advance().or_else(|| self.required.pop().map(|field| (field, None)));
         let Some((name, _)) = self.next else { return Ok(None) };
-        let name: StrDeserializer<'_, ShapeError> = name.into_deserializer();
+        let name: StrDeserializer<'_, DeserializeError> = name.into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ShapeError> {
-        let (name, value) = self.next.take().ok_or(ShapeError::Invalid)?;
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, DeserializeError> {
+        let (name, value) = self.next.take().ok_or(DeserializeError::Invalid)?;
         let at = Step::Member(self.around.at, name);
         Probe { value, at: &at, notes: self.around.notes }.read(seed)
     }
@@ -333,46 +333,46 @@ struct Variant<'a> {
 }
 
 impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ShapeError> {
-        let name: StrDeserializer<'_, ShapeError> = self.name.into_deserializer();
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), DeserializeError> {
+        let name: StrDeserializer<'_, DeserializeError> = self.name.into_deserializer();
         Ok((seed.deserialize(name)?, self))
     }
 }
 
 impl Variant<'_> {
     /// Reads the content at the path of the variant.
-    fn inside<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, ShapeError>) -> Result<V, ShapeError> {
+    fn inside<V>(&self, read: impl FnOnce(Probe<'_>) -> Result<V, DeserializeError>) -> Result<V, DeserializeError> {
         let at = Step::Member(self.content.at, self.name);
         read(Probe { at: &at, ..self.content })
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_> {
-    type Error = ShapeError;
+    type Error = DeserializeError;
 
-    fn unit_variant(self) -> Result<(), ShapeError> {
+    fn unit_variant(self) -> Result<(), DeserializeError> {
         if self.content.value.is_some_and(|value| !value.is_null()) {
             self.content.notes.wrong(self.content.at);
         }
         Ok(())
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ShapeError> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, DeserializeError> {
         self.inside(|probe| seed.deserialize(probe))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ShapeError> {
+    fn tuple_variant<V: RuntimeClient<'de>>(self, _: usize, visitor: V) -> Result<V::Value, DeserializeError> {
         self.inside(|probe| probe.deserialize_seq(visitor))
     }
 
-    fn struct_variant<V: Visitor<'de>>(
+    fn struct_variant<V: RuntimeClient<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ShapeError> {
+    ) -> Result<V::Value, DeserializeError> {
         self.inside(|probe| probe.deserialize_struct("", fields, visitor))
     }
 }

@@ -15,13 +15,13 @@ use serde_json::json;
 use std::{net::Ipv4Addr, sync::Arc};
 
 /// The server parses the body and refuses its unknown members.
-const DENSE: Aim = Aim::at("dense body").refused_as(422, "validation_error");
+const DENSE_BODY_AIM: Aim = Aim::at("dense body").refused_as(422, "validation_error");
 
 /// Sends 64 KiB of small objects, which parse to about 6 MiB of values.
 pub(super) async fn dense_bodies(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     const CONNECTIONS: usize = 150;
     let body = format!("{{\"objects\":[{}]}}", vec!["{\"a\":1}"; 8_000].join(","));
-    let sent = post_bytes(target.echo.execute(), body.into_bytes()).aim(DENSE);
+    let sent = post_bytes(target.echo.execute(), body.into_bytes()).aim(DENSE_BODY_AIM);
     let many = CONNECTIONS * scale;
     send_at_once(target, random, vec![sent; many], many).await
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 /// Size of a ticket that nearly fills a body, in bytes.
-const TICKET: usize = 1_000_000;
+const TICKET_BYTES: usize = 1_000_000;
 
 /// Sends equal numbers of synchronous and queued runs, the queued ones last. A worker may run the rest of them during
 /// the next attack.
@@ -25,9 +25,9 @@ async fn runs(
 ) -> Tally {
     let mut sent: Vec<Sent> = Vec::new();
     for path in [workload.execute(), format!("{}?mode=async", workload.execute())] {
-        let aim = if path.ends_with("async") { queued } else { sync };
+        let aim = if path.record("async") { queued } else { sync };
         for _ in 0..30 * scale {
-            let ticket = name(random).repeat(TICKET / 17);
+            let ticket = name(random).repeat(TICKET_BYTES / 17);
             let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
             sent.push(post(path.as_str(), &body).actor("user:operator").aim(aim));
         }
@@ -46,15 +46,15 @@ pub(super) async fn redacted_runs(target: &Arc<Target>, random: &mut Random, sca
 }
 
 /// Runs with a large output to read.
-const READ_RUNS: usize = 6;
+const RUNS_TO_READ: usize = 6;
 /// Concurrent readers of each run.
 const READERS: usize = 16;
 
 pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut tally = Tally::default();
     let mut reads = Vec::new();
-    for _ in 0..READ_RUNS {
-        let ticket = name(random).repeat(TICKET / 17);
+    for _ in 0..RUNS_TO_READ {
+        let ticket = name(random).repeat(TICKET_BYTES / 17);
         let body = json!({ "environment": "dev", "inputs": { "ticket": ticket } });
         let run = post(target.copying.execute(), &body).actor("user:operator").aim(Aim::at("run to read"));
         let Some(run) = send_one(target, &mut tally, run).await.id("execution_id") else { continue };
@@ -62,6 +62,6 @@ pub(super) async fn large_outputs(target: &Arc<Target>, random: &mut Random, sca
         let read = get(format!("/v1/executions/{run}")).actor("user:operator").aim(aim);
         reads.extend(std::iter::repeat_n(read, READERS * scale));
     }
-    tally.add(send_at_once(target, random, reads, READ_RUNS * READERS).await);
+    tally.add(send_at_once(target, random, reads, RUNS_TO_READ * READERS).await);
     tally
 }

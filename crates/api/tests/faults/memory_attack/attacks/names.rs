@@ -43,7 +43,7 @@ pub(super) async fn client_addresses(target: &Arc<Target>, random: &mut Random, 
     tally
 }
 
-pub(super) async fn made_up_names(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn unknown_names(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let body = json!({ "environment": "dev", "inputs": { "ticket": "a refund" } });
     let unknown = |name: &'static str| Aim::at(name).refused_as(404, "not_found");
     let mut sent = Vec::new();

@@ -28,7 +28,7 @@ pub(super) async fn exploding_schema(target: &Arc<Target>, random: &mut Random, 
     send_all(target, random, sent).await
 }
 
-pub(super) async fn made_up_environments(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn unknown_environments(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for _ in 0..150 * scale {
         let body = json!({ "environment": name(random), "inputs": { "ticket": "a refund" } });

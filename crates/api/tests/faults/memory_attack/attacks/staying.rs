@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Sends runs that continue after the response, of the maximum size without a reservation, and runs that wait for a
 /// review.
-pub(super) async fn staying_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn detached_runs(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for _ in 0..80 * scale {
         let body = large_inputs(random, 30_000);
@@ -109,7 +109,7 @@ pub(super) async fn wide_tool_sets(target: &Arc<Target>, random: &mut Random, sc
 }
 
 /// Reads short lists of one tenant during large runs and long lists of another.
-pub(super) async fn lists_beside_large_work(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
+pub(super) async fn lists_during_large_work(target: &Arc<Target>, random: &mut Random, scale: usize) -> Tally {
     let mut sent = Vec::new();
     for at in 0..20 * scale {
         let run = post(target.copying.execute(), &large_inputs(random, 900_000)).actor("user:operator");

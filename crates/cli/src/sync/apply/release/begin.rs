@@ -10,7 +10,7 @@ use super::{
         estate::word,
         plan::{ReleaseStep, bound_in, stale},
     },
-    super::WHAT_STAYS,
+    super::CONFLICT_OUTCOME,
     Choice, are_of, is_whole, unbind,
 };
 use crate::{
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use std::cell::Cell;
 
 /// The creation of one draft.
-pub(super) struct Beginning<'b> {
+pub(super) struct DraftCreation<'b> {
     server: &'b Server,
     step: &'b ReleaseStep,
     chosen: &'b [Choice<'b>],
@@ -37,7 +37,7 @@ pub(super) struct Beginning<'b> {
     is_ours: Cell<bool>,
 }
 
-impl<'b> Beginning<'b> {
+impl<'b> DraftCreation<'b> {
     pub(super) fn of(server: &'b Server, step: &'b ReleaseStep, chosen: &'b [Choice<'b>]) -> Result<Self, Failure> {
         let workload = crate::workload::named(server, &step.workload)?;
         let policy = chosen.iter().rfind(|choice| choice.role == AssetKind::PolicyBundle.as_str());
@@ -55,7 +55,7 @@ impl<'b> Beginning<'b> {
     /// Creates a draft, or returns the newest equal draft that was created since the plan.
     pub(super) fn begin(&self) -> Result<Value, Failure> {
         let (server, step) = (self.server, self.step);
-        if let Some(first) = self.begun_since()?.last() {
+        if let Some(first) = self.created_since()?.last() {
             let found = server.get(&["releases", text(first, "release_id")?], &[])?;
             return if are_of(&bound_in(&found), self.chosen) { Ok(found) } else { Err(self.moved()) };
         }
@@ -69,7 +69,7 @@ impl<'b> Beginning<'b> {
         let versions: Vec<&str> = self.chosen.iter().map(|choice| choice.version).collect();
         let asked = json!({ "draft": body, "after": step.newest, "versions": versions });
         let key = format!("fairway-sync-{}", Checksum::of(asked.to_string().as_bytes()).as_str());
-        let made = server.post_once(&["releases"], &body, &key)?;
+        let made = server.post_with_key(&["releases"], &body, &key)?;
         self.is_ours.set(true);
         let id = text(&made, "release_id")?;
         tell(&format!("drafted release {id} of {} for {}", step.workload, step.environment));
@@ -104,7 +104,7 @@ impl<'b> Beginning<'b> {
     }
 
     /// Unretired equal releases that were created since the plan, newest first.
-    fn begun_since(&self) -> Result<Vec<Value>, Failure> {
+    fn created_since(&self) -> Result<Vec<Value>, Failure> {
         let query = [("workload_id", self.workload_id.as_str()), ("environment", self.step.environment.as_str())];
         let all = self.server.list(&["releases"], &query)?.into_iter();
         let since = all.take_while(|listed| self.step.newest.as_deref() != Some(word(listed, "release_id")));
@@ -117,7 +117,7 @@ impl<'b> Beginning<'b> {
     }
 
     fn others(&self, id: &str) -> Result<Vec<Value>, Failure> {
-        let mut others = self.begun_since()?;
+        let mut others = self.created_since()?;
         others.retain(|other| word(other, "release_id") != id);
         Ok(others)
     }
@@ -129,7 +129,7 @@ impl<'b> Beginning<'b> {
 
     fn moved(&self) -> Failure {
         let (workload, environment) = (plain(&self.step.workload), plain(&self.step.environment));
-        stale(&format!("the releases of {workload} for {environment}"), WHAT_STAYS)
+        stale(&format!("the releases of {workload} for {environment}"), CONFLICT_OUTCOME)
     }
 }
 

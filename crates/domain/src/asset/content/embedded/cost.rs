@@ -10,14 +10,14 @@ pub(super) const MAX_DEPTH: usize = 128;
 /// Maximum length of a pattern, in bytes.
 pub(super) const MAX_PATTERN: usize = 512;
 /// Estimated memory of one compiled schema node, in bytes.
-const COMPILED_VALUE: u64 = 512;
+const COMPILED_NODE_BYTES: u64 = 512;
 /// Extra evaluations of `multipleOf`: the validator divides exact fractions.
-const EXACT_DIVISION: u64 = 20;
+const DIVISION_EVALUATIONS: u64 = 20;
 
 /// Keywords that refer to external resources or rebind references.
 const REFUSED: [&str; 6] = ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 /// Keywords whose subschemas apply to the same value as the schema that contains them.
-const IN_PLACE: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
+const IN_PLACE_APPLICATORS: [&str; 8] = ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"];
 
 /// Upper bound of the evaluations of a schema.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -53,7 +53,7 @@ pub(super) struct Cost {
 impl Cost {
     /// Estimated memory of the compiled schema, in bytes.
     pub(super) const fn compiled_bytes(self) -> u64 {
-        self.size.saturating_mul(COMPILED_VALUE).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
+        self.size.saturating_mul(COMPILED_NODE_BYTES).saturating_add(self.patterns.saturating_mul(PATTERN_BYTES))
     }
 
     const fn of_one(nodes: u64, (patterns, weight): (u64, u64)) -> Self {
@@ -95,7 +95,7 @@ impl<'s> Meter<'s> {
         }
         match node {
             Value::Object(members) => self.object(members, node, above),
-            Value::Array(items) => self.in_place(items.iter(), above),
+            Value::Array(items) => self.measure_in_place(items.iter(), above),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(Cost::of_one(1, (0, 0))),
         }
     }
@@ -106,7 +106,7 @@ impl<'s> Meter<'s> {
         node: &'s Value,
         above: usize,
     ) -> Result<Cost, EmbeddedRefusal> {
-        let division = if members.contains_key("multipleOf") { EXACT_DIVISION } else { 0 };
+        let division = if members.contains_key("multipleOf") { DIVISION_EVALUATIONS } else { 0 };
         let mut whole = Cost::of_one(1 + division, patterns(node)?);
         let mut has_unevaluated = false;
         for (key, member) in members {
@@ -116,7 +116,7 @@ impl<'s> Meter<'s> {
             }
             let part = match (key.as_str(), member) {
                 ("$ref", Value::String(target)) => self.target(target, above + 1)?,
-                ("dependentSchemas", Value::Object(dependent)) => self.in_place(dependent.values(), above + 1)?,
+                ("dependentSchemas", Value::Object(dependent)) => self.measure_in_place(dependent.values(), above + 1)?,
                 _ => self.measure(member, above + 1)?,
             };
             if key == "unevaluatedProperties" || key == "unevaluatedItems" {
@@ -124,7 +124,7 @@ impl<'s> Meter<'s> {
                 // It runs once by itself and once for every enclosing `unevaluated*` keyword.
                 whole.marking = whole.marking.plus(part.check);
             }
-            if IN_PLACE.contains(&key.as_str()) || key == "dependentSchemas" {
+            if IN_PLACE_APPLICATORS.contains(&key.as_str()) || key == "dependentSchemas" {
                 whole.add_in_place(part);
             } else {
                 whole.add(part);
@@ -137,7 +137,7 @@ impl<'s> Meter<'s> {
     }
 
     /// Measures schemas that apply to the same value.
-    fn in_place(&mut self, schemas: impl Iterator<Item = &'s Value>, above: usize) -> Result<Cost, EmbeddedRefusal> {
+    fn measure_in_place(&mut self, schemas: impl Iterator<Item = &'s Value>, above: usize) -> Result<Cost, EmbeddedRefusal> {
         if above >= MAX_DEPTH {
             return Err(EmbeddedRefusal::TooLarge);
         }
@@ -184,7 +184,7 @@ fn patterns(node: &Value) -> Result<(u64, u64), EmbeddedRefusal> {
 
 /// Size of a value that a check traverses.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Weight {
+pub(super) struct ValueSize {
     /// Number of values; members and items count at every depth.
     values: u64,
     /// Bytes of its texts and keys.
@@ -194,7 +194,7 @@ pub(super) struct Weight {
 /// Bytes of text that take about as long to traverse as one value takes to check.
 const BYTES_PER_VALUE: u64 = 512;
 
-impl Weight {
+impl ValueSize {
     /// Measures a value.
     pub(super) fn of(value: &Value) -> Self {
         let (mut weight, mut pending) = (Self::default(), vec![value]);

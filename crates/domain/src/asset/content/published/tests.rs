@@ -20,7 +20,7 @@ fn every_schema_keyword_belongs_to_a_part() {
         let Value::Object(keywords) = schema else { return };
         for (keyword, operand) in keywords {
             let is_annotation = matches!(keyword.as_str(), "$schema" | "title" | "description" | "default");
-            let is_known = OWN.contains(&keyword.as_str()) || LEADING.contains(&keyword.as_str());
+            let is_known = OWN.contains(&keyword.as_str()) || SUBSCHEMA_KEYWORDS.contains(&keyword.as_str());
             assert!(is_annotation || is_known || keyword.starts_with("x-"), "{path}/{keyword}");
             let is_beside_reference = keywords.contains_key("$ref") && OWN.contains(&keyword.as_str());
             assert!(!is_beside_reference, "{path}/{keyword} is a sibling of a reference, which leads to another part");

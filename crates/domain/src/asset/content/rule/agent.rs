@@ -1,6 +1,6 @@
 //! Rules of agents, skills, memory and harnesses.
 
-use super::{Breach, Findings, items, text, truth};
+use super::{Violation, Findings, items, text, truth};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 pub(super) fn skill(content: &Value, findings: &mut Findings) {
     for (index, file) in items(content, "files") {
         if text(file, "path").is_some_and(|path| path.split('/').any(is_device)) {
-            findings.add(format!("/files/{index}/path"), Breach::DeviceName);
+            findings.add(format!("/files/{index}/path"), Violation::DeviceName);
         }
     }
     if content.get("sandbox_profile_ref").is_some() {
@@ -16,7 +16,7 @@ pub(super) fn skill(content: &Value, findings: &mut Findings) {
     }
     for (index, file) in items(content, "files") {
         if truth(file, "executable") {
-            findings.add(format!("/files/{index}/executable"), Breach::SandboxProfileRequired);
+            findings.add(format!("/files/{index}/executable"), Violation::SandboxProfileRequired);
         }
     }
 }
@@ -50,7 +50,7 @@ pub(super) fn harness(content: &Value, findings: &mut Findings) {
     for list in ["deny", "ask", "allow"] {
         for (index, tool) in items(permissions, list) {
             if tool.as_str().is_some_and(|name| !listed.insert(name)) {
-                findings.add(format!("/permissions/{list}/{index}"), Breach::Contradiction);
+                findings.add(format!("/permissions/{list}/{index}"), Violation::Contradiction);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 /// A content rule that is violated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Breach {
+pub(super) enum Violation {
     MissingField,
     NotAllowedHere,
     DuplicateName,
@@ -21,7 +21,7 @@ pub(super) enum Breach {
     SecretInContent,
 }
 
-impl Breach {
+impl Violation {
     /// The stable code.
     pub(super) const fn code(self) -> &'static str {
         match self {

@@ -4,10 +4,10 @@
 //! values that are JSON Schemas or regular expressions. Their total is bounded, because compiling them is the most
 //! expensive part of validation.
 
-use super::{Breach, Compile, Findings};
+use super::{Violation, CompileMode, Findings};
 use crate::asset::content::{
     embedded::EmbeddedSchema,
-    position::{Descend, Position},
+    position::{VisitFlow, VisitedValue},
     schema,
 };
 use serde_json::Value;
@@ -22,19 +22,19 @@ const MAX_SCHEMAS: usize = 10;
 
 /// Number of patterns and schemas found so far.
 pub(super) struct Carried {
-    compile: Compile,
+    compile: CompileMode,
     patterns: usize,
     schemas: usize,
 }
 
 impl Carried {
     /// Creates zero counts.
-    pub(super) const fn new(compile: Compile) -> Self {
+    pub(super) const fn new(compile: CompileMode) -> Self {
         Self { compile, patterns: 0, schemas: 0 }
     }
 
     /// Checks one position of the content.
-    pub(super) fn look(&mut self, visited: &Position<'_, '_>, findings: &mut Findings) -> Descend {
+    pub(super) fn look(&mut self, visited: &VisitedValue<'_, '_>, findings: &mut Findings) -> VisitFlow {
         if let Some(member) = visited.shape.get("x-unique").and_then(Value::as_str) {
             distinct(visited, member, findings);
         }
@@ -45,9 +45,9 @@ impl Carried {
         }
         if marked(visited, "x-json-schema") {
             self.schema(visited.value, visited.pointer, findings);
-            return Descend::Past;
+            return VisitFlow::Past;
         }
-        Descend::Into
+        VisitFlow::Into
     }
 
     /// Checks a pattern; an empty text and `*` match everything and are not compiled.
@@ -58,10 +58,10 @@ impl Carried {
         self.patterns += 1;
         if self.patterns > MAX_PATTERNS {
             if self.patterns == MAX_PATTERNS + 1 {
-                findings.add(pointer, Breach::TooManyCarried);
+                findings.add(pointer, Violation::TooManyCarried);
             }
-        } else if self.compile == Compile::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
-            findings.add(pointer, Breach::PatternNotLinear);
+        } else if self.compile == CompileMode::Yes && (pattern.len() > MAX_PATTERN || !schema::is_linear(pattern)) {
+            findings.add(pointer, Violation::PatternNotLinear);
         }
     }
 
@@ -70,9 +70,9 @@ impl Carried {
         self.schemas += 1;
         if self.schemas > MAX_SCHEMAS {
             if self.schemas == MAX_SCHEMAS + 1 {
-                findings.add(pointer, Breach::TooManyCarried);
+                findings.add(pointer, Violation::TooManyCarried);
             }
-        } else if self.compile == Compile::Yes
+        } else if self.compile == CompileMode::Yes
             && let Err(refusal) = EmbeddedSchema::compile(carried)
         {
             findings.tell(pointer, refusal.code(), refusal.to_string());
@@ -80,17 +80,17 @@ impl Carried {
     }
 }
 
-fn marked(visited: &Position<'_, '_>, mark: &str) -> bool {
+fn marked(visited: &VisitedValue<'_, '_>, mark: &str) -> bool {
     visited.shape.get(mark).and_then(Value::as_bool).unwrap_or_default()
 }
 
-fn distinct(visited: &Position<'_, '_>, member: &str, findings: &mut Findings) {
+fn distinct(visited: &VisitedValue<'_, '_>, member: &str, findings: &mut Findings) {
     let mut seen = BTreeSet::new();
     for (index, item) in visited.value.as_array().into_iter().flatten().enumerate() {
         if let Some(name) = item.get(member).and_then(Value::as_str)
             && !seen.insert(name)
         {
-            findings.add(format!("{}/{index}/{member}", visited.pointer), Breach::DuplicateName);
+            findings.add(format!("{}/{index}/{member}", visited.pointer), Violation::DuplicateName);
         }
     }
 }

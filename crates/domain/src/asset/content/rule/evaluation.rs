@@ -1,13 +1,13 @@
 //! Rules of evaluation suites: a dataset, at least one assertion, and a judge where an assertion requires one.
 
-use super::{Breach, Compile, Findings, carried::Carried, items, text};
+use super::{Violation, CompileMode, Findings, carried::Carried, items, text};
 use serde_json::Value;
 
 /// Assertions that a model decides.
 const JUDGED: [&str; 6] =
     ["llm-rubric", "factuality", "answer-relevance", "context-faithfulness", "context-recall", "context-relevance"];
 
-pub(super) fn check(content: &Value, compile: Compile, findings: &mut Findings) {
+pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findings) {
     if let Some(dataset) = content.get("dataset") {
         findings.one_of(dataset, "/dataset", ("items", "ref"));
         if dataset.get("ref").is_some() {
@@ -23,7 +23,7 @@ pub(super) fn check(content: &Value, compile: Compile, findings: &mut Findings) 
         }
     }
     if count == 0 {
-        findings.add("/assertions", Breach::MissingField);
+        findings.add("/assertions", Violation::MissingField);
     }
 }
 
@@ -34,7 +34,7 @@ fn assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut Ca
     match kind.strip_prefix("not-").unwrap_or(kind) {
         "regex" => match value.and_then(Value::as_str) {
             Some(pattern) => carried.pattern(pattern, &at, findings),
-            None => findings.add(at, Breach::MissingField),
+            None => findings.add(at, Violation::MissingField),
         },
         "is-json" | "contains-json" => {
             if let Some(schema) = value {
@@ -42,7 +42,7 @@ fn assertion(content: &Value, assertion: &Value, pointer: &str, carried: &mut Ca
             }
         }
         judged if JUDGED.contains(&judged) && content.get("judge").is_none() => {
-            findings.add("/judge", Breach::MissingField);
+            findings.add("/judge", Violation::MissingField);
         }
         _ => {}
     }

@@ -1,6 +1,6 @@
 //! Rules of guardrails: each detector has the parameter that it requires, and none that it would ignore.
 
-use super::{Breach, Compile, Findings, items, text};
+use super::{Violation, CompileMode, Findings, items, text};
 use crate::asset::content::schema;
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 const PARAMETERS: [(&str, &str); 4] =
     [("pii", "entities"), ("regex", "pattern"), ("max_length", "max_length"), ("json_schema", "schema")];
 
-pub(super) fn check(content: &Value, compile: Compile, findings: &mut Findings) {
+pub(super) fn check(content: &Value, compile: CompileMode, findings: &mut Findings) {
     for (index, guardrail) in items(content, "guardrails") {
         let pointer = format!("/guardrails/{index}");
         let Some(detector) = text(guardrail, "detector") else { continue };
@@ -23,12 +23,12 @@ pub(super) fn check(content: &Value, compile: Compile, findings: &mut Findings) 
                 (false, _) => findings.forbid(guardrail, &pointer, parameter),
             }
         }
-        let is_refused = |pattern: &str| compile == Compile::Yes && schema::linear(pattern).is_none();
+        let is_refused = |pattern: &str| compile == CompileMode::Yes && schema::linear(pattern).is_none();
         if text(guardrail, "pattern").is_some_and(is_refused) {
-            findings.add(format!("{pointer}/pattern"), Breach::PatternNotLinear);
+            findings.add(format!("{pointer}/pattern"), Violation::PatternNotLinear);
         }
         if detector == "json_schema" && text(guardrail, "action") == Some("mask") {
-            findings.add(format!("{pointer}/action"), Breach::NotAllowedHere);
+            findings.add(format!("{pointer}/action"), Violation::NotAllowedHere);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of knowledge bases: the source and the access contract must be consistent.
 
-use super::{Breach, Findings, text, truth};
+use super::{Violation, Findings, text, truth};
 use crate::time::Timestamp;
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
         Some("http") => match content.get("source_ref") {
             None => findings.need(content, "", "source_ref"),
             Some(address) if !address.as_str().is_some_and(super::outward::is_address) => {
-                findings.add("/source_ref", Breach::AddressExpected);
+                findings.add("/source_ref", Violation::AddressExpected);
             }
             Some(_) => {}
         },
@@ -26,11 +26,11 @@ fn revocation(contract: &Value, findings: &mut Findings) {
     let pointer = "/access_contract/revoked_at";
     let at = contract.get("revoked_at").filter(|at| !at.is_null());
     if at.is_some() != truth(contract, "revoked") {
-        findings.add(pointer, Breach::RevokedAtMismatch);
+        findings.add(pointer, Violation::RevokedAtMismatch);
     }
     if let Some(at) = at.filter(|at| at.is_string())
         && serde_json::from_value::<Timestamp>(at.clone()).is_err()
     {
-        findings.add(pointer, Breach::NoSuchTime);
+        findings.add(pointer, Violation::NoSuchTime);
     }
 }

@@ -1,6 +1,6 @@
 //! Rules of kinds with external endpoints: tools, hooks, MCP servers, connectors.
 
-use super::{Breach, Findings, items, text, truth};
+use super::{Violation, Findings, items, text, truth};
 use crate::{hook, policy::CompiledPolicy};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,24 +40,24 @@ pub(super) fn tool(content: &Value, findings: &mut Findings) {
         && truth(annotations, "read_only")
         && truth(annotations, "destructive")
     {
-        findings.add("/annotations/destructive", Breach::Contradiction);
+        findings.add("/annotations/destructive", Violation::Contradiction);
     }
     let Some(binding) = content.get("binding") else { return };
     let Some(target) = binding.get("ref") else { return };
     let pointer = "/binding/ref";
     match text(binding, "kind") {
-        Some("http") => address_or_reference(target, pointer, findings),
-        Some("mcp" | "code") if !target.is_object() => findings.add(pointer, Breach::ReferenceExpected),
+        Some("http") => check_address_or_reference(target, pointer, findings),
+        Some("mcp" | "code") if !target.is_object() => findings.add(pointer, Violation::ReferenceExpected),
         Some("builtin") if !target.as_str().is_some_and(|name| BUILTINS.contains(&name)) => {
-            findings.add(pointer, Breach::UnknownBuiltin);
+            findings.add(pointer, Violation::UnknownBuiltin);
         }
         Some(_) | None => {}
     }
 }
 
-fn address_or_reference(target: &Value, pointer: &str, findings: &mut Findings) {
+fn check_address_or_reference(target: &Value, pointer: &str, findings: &mut Findings) {
     if target.as_str().is_some_and(|text| !is_address(text)) {
-        findings.add(pointer, Breach::AddressExpected);
+        findings.add(pointer, Violation::AddressExpected);
     }
 }
 
@@ -65,10 +65,10 @@ pub(super) fn hook(content: &Value, findings: &mut Findings) {
     if let Some(pattern) = text(content, "matcher").filter(|pattern| !matches!(*pattern, "" | "*"))
         && hook::whole(pattern).is_none()
     {
-        findings.add("/matcher", Breach::PatternNotLinear);
+        findings.add("/matcher", Violation::PatternNotLinear);
     }
     if let Some(source) = text(content, "if") {
-        for problem in CompiledPolicy::rule_problems(&hook::condition_content(source)) {
+        for problem in CompiledPolicy::rule_problems(&hook::condition_bundle(source)) {
             findings.tell("/if", problem.code, problem.message);
         }
     }
@@ -76,9 +76,9 @@ pub(super) fn hook(content: &Value, findings: &mut Findings) {
     let Some(target) = handler.get("ref") else { return };
     let pointer = "/handler/ref";
     match text(handler, "type") {
-        Some("http") if !target.as_str().is_some_and(is_address) => findings.add(pointer, Breach::AddressExpected),
+        Some("http") if !target.as_str().is_some_and(is_address) => findings.add(pointer, Violation::AddressExpected),
         Some("policy" | "mcp_tool" | "prompt" | "code") if !target.is_object() => {
-            findings.add(pointer, Breach::ReferenceExpected);
+            findings.add(pointer, Violation::ReferenceExpected);
         }
         Some(_) | None => {}
     }
@@ -97,7 +97,7 @@ pub(super) fn mcp_server(content: &Value, findings: &mut Findings) {
         for (index, header) in items(transport, "headers") {
             let named = text(header, "name").map(str::to_ascii_lowercase);
             if named.is_some_and(|name| PROTOCOL_HEADERS.contains(&name.as_str())) {
-                findings.add(format!("/transport/headers/{index}/name"), Breach::HeaderOfTheProtocol);
+                findings.add(format!("/transport/headers/{index}/name"), Violation::HeaderOfTheProtocol);
             }
         }
     }
@@ -111,7 +111,7 @@ pub(super) fn mcp_server(content: &Value, findings: &mut Findings) {
     let allowed: BTreeSet<&str> = items(content, "allowed_tools").filter_map(|(_, tool)| tool.as_str()).collect();
     for (index, tool) in items(content, "denied_tools") {
         if tool.as_str().is_some_and(|name| allowed.contains(name)) {
-            findings.add(format!("/denied_tools/{index}"), Breach::Contradiction);
+            findings.add(format!("/denied_tools/{index}"), Violation::Contradiction);
         }
     }
 }
@@ -134,7 +134,7 @@ fn secrets(node: &Value, pointer: &str, findings: &mut Findings) {
     if truth(node, "x-secret") {
         for value in ["default", "const", "enum", "example", "examples"] {
             if node.get(value).is_some() {
-                findings.add(format!("{pointer}/{value}"), Breach::SecretInContent);
+                findings.add(format!("{pointer}/{value}"), Violation::SecretInContent);
             }
         }
     }

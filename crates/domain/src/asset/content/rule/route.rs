@@ -1,6 +1,6 @@
 //! Rules of model policies: evidence names a route by its id, so the ids are unique.
 
-use super::{Breach, Findings, items, text};
+use super::{Violation, Findings, items, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
     let mut seen: BTreeSet<&str> = primary.into_iter().collect();
     for (index, route) in items(content, "fallback_routes") {
         if text(route, "route_id").is_some_and(|id| !seen.insert(id)) {
-            findings.add(format!("/fallback_routes/{index}/route_id"), Breach::DuplicateRouteId);
+            findings.add(format!("/fallback_routes/{index}/route_id"), Violation::DuplicateRouteId);
         }
     }
 }

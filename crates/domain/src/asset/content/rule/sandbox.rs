@@ -1,6 +1,6 @@
 //! Rules of sandbox profiles: network, image and variables must be consistent.
 
-use super::{Breach, Findings, items, text};
+use super::{Violation, Findings, items, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(super) fn check(content: &Value, findings: &mut Findings) {
     let allowed: BTreeSet<&str> = items(content, "env_allow").filter_map(|(_, name)| name.as_str()).collect();
     for (index, secret) in items(content, "secrets") {
         if text(secret, "name").is_some_and(|name| allowed.contains(name)) {
-            findings.add(format!("/secrets/{index}/name"), Breach::Contradiction);
+            findings.add(format!("/secrets/{index}/name"), Violation::Contradiction);
         }
     }
 }
